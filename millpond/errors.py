@@ -1,0 +1,241 @@
+"""The errors of Millpond.
+
+    Error
+    ├── SqlError              the text is wrong; has a place in it
+    │   ├── SqlSyntaxError    it does not parse
+    │   ├── UnknownName       a stream, table, column, function, option or statement that is not there
+    │   ├── AlreadyExists     a name that is taken
+    │   ├── InUse             dropped or changed while something reads it
+    │   ├── TypeMismatch      types that do not fit together
+    │   ├── InvalidOption     an option with a wrong value, or missing
+    │   ├── NotSupported      understood, but not something this version can run
+    │   └── CheckFailed       several of the above at once
+    ├── DataError             the data is wrong
+    │   ├── InvalidRecord     a record that was handed in does not fit; names row and field
+    │   ├── BadData           a file or message that cannot be decoded
+    │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
+    ├── SourceError           an outside system
+    │   └── FileMissing       no file at that path
+    ├── StateError            the state directory
+    │   ├── StateLocked       another app is running on it
+    │   ├── StateForeign      it belongs to another app, another format version, or is not ours
+    │   ├── StateCorrupt      its content is damaged
+    │   └── StateUnwritable   it cannot be written
+    ├── EngineError           running things
+    │   ├── PipelineFailed    a running query stopped with an error
+    │   ├── TimedOut          something was not reached in time
+    │   ├── JavaMissing       no Java that Spark can run on
+    │   └── Closed            the app was closed
+    └── PackageMissing        a Python package of an extra is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a text: 1-based line and column, and the line itself."""
+
+    line: int
+    column: int
+    length: int
+    text: str
+
+    @staticmethod
+    def of(text: str, start: int, end: int | None = None) -> Place:
+        """The place of ``text[start:end]``."""
+        start = max(0, min(start, len(text)))
+        line_start = text.rfind("\n", 0, start) + 1
+        line_end = text.find("\n", start)
+        if line_end < 0:
+            line_end = len(text)
+        stop = min(end if end is not None else start + 1, line_end)
+        return Place(
+            line=text.count("\n", 0, start) + 1,
+            column=start - line_start + 1,
+            length=max(1, stop - start),
+            text=text[line_start:line_end].rstrip("\r"),
+        )
+
+    def caret(self) -> str:
+        """The line with a caret under the place."""
+        pad = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
+        return f"{self.text}\n{pad}{'^' * self.length}"
+
+
+class Error(Exception):
+    """Base of all errors: a message, a code, a hint what to do, and a place if there is one."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None, place: Place | None = None):
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.place = place
+
+    @property
+    def line(self) -> int | None:
+        return self.place.line if self.place else None
+
+    @property
+    def column(self) -> int | None:
+        return self.place.column if self.place else None
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.place:
+            parts = [f"{self.place.line}:{self.place.column}: {self.message}"]
+            parts += ["  " + line for line in self.place.caret().splitlines()]
+        if self.hint:
+            parts.append(f"hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class SqlError(Error):
+    code = "sql"
+
+
+class SqlSyntaxError(SqlError):
+    code = "syntax"
+
+
+class UnknownName(SqlError):
+    code = "unknown_name"
+
+
+class AlreadyExists(SqlError):
+    code = "already_exists"
+
+
+class InUse(SqlError):
+    code = "in_use"
+
+
+class TypeMismatch(SqlError):
+    code = "type_mismatch"
+
+
+class InvalidOption(SqlError):
+    code = "invalid_option"
+
+
+class NotSupported(SqlError):
+    code = "not_supported"
+
+
+class CheckFailed(SqlError):
+    """Several mistakes found in one text; ``errors`` holds them in text order."""
+
+    code = "check_failed"
+
+    def __init__(self, errors: Sequence[Error]):
+        self.errors = tuple(errors)
+        super().__init__(f"{len(self.errors)} errors", place=self.errors[0].place)
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(e) for e in self.errors)
+
+
+class DataError(Error):
+    code = "data"
+
+
+class InvalidRecord(DataError):
+    """A record that does not fit; ``row`` is its index in the call, ``field`` the column."""
+
+    code = "invalid_record"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        row: int | None = None,
+        field: str | None = None,
+        hint: str | None = None,
+        place: Place | None = None,
+    ):
+        super().__init__(message, hint=hint, place=place)
+        self.row = row
+        self.field = field
+
+
+class BadData(DataError):
+    code = "bad_data"
+
+
+class QueryFailed(DataError):
+    code = "query_failed"
+
+
+class SourceError(Error):
+    code = "source"
+
+
+class FileMissing(SourceError):
+    code = "file_missing"
+
+
+class StateError(Error):
+    code = "state"
+
+
+class StateLocked(StateError):
+    code = "state_locked"
+    retryable = True
+
+
+class StateForeign(StateError):
+    code = "state_foreign"
+
+
+class StateCorrupt(StateError):
+    code = "state_corrupt"
+
+
+class StateUnwritable(StateError):
+    code = "state_unwritable"
+
+
+class EngineError(Error):
+    code = "engine"
+
+
+class PipelineFailed(EngineError):
+    code = "pipeline_failed"
+
+
+class TimedOut(EngineError):
+    code = "timed_out"
+    retryable = True
+
+
+class JavaMissing(EngineError):
+    code = "java_missing"
+
+
+class Closed(EngineError):
+    code = "closed"
+
+
+class PackageMissing(Error):
+    code = "package_missing"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``, ignoring case, or None."""
+    by_lower = {k.lower(): k for k in known}
+    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """A hint that offers the nearest known name, else ``otherwise``."""
+    near = nearest(name, known)
+    return f'did you mean "{near}"?' if near else otherwise

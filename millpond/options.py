@@ -1,0 +1,137 @@
+"""Options from WITH (…) and URIs: declared once, read by their kind; leftovers are errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from millpond.errors import InvalidOption, Place, UnknownName, did_you_mean
+
+Kind = Literal["text", "bool", "int", "duration", "size", "choice", "secret"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A declared option. ``default`` is a value of its kind: seconds for a duration, bytes for a size."""
+
+    name: str
+    kind: Kind
+    help: str
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One ``'name' = 'value'`` as it stands in the text."""
+
+    name: str
+    value: str
+    place: Place | None = None
+
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_DURATION_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)?\s*", re.IGNORECASE)
+_SIZE_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``500ms``, ``30s``, ``5m``, ``2h``, ``7d`` or ``7 days``. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    unit = _DURATION_UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError("a duration is a number and a unit: 500ms, 30s, 5m, 2h, 7d or '7 days'")
+    return float(match[1]) * unit
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``64MB``, ``512kb``, ``1GB`` or ``1000``. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError("a size is a number and a unit: 512KB, 64MB, 2GB")
+    unit = (match[2] or "b").lower().replace("ib", "b")
+    return int(float(match[1]) * _SIZE_UNITS[unit])
+
+
+def _parse(option: Option, text: str) -> Any:
+    match option.kind:
+        case "bool":
+            lowered = text.strip().lower()
+            if lowered not in ("true", "false"):
+                raise ValueError("it is 'true' or 'false'")
+            return lowered == "true"
+        case "int":
+            try:
+                return int(text.replace("_", ""))
+            except ValueError:
+                raise ValueError("it is a whole number") from None
+        case "duration":
+            return parse_duration(text)
+        case "size":
+            return parse_size(text)
+        case "choice":
+            for choice in option.choices:
+                if choice.lower() == text.strip().lower():
+                    return choice
+            raise ValueError("it is one of " + ", ".join(f"'{c}'" for c in option.choices))
+        case _:
+            return text
+
+
+def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Setting]) -> dict[str, Any]:
+    """The value of every declared option, the default where nothing is set.
+
+    ``owner`` names what the options belong to (``table "t"``) in errors. Names ignore case.
+    An option that is not declared, is set twice or has a wrong value is an error.
+    """
+    values: dict[str, Any] = {o.name: o.default for o in declared}
+    seen: set[str] = set()
+    for setting in settings:
+        option = find_option(declared, setting.name)
+        if option is None:
+            raise unknown_option(owner, declared, setting)
+        if option.name in seen:
+            raise InvalidOption(f'option "{setting.name}" of {owner} is set twice', place=setting.place)
+        seen.add(option.name)
+        try:
+            values[option.name] = _parse(option, setting.value)
+        except ValueError as e:
+            shown = "***" if option.kind == "secret" else setting.value
+            raise InvalidOption(
+                f'option "{setting.name}" of {owner} cannot be "{shown}"', hint=str(e), place=setting.place
+            ) from None
+    return values
+
+
+def find_option(declared: Iterable[Option], name: str) -> Option | None:
+    lowered = name.lower()
+    for option in declared:
+        if lowered == option.name.lower() or lowered in (a.lower() for a in option.aliases):
+            return option
+    return None
+
+
+def unknown_option(owner: str, declared: Sequence[Option], setting: Setting) -> UnknownName:
+    known = sorted(o.name for o in declared)
+    listed = f"known options: {', '.join(known)}" if known else f"{owner} takes no options"
+    near = did_you_mean(setting.name, known)
+    return UnknownName(
+        f'option "{setting.name}" is not known for {owner}',
+        hint=f"{near} ({listed})" if near else listed,
+        place=setting.place,
+    )
+
+
+def settings_of(options: Mapping[str, str]) -> tuple[Setting, ...]:
+    """Settings from a plain mapping, for programs and tests."""
+    return tuple(Setting(k, v) for k, v in options.items())
