@@ -1,7 +1,7 @@
 """Write requirements/lock.txt: one set of versions, with hashes, for every supported Python and platform.
 
-Run by ``make lock``. uv resolves; it lives in an environment of its own that is thrown away. Pip's and uv's
-own settings (indexes, wheel folders) are kept out, so that the file is the same whoever writes it.
+Run by ``make lock``. uv resolves; it lives in an environment of its own that is thrown away. Settings that name
+indexes and wheel folders are kept out, so that the file is the same whoever writes it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ def main() -> int:
         home = Path(scratch)
         venv.create(home / "venv", with_pip=True)
         binaries = home / "venv" / "bin"
-        subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", "uv"], check=True, env=os.environ)
+        subprocess.run(
+            [binaries / "python", "-m", "pip", "install", "--quiet", "uv"], check=True, env=os.environ
+        )
         exact = home / "exact.txt"
         exact.write_text("\n".join(EXACT) + "\n")
         written = home / "lock.txt"
         command = [
             str(binaries / "uv"), "pip", "compile", "pyproject.toml", "--no-config", "--universal",
-            "--python-version", "3.11", "--generate-hashes", "--no-header", "--no-annotate", "--upgrade", "--quiet",
-            "--constraint", str(exact), "--output-file", str(written),
+            "--python-version", "3.11", "--generate-hashes", "--upgrade", "--no-header", "--no-annotate",
+            "--quiet", "--constraint", str(exact), "--output-file", str(written),
         ]  # fmt: skip
         for extra in EXTRAS:
             command += ["--extra", extra]

