@@ -1,7 +1,7 @@
 """Write requirements/lock.txt: one set of versions, with hashes, for every supported Python and platform.
 
-Run by ``make lock``. uv resolves; it lives in an environment of its own that is thrown away. Settings that name
-indexes and wheel folders are kept out, so that the file is the same whoever writes it.
+Run by ``make lock``. uv resolves; it lives in an environment of its own that is thrown away. Settings that
+name indexes and wheel folders are kept out, so that the file is the same whoever writes it.
 """
 
 from __future__ import annotations
