@@ -1,0 +1,1 @@
+"""Bytes to Arrow: one file per format, found by name."""

@@ -1,0 +1,123 @@
+"""The contract of a file format, and how one is found.
+
+A format is one file of this folder with one subclass of Format. It is found by its name
+(``'format' = 'csv'``) or by the suffix of a file, before which ``.gz`` and ``.zst`` are taken off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
+from millpond.types import Schema, type_name
+
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_DECLARE = (
+    "declare the columns, for example with {column} STRING: the type was discovered from the first rows"
+)
+_CORRECT = 'correct the file, or declare column "{column}" with a type that holds the value'
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that can be read alone: its first row, and its row groups if it has such."""
+
+    first_row: int = 0
+    rows: int | None = None
+    groups: tuple[int, ...] = ()
+
+
+class Format(ABC):
+    """Reads files of one format. ``values`` are the options of the source that it knows; picklable."""
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def __init__(self, values: Mapping[str, Any] | None = None):
+        self.values = dict(values or {})
+
+    @abstractmethod
+    def discover(self, path: str) -> Schema:
+        """The columns of a file, from a bounded sample of it; none if it has nothing to tell them from."""
+
+    def pieces(self, path: str) -> list[Piece]:
+        """The parts that can be read alone, in the order of their rows."""
+        return [Piece()]
+
+    @abstractmethod
+    def read(
+        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a file in order, with exactly the columns and types of ``schema``.
+
+        Columns are matched by name, ignoring case; a missing one is NULL and others are left out.
+        A value that does not fit raises BadData with file, line or row, column and value;
+        ``declared`` tells whether its hint is to declare the columns. Memory does not grow with the file.
+        """
+
+
+@cache
+def formats() -> tuple[type[Format], ...]:
+    """Every format of this folder."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return tuple(sorted(Format.__subclasses__(), key=lambda f: f.name))
+
+
+def suffix_of(path: str) -> str:
+    """The suffix that tells the format: ``.csv`` of ``a.csv.gz``. Empty if there is none."""
+    lowered = path.lower().rsplit("/", 1)[-1]
+    for packed in COMPRESSIONS:
+        lowered = lowered.removesuffix(packed)
+    dot = lowered.rfind(".")
+    return lowered[dot:] if dot >= 0 else ""
+
+
+def has_known_suffix(path: str) -> bool:
+    return any(suffix_of(path) in f.suffixes for f in formats())
+
+
+def find_format(path: str, name: str | None = None) -> type[Format]:
+    """The format called ``name``, else the one of the file's suffix."""
+    if name is not None:
+        for known in formats():
+            if name.lower() == known.name or f".{name.lower()}" in known.suffixes:
+                return known
+        names = [f.name for f in formats()]
+        raise UnknownName(
+            f'format "{name}" is not known', hint=did_you_mean(name, names, f"known: {', '.join(names)}")
+        )
+    for known in formats():
+        if suffix_of(path) in known.suffixes:
+            return known
+    listed = ", ".join(s for f in formats() for s in f.suffixes)
+    raise NotSupported(
+        f'the name of file "{path}" does not tell its format',
+        hint=f"say it, for example WITH ('format' = 'csv'); known suffixes: {listed}",
+    )
+
+
+def open_bytes(path: str) -> pa.NativeFile:
+    """The bytes of a file, unpacked if its suffix says that it is packed."""
+    for suffix, codec in COMPRESSIONS.items():
+        if path.lower().endswith(suffix):
+            return pa.CompressedInputStream(pa.OSFile(path, "rb"), codec)
+    return pa.OSFile(path, "rb")
+
+
+def misfit(path: str, where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool) -> BadData:
+    """The error for a value that is not of its column's type."""
+    shown = value if len(value) <= 100 else value[:100] + "…"
+    hint = (_CORRECT if declared else _DECLARE).format(column=column)
+    return BadData(
+        f'file "{path}", {where}: "{shown}" in column "{column}" is not a {type_name(dtype)}', hint=hint
+    )

@@ -1,0 +1,199 @@
+"""CSV: comma or any other delimiter, quoted values with line breaks, with or without a header."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from millpond.errors import BadData, NotSupported
+from millpond.formats.base import Format, Piece, misfit, open_bytes, suffix_of
+from millpond.formats.text import Misfit, convert, guess, holds
+from millpond.types import Column, Schema, type_name
+
+BLOCK = 1 << 20
+LARGEST_BLOCK = 1 << 30
+SAMPLE_ROWS = 10_000
+
+
+class Csv(Format):
+    """Every column is parsed as text and converted a block at a time; that costs no more than Arrow's own
+    conversion and leaves the text for errors. Unquoted, the null value is NULL; quoted, it is text."""
+
+    name: ClassVar[str] = "csv"
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+
+    def discover(self, path: str) -> Schema:
+        names, skip = self._head(path)
+        batches: list[pa.RecordBatch] = []
+        for batch in self._texts(path, len(names), skip):
+            batches.append(batch)
+            if sum(b.num_rows for b in batches) >= SAMPLE_ROWS:
+                break
+        self._check_unique(path, names)
+        if not batches:
+            return Schema(tuple(Column(n, pa.string()) for n in names))
+        sample = pa.Table.from_batches(batches).slice(0, SAMPLE_ROWS).combine_chunks()
+        return Schema(tuple(Column(n, guess(_one(c))) for n, c in zip(names, sample.columns, strict=True)))
+
+    def read(
+        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        names, skip = self._head(path)
+        places = self._places(path, names, schema)
+        arrow = schema.arrow()
+        row = 0
+        for batch in self._texts(path, len(names), skip):
+            arrays = []
+            for field, place in zip(arrow, places, strict=True):
+                if place is None:
+                    arrays.append(pa.nulls(batch.num_rows, field.type))
+                    continue
+                try:
+                    arrays.append(convert(batch.column(place), field.type))
+                except Misfit as e:
+                    where = self._where(path, self._has_header + row + e.index)
+                    raise misfit(path, where, field.name, field.type, e.value, declared=declared) from None
+            row += batch.num_rows
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    @property
+    def _has_header(self) -> bool:
+        return bool(self.values.get("header", True))
+
+    def _dialect(self, path: str) -> dict[str, Any]:
+        tab = suffix_of(path) == ".tsv"
+        escape = self.values.get("escape")
+        return {
+            "delimiter": self.values.get("delimiter") or ("\t" if tab else ","),
+            "quote": self.values.get("quote") or '"',
+            "escape": escape or None,
+        }
+
+    def _python_rows(self, path: str, stream: pa.NativeFile) -> Any:
+        dialect = self._dialect(path)
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+        return csv.reader(
+            text, delimiter=dialect["delimiter"], quotechar=dialect["quote"], escapechar=dialect["escape"]
+        )
+
+    def _head(self, path: str) -> tuple[list[str], int]:
+        """The names of the columns, and how many rows stand before the first row of data.
+
+        An empty file has no names. Without a header, or for an empty name, they are ``_c0``, ``_c1``, ….
+        """
+        with open_bytes(path) as stream:
+            blank = 0
+            for fields in self._python_rows(path, stream):
+                if not fields:
+                    blank += 1
+                    continue
+                if not self._has_header:
+                    return [f"_c{i}" for i in range(len(fields))], 0
+                return [name.strip() or f"_c{i}" for i, name in enumerate(fields)], blank + 1
+        return [], 0
+
+    def _check_unique(self, path: str, names: list[str]) -> None:
+        seen: set[str] = set()
+        for name in names:
+            if name.lower() in seen:
+                raise BadData(
+                    f'file "{path}" has two columns "{name}"',
+                    hint="rename one, or declare the columns and skip the header: WITH ('header' = 'false')",
+                )
+            seen.add(name.lower())
+
+    def _places(self, path: str, names: list[str], schema: Schema) -> list[int | None]:
+        """Where each column of the schema stands in the file: by name, or by position without a header."""
+        for column in schema:
+            if column.type is not None and not holds(column.type):
+                raise NotSupported(
+                    f'column "{column.name}" {type_name(column.type)} cannot be read from CSV',
+                    hint="declare it STRING and take it apart in the query, for example with from_json",
+                )
+        if not self._has_header:
+            return [i if i < len(names) else None for i in range(len(schema))]
+        lowered = [n.lower() for n in names]
+        places = [lowered.index(c.name.lower()) if c.name.lower() in lowered else None for c in schema]
+        if names and all(p is None for p in places):
+            raise BadData(
+                f'the header of file "{path}" has none of the columns {", ".join(schema.names)}',
+                hint=f"it has {', '.join(names)}; if that is data, say WITH ('header' = 'false')",
+            )
+        self._check_unique(path, [names[p] for p in places if p is not None])
+        return places
+
+    def _texts(self, path: str, width: int, skip: int) -> Iterator[pa.RecordBatch]:
+        """The rows as text. A row larger than a block is read again with larger blocks."""
+        block, done = BLOCK, 0
+        while width:
+            try:
+                again = done
+                for batch in self._blocks(path, width, skip, block):
+                    fresh = batch.slice(min(again, batch.num_rows))
+                    again -= batch.num_rows - fresh.num_rows
+                    done += fresh.num_rows
+                    if fresh.num_rows:
+                        yield fresh
+                return
+            except pa.ArrowInvalid as e:
+                if "straddl" not in str(e) or block >= LARGEST_BLOCK:
+                    raise BadData(f'file "{path}" is not CSV: {e}') from None
+            if self._is_short(path, skip):
+                return
+            block *= 8
+
+    def _blocks(self, path: str, width: int, skip: int, block: int) -> Iterator[pa.RecordBatch]:
+        dialect = self._dialect(path)
+        with open_bytes(path) as stream:
+            reader = arrow_csv.open_csv(
+                stream,
+                read_options=arrow_csv.ReadOptions(
+                    use_threads=False,
+                    block_size=block,
+                    column_names=[f"_c{i}" for i in range(width)],
+                    skip_rows_after_names=skip,
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=dialect["delimiter"],
+                    quote_char=dialect["quote"],
+                    escape_char=dialect["escape"] or False,
+                    newlines_in_values=True,
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    default_column_type=pa.string(),
+                    null_values=[self.values.get("null.value") or ""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+            yield from reader
+
+    def _is_short(self, path: str, skip: int) -> bool:
+        """Whether the file ends within its header, which Arrow takes for a row that is too long."""
+        with open_bytes(path) as stream:
+            return next(islice(self._python_rows(path, stream), skip, None), None) is None
+
+    def _where(self, path: str, row: int) -> str:
+        """The line on which a row of the file begins (0-based, the header counts), for an error."""
+        begin, seen = 1, -1
+        with open_bytes(path) as stream:
+            rows = self._python_rows(path, stream)
+            try:
+                for fields in rows:
+                    seen += bool(fields)
+                    if seen == row:
+                        return f"line {begin}"
+                    begin = rows.line_num + 1
+            except csv.Error:
+                pass
+        return f"row {row + 1}"
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,144 @@
+"""A block of JSON records to a batch: by Arrow's reader where that is exact, else value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.formats.base import misfit
+from millpond.formats.jsonvalues import column_of, field_of
+from millpond.formats.text import Misfit, convert
+from millpond.types import Schema
+
+
+@dataclass(frozen=True)
+class Records:
+    """Parsed records, and where each stands for an error (``line 3``)."""
+
+    rows: Sequence[dict[str, Any]]
+    where: Callable[[int], str]
+
+
+class BlockReader:
+    """Reads the blocks of one file. May be called from several threads."""
+
+    def __init__(self, path: str, schema: Schema, *, declared: bool):
+        self.path = path
+        self.declared = declared
+        self.arrow = schema.arrow()
+        self._native = all(_is_native(f.type) or _is_time(f.type) for f in self.arrow)
+        self._spelling = {f.name: f.name for f in self.arrow}
+
+    def read(self, block: bytes, parse: Callable[[], Records], *, enclosed: bool = False) -> pa.RecordBatch:
+        """The records of a block of JSON lines, or of one ``enclosed`` in an array.
+
+        ``parse`` is called when Arrow's reader fails or its answer may not be right.
+        """
+        if self._native:
+            batch = self._read_native(block, enclosed)
+            if batch is not None:
+                return batch
+        return self._read_values(parse())
+
+    def _read_native(self, block: bytes, enclosed: bool) -> pa.RecordBatch | None:
+        from pyarrow import json as arrow_json
+
+        spelling = dict(self._spelling)
+        fields = [pa.field(spelling[f.name], pa.string() if _is_time(f.type) else f.type) for f in self.arrow]
+        explicit = pa.schema(fields)
+        if enclosed:
+            block = b'{"rows":' + block + b"}"
+            explicit = pa.schema([pa.field("rows", pa.list_(pa.struct(fields)))])
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(block),
+                read_options=arrow_json.ReadOptions(use_threads=False, block_size=max(len(block), 16)),
+                parse_options=arrow_json.ParseOptions(
+                    explicit_schema=explicit, unexpected_field_behavior="ignore", newlines_in_values=enclosed
+                ),
+            )
+            columns = self._columns(table, enclosed)
+            if self._may_be_spelled_otherwise(block, columns, spelling):
+                return None
+            arrays = []
+            for field, column in zip(self.arrow, columns, strict=True):
+                if _is_time(field.type):
+                    column = convert(column, field.type, empty_is_null=False)
+                elif _has_decimal(field.type):
+                    column.validate(full=True)
+                arrays.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, Misfit):
+            return None
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+    def _columns(self, table: pa.Table, enclosed: bool) -> list[pa.Array]:
+        table = table.combine_chunks()
+        if not enclosed:
+            return [_whole(c) for c in table.columns]
+        structs = _whole(table.column(0)).flatten()
+        if structs.null_count:
+            raise pa.ArrowInvalid("a record is null")
+        return list(structs.flatten())
+
+    def _may_be_spelled_otherwise(
+        self, block: bytes, columns: Sequence[pa.Array], spelling: dict[str, str]
+    ) -> bool:
+        """Whether a column with NULLs occurs in other spellings, which Arrow's reader would not see."""
+        lowered: bytes | None = None
+        for field, column in zip(self.arrow, columns, strict=True):
+            if column.null_count:
+                lowered = block.lower() if lowered is None else lowered
+                key = b'"' + spelling[field.name].encode() + b'"'
+                if lowered.count(key.lower()) != block.count(key):
+                    return True
+        return False
+
+    def _read_values(self, records: Records) -> pa.RecordBatch:
+        arrays = []
+        for field in self.arrow:
+            try:
+                arrays.append(column_of([field_of(r, field.name) for r in records.rows], field.type))
+            except Misfit as e:
+                where = records.where(e.index)
+                raise misfit(
+                    self.path, where, field.name, field.type, e.value, declared=self.declared
+                ) from None
+        if records.rows:
+            spelled = {k.lower(): k for k in records.rows[-1]}
+            self._spelling = {f.name: spelled.get(f.name.lower(), f.name) for f in self.arrow}
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _is_time(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_date(dtype) or pa.types.is_timestamp(dtype))
+
+
+def _is_native(dtype: pa.DataType) -> bool:
+    """Whether Arrow's JSON reader gives exactly the values of the type, or fails."""
+    t = pa.types
+    if t.is_struct(dtype):
+        return dtype.num_fields > 0 and all(_is_native(f.type) for f in dtype)
+    if t.is_list(dtype):
+        return _is_native(dtype.value_type)
+    return bool(
+        t.is_boolean(dtype)
+        or t.is_integer(dtype)
+        or t.is_floating(dtype)
+        or t.is_decimal128(dtype)
+        or t.is_string(dtype)
+    )
+
+
+def _has_decimal(dtype: pa.DataType) -> bool:
+    t = pa.types
+    if t.is_struct(dtype):
+        return any(_has_decimal(f.type) for f in dtype)
+    return bool(t.is_decimal(dtype) or (t.is_list(dtype) and _has_decimal(dtype.value_type)))

@@ -1,0 +1,132 @@
+"""Parquet: columns and types stand in the file; row groups are read alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from millpond.errors import BadData
+from millpond.formats.base import Format, Piece
+from millpond.types import TIMESTAMP, Column, Schema, normal, type_name
+
+ROWS_PER_PIECE = 128 * 1024
+ROWS_PER_BATCH = 64 * 1024
+
+
+class Parquet(Format):
+    """Timestamps beyond microseconds lose their last digits; those that Spark writes as INT96 are UTC."""
+
+    name: ClassVar[str] = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
+
+    def discover(self, path: str) -> Schema:
+        with _open(path) as file:
+            return Schema(tuple(Column(f.name, _type_of(path, f)) for f in _fields(file)))
+
+    def pieces(self, path: str) -> list[Piece]:
+        """Neighbouring row groups that together hold a good number of rows."""
+        with _open(path) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        found: list[Piece] = []
+        groups: list[int] = []
+        first = rows = 0
+        for group, size in enumerate(sizes):
+            groups.append(group)
+            rows += size
+            if rows >= ROWS_PER_PIECE or group == len(sizes) - 1:
+                found.append(Piece(first, rows, tuple(groups)))
+                first, rows, groups = first + rows, 0, []
+        return found
+
+    def read(
+        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        arrow = schema.arrow()
+        with _open(path) as file:
+            fields = {f.name.lower(): f for f in reversed(_fields(file))}
+            wanted = [fields[f.name.lower()].name for f in arrow if f.name.lower() in fields]
+            for field in arrow:
+                if field.name.lower() in fields:
+                    _check_kind(path, fields[field.name.lower()], field.type)
+            groups = piece.groups if piece and piece.groups else range(file.num_row_groups)
+            row = piece.first_row if piece else 0
+            for batch in file.iter_batches(ROWS_PER_BATCH, row_groups=list(groups), columns=wanted):
+                arrays = []
+                for field in arrow:
+                    source = fields.get(field.name.lower())
+                    if source is None:
+                        arrays.append(pa.nulls(batch.num_rows, field.type))
+                    else:
+                        column = batch.column(batch.schema.get_field_index(source.name))
+                        arrays.append(_cast(path, row, column, source, field))
+                row += batch.num_rows
+                yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _open(path: str) -> Any:
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(path, coerce_int96_timestamp_unit="us", memory_map=False)
+    except pa.ArrowInvalid as e:
+        raise BadData(f'file "{path}" is not Parquet: {e}') from None
+
+
+def _fields(file: Any) -> list[pa.Field]:
+    """The fields as the file has them, INT96 as an instant."""
+    instants = {
+        column.path
+        for column in (file.metadata.schema.column(i) for i in range(len(file.metadata.schema)))
+        if column.physical_type == "INT96"
+    }
+    return [f.with_type(TIMESTAMP) if f.name in instants else f for f in file.schema_arrow]
+
+
+def _type_of(path: str, field: pa.Field) -> pa.DataType:
+    try:
+        found = normal(field.type)
+    except TypeError:
+        raise BadData(
+            f'column "{field.name}" of file "{path}" is of type {field.type}, which SQL has none for',
+            hint="declare the columns without it",
+        ) from None
+    return pa.string() if pa.types.is_null(found) else found
+
+
+def _check_kind(path: str, source: pa.Field, dtype: pa.DataType) -> None:
+    """Refuses what a cast would do with loss or by guessing: a number is no text and a float no decimal."""
+    t = pa.types
+    given = _type_of(path, source)
+    fine = (
+        given == dtype
+        or t.is_null(source.type)
+        or (t.is_integer(given) and (t.is_integer(dtype) or t.is_floating(dtype) or t.is_decimal(dtype)))
+        or (t.is_floating(given) and t.is_floating(dtype))
+        or (t.is_decimal(given) and (t.is_decimal(dtype) or t.is_floating(dtype)))
+        or (t.is_date(given) and t.is_timestamp(dtype))
+        or (t.is_timestamp(given) and t.is_timestamp(dtype))
+        or ((t.is_string(given) or t.is_binary(given)) and (t.is_string(dtype) or t.is_binary(dtype)))
+        or (t.is_nested(given) and t.is_nested(dtype))
+    )
+    if not fine:
+        raise BadData(
+            f'column "{source.name}" of file "{path}" is {type_name(given)} and is declared {type_name(dtype)}',
+            hint=f"declare it {type_name(given)}, and cast it in the query",
+        )
+
+
+def _cast(path: str, row: int, column: pa.Array, source: pa.Field, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise BadData(
+            f'file "{path}", rows {row + 1} to {row + len(column)}: column "{field.name}" {source.type} '
+            f"does not fit {type_name(field.type)}: {e}",
+            hint="declare the column with the type of the file",
+        ) from None

@@ -1,0 +1,132 @@
+"""Columns of text to columns of values, a whole column at a time, and the type that a column of text looks like.
+
+A decimal never passes through a float. A timestamp without a zone is UTC; digits beyond microseconds are dropped.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.types import TIMESTAMP
+
+_ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_TIME = r"\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?"
+_BOOLEAN = r"^(?i:true|false)$"
+_INTEGER = r"^[+-]?\d+$"
+_NUMBER = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)$|^NaN$"
+_DATE = f"^{_DAY}$"
+_TIMESTAMP = f"^{_DAY}(?:[ T]{_TIME}{_ZONE}?)?$"
+
+
+class Misfit(ValueError):
+    """``value`` at ``index`` of a column is not of the type."""
+
+    def __init__(self, index: int, value: str):
+        super().__init__(value)
+        self.index = index
+        self.value = value
+
+
+def convert(texts: pa.Array, dtype: pa.DataType, *, empty_is_null: bool = True) -> pa.Array:
+    """The values of a column of text; raises Misfit for the first that is not of the type.
+
+    Except for STRING and BINARY, blanks around a value do not count, and an empty text is NULL or a misfit.
+    """
+    if pa.types.is_string(dtype) or pa.types.is_null(texts.type):
+        return texts.cast(dtype)
+    try:
+        return _cast(texts, dtype)
+    except pa.ArrowInvalid:
+        pass
+    tidy = _tidy(texts, dtype)
+    if not empty_is_null and tidy.null_count > texts.null_count:
+        index = pc.index(pc.and_(tidy.is_null(), texts.is_valid()), True).as_py()
+        raise Misfit(index, texts[index].as_py())
+    try:
+        return _cast(tidy, dtype)
+    except pa.ArrowInvalid:
+        index = _first_bad(tidy, dtype)
+        raise Misfit(index, texts[index].as_py()) from None
+
+
+def holds(dtype: pa.DataType) -> bool:
+    """Whether a single text can be a value of the type."""
+    return not pa.types.is_nested(dtype) and not pa.types.is_duration(dtype)
+
+
+def guess(texts: pa.Array) -> pa.DataType:
+    """The type that all the texts are of, as Spark's inferSchema sees them; STRING if there is none.
+
+    Whole numbers beyond BIGINT are DECIMAL(38,0).
+    """
+    values = _tidy(texts, pa.int64()).drop_null()
+    if not len(values):
+        return pa.string()
+    candidates = (
+        (_INTEGER, pa.int64()),
+        (_INTEGER, pa.decimal128(38, 0)),
+        (_NUMBER, pa.float64()),
+        (_BOOLEAN, pa.bool_()),
+        (_DATE, pa.date32()),
+        (_TIMESTAMP, TIMESTAMP),
+    )
+    whole = False
+    for pattern, dtype in candidates:
+        if whole and dtype == pa.float64():
+            return pa.string()
+        if pc.all(pc.match_substring_regex(values, pattern)).as_py():
+            whole = pattern == _INTEGER
+            try:
+                _cast(values, dtype)
+            except pa.ArrowInvalid:
+                continue
+            return dtype
+    return pa.string()
+
+
+def _cast(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if dtype == TIMESTAMP:
+        return _instants(texts)
+    # Arrow reads "0x1F" as a whole number.
+    if pa.types.is_integer(dtype) and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        raise pa.ArrowInvalid("hexadecimal")
+    return pc.cast(texts, dtype)
+
+
+def _instants(texts: pa.Array) -> pa.Array:
+    """Texts that all have a zone, or all have none, take one cast; a mixture is completed first."""
+    zoned = pc.match_substring_regex(texts, f":\\d{{2}}(?:\\.\\d+)?{_ZONE}$")
+    if not pc.any(zoned).as_py():
+        return pc.cast(pc.cast(texts, pa.timestamp("us")), TIMESTAMP)
+    if not pc.all(zoned).as_py():
+        day_only = pc.equal(pc.utf8_length(texts), 10)
+        full = pc.if_else(day_only, pc.binary_join_element_wise(texts, "00:00", "T"), texts)
+        texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(full, "Z", ""))
+    return pc.cast(texts, TIMESTAMP)
+
+
+def _tidy(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(dtype):
+        return texts
+    texts = pc.utf8_trim_whitespace(texts)
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    if pa.types.is_integer(dtype):
+        return pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
+    if pa.types.is_timestamp(dtype):
+        return pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
+    return texts
+
+
+def _first_bad(texts: pa.Array, dtype: pa.DataType) -> int:
+    """The index of the first text that does not cast, given that one does not: by halving."""
+    low, high = 0, len(texts)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _cast(texts[low:middle], dtype)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low

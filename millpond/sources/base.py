@@ -1,0 +1,96 @@
+"""The contract of a source, and how one is found.
+
+A source holds no cursor. ``latest(start)`` names the end of what is there, ``splits(start, end)`` divides what lies
+between two offsets, ``read(split)`` gives its rows: the same rows each time it is asked, from any process.
+A start of None is the beginning, so that the bulk load and what comes later are on one line of offsets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.errors import NotSupported, did_you_mean
+from millpond.options import Option
+from millpond.types import Schema
+
+SEQ = "_seq"
+"""The column that gives the order of rows: int64, unique and increasing along a source's line of offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads. Picklable. ``rows`` and ``bytes`` are None where they are not known before."""
+
+    rows: int | None
+    bytes: int | None
+
+
+class Source(ABC):
+    """Rows from outside, at a URI. Picklable."""
+
+    kind: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]]
+    options: ClassVar[tuple[Option, ...]] = ()
+    follows: ClassVar[bool] = False
+    """Whether rows may come after ``latest()``: else it is loaded once."""
+    local: ClassVar[bool] = False
+    """Whether only the process that made the source can read it."""
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        self.uri = uri
+        self.values = {o.name: o.default for o in self.options} | dict(values)
+        self.declared = declared
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The columns: declared, or discovered."""
+
+    @abstractmethod
+    def latest(self, start: Offset | None) -> Offset:
+        """The end of what is there now; never before ``start``."""
+
+    @abstractmethod
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        """What lies after ``start`` up to ``end``, in the order of its rows; nothing when they are equal."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a split: the columns in the order of ``schema()``, and ``_seq``."""
+
+    def close(self) -> None:
+        """Frees what the source holds. It may be called twice."""
+        return
+
+
+@cache
+def sources() -> tuple[type[Source], ...]:
+    """Every source of this folder, by kind."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return tuple(sorted(Source.__subclasses__(), key=lambda s: s.kind))
+
+
+def find_source(uri: str) -> type[Source]:
+    """The source for the scheme of a URI."""
+    scheme = uri.partition(":")[0].lower()
+    by_scheme = {s: source for source in sources() for s in source.schemes}
+    if scheme in by_scheme:
+        return by_scheme[scheme]
+    known = "known: " + ", ".join(f"{s}://" for s in sorted(by_scheme))
+    near = did_you_mean(scheme, by_scheme)
+    raise NotSupported(f'there is no source for "{scheme}://"', hint=f"{near} ({known})" if near else known)
+
+
+def with_seq(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """The batch with consecutive sequence numbers from ``first``."""
+    return batch.append_column(pa.field(SEQ, pa.int64()), pa.arange(first, first + batch.num_rows))

@@ -1,0 +1,49 @@
+"""The files that the path of a ``file://`` URI stands for."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+
+from millpond.formats.base import has_known_suffix
+
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+def path_of(uri: str) -> str:
+    """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute; ``%20`` is left as it is."""
+    return os.path.abspath(uri.partition("://")[2])
+
+
+def is_pattern(path: str) -> bool:
+    return not os.path.exists(path) and (glob.has_magic(path) or _BRACES.search(path) is not None)
+
+
+def matching_files(path: str) -> list[str]:
+    """The files of a path, a directory or a pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
+
+    A path that exists is never taken for a pattern. A directory gives the files in it that have a known
+    suffix and whose name does not begin with ``.`` or ``_``.
+    """
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        return sorted(
+            entry.path
+            for entry in os.scandir(path)
+            if entry.name[0] not in "._" and has_known_suffix(entry.name) and entry.is_file()
+        )
+    found = {f for pattern in expand_braces(path) for f in glob.glob(pattern, recursive=True)}
+    return sorted(f for f in found if os.path.isfile(f))
+
+
+def expand_braces(pattern: str) -> Iterator[str]:
+    """``x.{a,b}`` as ``x.a`` and ``x.b``; braces may be nested."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        yield pattern
+        return
+    for choice in match[1].split(","):
+        yield from expand_braces(pattern[: match.start()] + choice + pattern[match.end() :])

@@ -1,0 +1,93 @@
+"""The embedded stream: ``stream:///state/dir?name=s``, whose rows the journal numbers from 0 on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.errors import InvalidOption
+from millpond.options import Option
+from millpond.sources.base import SEQ, Source, Split
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.journal.segments import Part
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSplit(Split):
+    part: Part
+
+
+def stream_uri(state: Path | str, name: str) -> str:
+    """The URI of an embedded stream."""
+    return f"stream://{quote(str(Path(state).absolute()))}?name={quote(name, safe='')}"
+
+
+class StreamSource(Source):
+    """Rows of an embedded stream, from its earliest kept row on, or only what comes later."""
+
+    kind: ClassVar[str] = "stream"
+    schemes: ClassVar[tuple[str, ...]] = ("stream",)
+    follows: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "start",
+            "choice",
+            "where a new query begins: with the earliest kept row, or with what comes after it was started",
+            "earliest",
+            ("earliest", "latest"),
+        ),
+    )
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        split = urlsplit(uri)
+        names = parse_qs(split.query).get("name")
+        if declared is None or not names:
+            raise InvalidOption(f'"{uri}" needs ?name=… and declared columns')
+        self.path = Path(unquote(split.netloc + split.path))
+        self.name = names[0]
+        self._columns = declared
+
+    def schema(self) -> Schema:
+        return self._columns
+
+    def latest(self, start: Offset | None) -> Offset:
+        from millpond.journal.segments import stream_end
+
+        end = stream_end(self.path, self.name)
+        return {"seq": max(end, start["seq"]) if start else end}
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        """With 'start' = 'latest' there is nothing between None and the first offset."""
+        from millpond.journal.segments import parts
+
+        if start is None and self.values["start"] == "latest":
+            return []
+        first = start["seq"] if start else 0
+        if first >= end["seq"]:
+            return []
+        return [StreamSplit(None, None, part) for part in parts(self.path, self.name, first, end["seq"])]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """A column that was added after a row was sent is NULL there."""
+        from millpond.journal.segments import read_part
+
+        assert isinstance(split, StreamSplit)
+        schema = self._columns.arrow().append(pa.field(SEQ, pa.int64()))
+        for batch in read_part(split.part):
+            places = {name.lower(): i for i, name in enumerate(batch.schema.names)}
+            arrays = [
+                batch.column(places[f.name.lower()]).cast(f.type)
+                if f.name.lower() in places
+                else pa.nulls(batch.num_rows, f.type)
+                for f in schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
