@@ -1,0 +1,70 @@
+"""Spark's (ANSI) result types, without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.typing import aggregates, functions, operators
+from millpond.sql.typing.coercion import widest
+from millpond.sql.typing.rule import Rule, mismatch
+
+__all__ = ["output_types", "type_of", "widest"]
+
+_RULES: dict[type[exp.Expr], Rule] = {**operators.RULES, **functions.RULES, **aggregates.RULES}
+_NAMED: dict[str, Rule] = {**functions.NAMED, **aggregates.NAMED}
+
+
+def type_of(node: exp.Expr) -> pa.DataType | None:
+    """The type Spark gives an expression, or None when there is no rule for it.
+
+    Columns and scalar subqueries carry theirs in ``meta["dtype"]``; the others are found bottom-up and
+    kept there.
+    Raises TypeMismatch for operands that cannot be meant.
+    """
+    if "dtype" not in node.meta:
+        node.meta["dtype"] = _find(node)
+    found: pa.DataType | None = node.meta["dtype"]
+    return found
+
+
+def _find(node: exp.Expr) -> pa.DataType | None:
+    if isinstance(node, exp.Query):
+        types = output_types(node)
+        return types[0] if types else None
+    if isinstance(node, exp.Anonymous):
+        rule = _NAMED.get(str(node.this).upper())
+    else:
+        rule = _RULES.get(type(node))
+    return None if rule is None else rule(node, _of)
+
+
+def _of(node: exp.Expr | None) -> pa.DataType | None:
+    return None if node is None else type_of(node)
+
+
+def output_types(query: exp.Expr) -> list[pa.DataType | None]:
+    """The types of a query's columns; those of a set operation are widened.
+
+    Raises TypeMismatch when the sides of a set operation have no common type.
+    """
+    if isinstance(query, exp.Subquery):
+        return output_types(query.this)
+    if isinstance(query, exp.SetOperation):
+        left, right = output_types(query.this), output_types(query.expression)
+        return [_both(query, a, b) for a, b in zip(left, right, strict=False)]
+    if isinstance(query, exp.Select):
+        return [type_of(e) for e in query.expressions]
+    if isinstance(query, exp.Values):
+        rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.expressions]
+        return [operators.branches("VALUES", column, _of) for column in zip(*rows, strict=False)]
+    return []
+
+
+def _both(query: exp.SetOperation, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
+    if a is None or b is None:
+        return None
+    common = widest([a, b])
+    if common is None:
+        raise mismatch(query.key.upper(), a, b, hint="bring the columns to one type with CAST")
+    return common

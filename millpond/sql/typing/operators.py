@@ -1,0 +1,392 @@
+"""Result types of operators and of the conditional expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.typing import decimals
+from millpond.sql.typing.coercion import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    DURATION,
+    FLOATS,
+    NULL,
+    STRING,
+    is_decimal,
+    is_integer,
+    is_list,
+    is_map,
+    is_numeric,
+    is_struct,
+    list_of,
+    meet,
+    widest,
+)
+from millpond.sql.typing.literals import (
+    DAY_UNITS,
+    YEAR_MONTH_UNITS,
+    interval_type,
+    interval_units,
+    literal_type,
+    named_type,
+    number_type,
+)
+from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+
+SYMBOLS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "DIV",
+    exp.SafeAdd: "TRY_ADD",
+    exp.SafeSubtract: "TRY_SUBTRACT",
+    exp.SafeMultiply: "TRY_MULTIPLY",
+    exp.SafeDivide: "TRY_DIVIDE",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    exp.EqualNull: "EQUAL_NULL",
+    exp.And: "AND",
+    exp.Or: "OR",
+    exp.Not: "NOT",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+}
+
+_DECIMAL: dict[type[exp.Expr], Callable[[pa.DataType, pa.DataType], pa.DataType]] = {
+    exp.Add: decimals.add,
+    exp.Sub: decimals.add,
+    exp.Mul: decimals.multiply,
+    exp.Div: decimals.divide,
+    exp.Mod: decimals.modulo,
+    exp.SafeAdd: decimals.add,
+    exp.SafeSubtract: decimals.add,
+    exp.SafeMultiply: decimals.multiply,
+    exp.SafeDivide: decimals.divide,
+}
+_TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
+
+
+def plain_number(node: exp.Expr) -> str | None:
+    """The text of a number that is written out, with its sign."""
+    if isinstance(node, exp.Paren):
+        return plain_number(node.this)
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return f"-{node.this.this}"
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return str(node.this)
+    return None
+
+
+def decimal_operand(node: exp.Expr, dtype: pa.DataType) -> pa.DataType | None:
+    """The decimal that an operand counts as beside a decimal: a written integer by its own digits."""
+    if is_decimal(dtype):
+        return dtype
+    number = plain_number(node)
+    if number is not None and is_integer(dtype):
+        return decimals.of_literal(number.lstrip("-"))
+    return decimals.of_integer(dtype)
+
+
+def arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
+    left, right = node.this, node.expression
+    moved = _date_arithmetic(node, of)
+    if moved is not None:
+        return moved
+    a, b = of(left), of(right)
+    if a is None or b is None:
+        return None
+    common = numeric_operands(node, a, b)
+    divides = isinstance(node, exp.Div | exp.SafeDivide)
+    if is_decimal(common):
+        return _DECIMAL[type(node)](*_decimal_operands(left, a, right, b))
+    return DOUBLE if divides or common == NULL else common
+
+
+def _decimal_operands(left: exp.Expr, a: pa.DataType, right: exp.Expr, b: pa.DataType) -> list[pa.DataType]:
+    if NULL in (a, b):
+        a, b = (b, b) if a == NULL else (a, a)
+    found = [decimal_operand(left, a), decimal_operand(right, b)]
+    return [t for t in found if t is not None]
+
+
+def numeric_operands(node: exp.Expr, a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The type both operands of an arithmetic operator are brought to; for decimals, any decimal."""
+    common = meet(a, b)
+    if common is None or not (is_numeric(common) or common == NULL):
+        raise mismatch(f'"{SYMBOLS[type(node)]}"', a, b)
+    return common
+
+
+def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """Dates and times plus and minus intervals, days, and one another; None for other operands."""
+    if not isinstance(node, exp.Add | exp.Sub):
+        return None
+    left, right = node.this, node.expression
+    if isinstance(node, exp.Add) and interval_units(left) is not None and interval_units(right) is None:
+        left, right = right, left
+    units = interval_units(right)
+    if units is not None and interval_units(left) is None:
+        a = of(left)
+        if a == DATE:
+            return DATE if units <= DAY_UNITS | YEAR_MONTH_UNITS else TIMESTAMP
+        return a if a in _TIMES else TIMESTAMP if a == STRING else None
+    if units is not None:
+        return interval_type(node)
+    a, b = of(left), of(right)
+    if isinstance(node, exp.Sub) and a is not None and b is not None:
+        if a in (DATE, *_TIMES) and b in (DATE, *_TIMES):
+            return DURATION
+    if a == DATE and b is not None and is_integer(b) and b != BIGINT:
+        return DATE
+    if isinstance(node, exp.Add) and b == DATE and a is not None and is_integer(a) and a != BIGINT:
+        return DATE
+    return None
+
+
+def integer_division(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a, b = of(node.this), of(node.expression)
+    if a is None or b is None:
+        return None
+    common = numeric_operands(node, a, b)
+    if common in FLOATS and STRING not in (a, b):
+        raise mismatch('"DIV"', a, b)
+    return BIGINT
+
+
+def negation(node: exp.Expr, of: Of) -> pa.DataType | None:
+    number = plain_number(node)
+    if number is not None:
+        return number_type(number)
+    a = of(node.this)
+    if a is None or is_numeric(a) or a == DURATION:
+        return a
+    if a in (STRING, NULL):
+        return DOUBLE
+    raise mismatch('"-"', a)
+
+
+def bitwise(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a, b = of(node.this), of(node.expression)
+    if a is None or b is None:
+        return None
+    common = meet(a, b)
+    if common is None or not is_integer(common):
+        raise mismatch(f'"{SYMBOLS[type(node)]}"', a, b)
+    return common
+
+
+def comparison(node: exp.Expr, of: Of) -> pa.DataType | None:
+    compare(f'"{SYMBOLS[type(node)]}"', of(node.this), of(node.expression))
+    return BOOLEAN
+
+
+def compare(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
+    """The type in which two values are compared; TypeMismatch when they cannot be."""
+    if a is None or b is None:
+        return None
+    common = meet(a, b)
+    if common is None or is_map(common):
+        raise mismatch(what, a, b, hint="make the types equal with CAST")
+    return common
+
+
+def membership(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.this)
+    for item in node.expressions:
+        compare('"IN"', a, of(item))
+    query = node.args.get("query")
+    if query is not None:
+        compare('"IN"', a, of(query))
+    return BOOLEAN
+
+
+def between(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.this)
+    for key in ("low", "high"):
+        compare('"BETWEEN"', a, of(node.args[key]))
+    return BOOLEAN
+
+
+def logical(node: exp.Expr, of: Of) -> pa.DataType | None:
+    for item in (node.this, node.args.get("expression")):
+        a = of(item)
+        if a is not None and a not in (BOOLEAN, NULL, STRING):
+            raise mismatch(f'"{SYMBOLS[type(node)]}"', a)
+    return BOOLEAN
+
+
+def branches(what: str, nodes: Sequence[exp.Expr | None], of: Of) -> pa.DataType | None:
+    """The common type of values of which one is the answer; None when one is not known."""
+    found = [of(n) for n in nodes if n is not None]
+    types = [t for t in found if t is not None]
+    if len(types) < len(found):
+        return None
+    common = widest(types)
+    if common is None:
+        raise mismatch(what, *dict.fromkeys(types), hint="bring them to one type with CAST")
+    return common
+
+
+def case(node: exp.Expr, of: Of) -> pa.DataType | None:
+    ifs = node.args["ifs"]
+    subject = node.args.get("this")
+    for branch in ifs:
+        if subject is None:
+            condition("CASE", branch.this, of)
+        else:
+            compare("CASE", of(subject), of(branch.this))
+    return branches("CASE", [*(b.args["true"] for b in ifs), node.args.get("default")], of)
+
+
+def condition(what: str, node: exp.Expr, of: Of) -> None:
+    """Checks that a condition is one."""
+    a = of(node)
+    if a is not None and a not in (BOOLEAN, NULL, STRING):
+        raise mismatch(what, a, hint="a condition is BOOLEAN")
+
+
+def iff(node: exp.Expr, of: Of) -> pa.DataType | None:
+    condition("IF", node.this, of)
+    return branches("IF", [node.args["true"], node.args.get("false")], of)
+
+
+def nvl2(node: exp.Expr, of: Of) -> pa.DataType | None:
+    of(node.this)
+    return branches("NVL2", [node.args["true"], node.args.get("false")], of)
+
+
+def choice(node: exp.Expr, of: Of) -> pa.DataType | None:
+    return branches(node.key.upper(), [node.this, *node.expressions], of)
+
+
+def nullif(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.this)
+    compare("NULLIF", a, of(node.expression))
+    return a
+
+
+def concatenation(node: exp.Expr, of: Of) -> pa.DataType | None:
+    items = node.expressions or [node.this, node.expression]
+    types = [of(n) for n in items]
+    if any(t is None for t in types):
+        return None
+    known = [t for t in types if t is not None]
+    if known and all(t == BINARY for t in known):
+        return BINARY
+    if any(is_list(t) for t in known):
+        return branches("CONCAT", items, of)
+    return STRING
+
+
+def cast(node: exp.Expr, of: Of) -> pa.DataType | None:
+    of(node.this)
+    return named_type(node.args["to"])
+
+
+def bracket(node: exp.Expr, of: Of) -> pa.DataType | None:
+    visit(node, of)
+    a = of(node.this)
+    if a is None:
+        return None
+    if is_list(a):
+        return a.value_type
+    if is_map(a):
+        return a.item_type
+    if is_struct(a) and isinstance(node.expressions[0], exp.Literal):
+        return field_type(a, node.expressions[0].name)
+    raise mismatch('"[ ]"', a)
+
+
+def dot(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a, inner = of(node.this), node.expression
+    if a is None or not isinstance(inner, exp.Identifier | exp.Literal):
+        return None
+    if is_struct(a):
+        return field_type(a, inner.name)
+    if is_list(a) and is_struct(a.value_type):
+        found = field_type(a.value_type, inner.name)
+        return None if found is None else list_of(found)
+    return a.item_type if is_map(a) else None
+
+
+def field_type(struct: pa.DataType, name: str) -> pa.DataType | None:
+    """The type of a field, its name in any case."""
+    for field in struct:
+        if field.name.lower() == name.lower():
+            return field.type
+    return None
+
+
+def _literal(node: exp.Expr, of: Of) -> pa.DataType | None:
+    return literal_type(node) if isinstance(node, exp.Literal) else None
+
+
+def _interval(node: exp.Expr, of: Of) -> pa.DataType | None:
+    return interval_type(node)
+
+
+def _is(node: exp.Expr, of: Of) -> pa.DataType | None:
+    of(node.this)
+    return BOOLEAN
+
+
+RULES: dict[type[exp.Expr], Rule] = {
+    exp.Literal: _literal,
+    exp.Null: always(NULL),
+    exp.Boolean: always(BOOLEAN),
+    exp.HexString: always(BINARY),
+    exp.Interval: _interval,
+    exp.Paren: like_argument(),
+    exp.Alias: like_argument(),
+    **dict.fromkeys(_DECIMAL, arithmetic),
+    exp.IntDiv: integer_division,
+    exp.Neg: negation,
+    exp.Negative: negation,
+    exp.BitwiseAnd: bitwise,
+    exp.BitwiseOr: bitwise,
+    exp.BitwiseXor: bitwise,
+    exp.BitwiseNot: like_argument(),
+    exp.BitwiseLeftShift: like_argument(),
+    exp.BitwiseRightShift: like_argument(),
+    **dict.fromkeys(
+        (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.EqualNull),
+        comparison,
+    ),
+    exp.In: membership,
+    exp.Between: between,
+    exp.And: logical,
+    exp.Or: logical,
+    exp.Not: logical,
+    exp.Is: _is,
+    **dict.fromkeys((exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.Escape), always(BOOLEAN)),
+    exp.Exists: always(BOOLEAN),
+    exp.Case: case,
+    exp.If: iff,
+    exp.Nvl2: nvl2,
+    exp.Coalesce: choice,
+    exp.Greatest: choice,
+    exp.Least: choice,
+    exp.Nullif: nullif,
+    exp.DPipe: concatenation,
+    exp.Concat: concatenation,
+    exp.Cast: cast,
+    exp.TryCast: cast,
+    exp.Bracket: bracket,
+    exp.Dot: dot,
+}
