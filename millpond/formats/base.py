@@ -20,9 +20,7 @@ from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.types import Schema, type_name
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-_DECLARE = (
-    "declare the columns, for example with {column} STRING: the type was discovered from the first rows"
-)
+_DECLARE = "its type was discovered from the first rows: declare the columns, for example {column} STRING"
 _CORRECT = 'correct the file, or declare column "{column}" with a type that holds the value'
 
 

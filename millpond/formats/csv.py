@@ -150,13 +150,14 @@ class Csv(Format):
 
     def _blocks(self, path: str, width: int, skip: int, block: int) -> Iterator[pa.RecordBatch]:
         dialect = self._dialect(path)
+        names = [f"_c{i}" for i in range(width)]
         with open_bytes(path) as stream:
             reader = arrow_csv.open_csv(
                 stream,
                 read_options=arrow_csv.ReadOptions(
                     use_threads=False,
                     block_size=block,
-                    column_names=[f"_c{i}" for i in range(width)],
+                    column_names=names,
                     skip_rows_after_names=skip,
                 ),
                 parse_options=arrow_csv.ParseOptions(
@@ -166,7 +167,7 @@ class Csv(Format):
                     newlines_in_values=True,
                 ),
                 convert_options=arrow_csv.ConvertOptions(
-                    default_column_type=pa.string(),
+                    column_types=dict.fromkeys(names, pa.string()),
                     null_values=[self.values.get("null.value") or ""],
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.formats.base import misfit
 from millpond.formats.jsonvalues import column_of, field_of

@@ -91,4 +91,4 @@ def _settle(dtype: pa.DataType) -> pa.DataType:
 
 
 def _is_empty_struct(dtype: pa.DataType) -> bool:
-    return pa.types.is_struct(dtype) and dtype.num_fields == 0
+    return bool(pa.types.is_struct(dtype)) and dtype.num_fields == 0

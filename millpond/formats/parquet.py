@@ -112,7 +112,7 @@ def _check_kind(path: str, source: pa.Field, dtype: pa.DataType) -> None:
     )
     if not fine:
         raise BadData(
-            f'column "{source.name}" of file "{path}" is {type_name(given)} and is declared {type_name(dtype)}',
+            f'file "{path}": column "{source.name}" is {type_name(given)}, declared {type_name(dtype)}',
             hint=f"declare it {type_name(given)}, and cast it in the query",
         )
 

@@ -1,6 +1,7 @@
-"""Columns of text to columns of values, a whole column at a time, and the type that a column of text looks like.
+"""Columns of text to columns of values, a whole column at a time, and the type that a text looks like.
 
-A decimal never passes through a float. A timestamp without a zone is UTC; digits beyond microseconds are dropped.
+A decimal never passes through a float. A timestamp without a zone is UTC;
+digits beyond microseconds are dropped.
 """
 
 from __future__ import annotations

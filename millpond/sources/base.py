@@ -1,7 +1,7 @@
 """The contract of a source, and how one is found.
 
-A source holds no cursor. ``latest(start)`` names the end of what is there, ``splits(start, end)`` divides what lies
-between two offsets, ``read(split)`` gives its rows: the same rows each time it is asked, from any process.
+A source holds no cursor. ``latest(start)`` names the end of what is there, ``splits(start, end)`` divides
+what lies between two offsets, ``read(split)`` gives its rows: the same rows each time, from any process.
 A start of None is the beginning, so that the bulk load and what comes later are on one line of offsets.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
@@ -93,4 +94,5 @@ def find_source(uri: str) -> type[Source]:
 
 def with_seq(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     """The batch with consecutive sequence numbers from ``first``."""
-    return batch.append_column(pa.field(SEQ, pa.int64()), pa.arange(first, first + batch.num_rows))
+    numbers = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
+    return batch.append_column(pa.field(SEQ, pa.int64()), numbers)

@@ -1,7 +1,7 @@
 """Files: CSV, JSON, JSON lines and Parquet, one or many.
 
-An offset lists files with size and time of change, those of earlier offsets first. The sequence number of a row
-is the place of its file in that list and its place in the file, so it is the same however often it is read.
+An offset lists files with size and time of change, those of earlier offsets first. The sequence number of a
+row is the place of its file in that list and its place in the file: the same however often it is read.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def path_of(uri: str) -> str:
-    """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute; ``%20`` is left as it is."""
+    """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute; ``%20`` stays."""
     return os.path.abspath(uri.partition("://")[2])
 
 
@@ -22,7 +22,7 @@ def is_pattern(path: str) -> bool:
 
 
 def matching_files(path: str) -> list[str]:
-    """The files of a path, a directory or a pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
+    """The files of a path, directory or pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
 
     A path that exists is never taken for a pattern. A directory gives the files in it that have a known
     suffix and whose name does not begin with ``.`` or ``_``.
