@@ -1,0 +1,92 @@
+"""Which rows a reader sees.
+
+A slot is one version of a row; slots are numbered in the order in which they were made. A reader that came at
+version v, when there were n slots, sees the slots below n that had not died by v. So a snapshot is two numbers,
+and rows that are made or ended later do not disturb it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import repeat
+from threading import Lock
+
+import numpy as np
+
+from millpond.tables._chunks import Slots
+from millpond.tables._index import SecondaryIndex
+from millpond.tables._keys import Key
+
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The table after a commit: its version, how many slots there were, and how many of them were alive."""
+
+    commit: int
+    version: int
+    slots: int
+    alive: int
+
+
+@dataclass(slots=True)
+class Generation:
+    """The indexes over one numbering of the slots. Compaction makes another; readers of the old one keep it.
+
+    ``newest`` leads from a key to its newest slot, dead or alive, and ``replaced`` from a slot to the one that
+    had its key before, or -1. Only the writer changes them, and readers may see changes of commits after theirs:
+    they walk back from slots that are too new.
+    """
+
+    newest: dict[Key, int] = field(default_factory=dict)
+    replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
+    _others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def newest_slots(self, keys: list[Key]) -> Slots:
+        """The newest slot of each key, -1 where there is none."""
+        return np.fromiter(map(self.newest.get, keys, repeat(-1)), np.int64, len(keys))
+
+    def slots_before(self, keys: list[Key], end: int) -> Slots:
+        """The newest slot below ``end`` of each key that has one."""
+        slots = self.newest_slots(keys)
+        late = np.flatnonzero(slots >= end)
+        while len(late):
+            slots[late] = self.replaced[slots[late]]
+            late = late[slots[late] >= end]
+        return slots[slots >= 0]
+
+    def index_on(self, columns: tuple[str, ...]) -> SecondaryIndex:
+        index = self._others.get(columns)
+        if index is None:
+            with self._lock:
+                index = self._others.setdefault(columns, SecondaryIndex(columns))
+        return index
+
+    def indexes(self) -> list[tuple[str, ...]]:
+        return list(self._others)
+
+    def kept(self, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Generation:
+        """The key index over only the slots to keep, numbered anew.
+
+        A slot that is kept has died later than all that it replaced, so of a chain only the old end is cut off.
+        """
+        number = np.cumsum(keep, dtype=np.int64) - 1
+        number[~keep] = -1
+        before = self.replaced[: len(keep)][keep]
+        replaced = np.where(before >= 0, number[before], -1)
+        slots = np.fromiter(self.newest.values(), np.int64, len(self.newest))
+        renumbered = number[slots].tolist()
+        pairs = zip(self.newest, renumbered, strict=True)
+        return Generation({key: slot for key, slot in pairs if slot >= 0}, replaced)
+
+
+def grown(array: Slots, size: int, fill: int) -> Slots:
+    """The array with room for ``size`` items: itself, or a larger copy. Readers of the old one lose nothing,
+    since they need nothing that is written later."""
+    if size <= len(array):
+        return array
+    larger = np.full(max(size, len(array) * 3 // 2, 1024), fill, dtype=np.int64)
+    larger[: len(array)] = array
+    return larger

@@ -1,0 +1,105 @@
+"""The contract of a table's backend. The suite in tests/contract/test_tables.py holds every backend to it.
+
+A file in this folder with a ``BACKEND`` class is a backend; files that a backend splits into start with ``_``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from millpond.changes import Changes, Position
+from millpond.options import Option
+from millpond.types import Schema
+
+
+class Snapshot(ABC):
+    """A table at one moment. It stays as it is while writers go on, and may be read by many threads."""
+
+    schema: Schema
+
+    @abstractmethod
+    def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
+        """The rows, with all columns, whose ``columns`` equal one of the ``keys``, each row once.
+
+        ``keys`` has one column for each of ``columns``, in their order. Numbers are compared by value, whatever
+        their width; a key that does not fit the column's type matches nothing. NULL matches nothing, or with
+        ``nulls`` NULL, as it does in GROUP BY.
+        """
+
+    @abstractmethod
+    def scan(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows, or these columns of them. A table without a key keeps the order of its rows."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+
+class Backend(ABC):
+    """Rows that change by commits.
+
+    One thread at a time may apply; the backend sees to that itself. Reading never waits for a writer and never
+    sees half an apply. Column names ignore case.
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other names that the backend is known by."""
+    abilities: ClassVar[frozenset[str]] = frozenset()
+    """What the backend can do beyond the contract; the planner and the contract suite read it."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    """Options of WITH (…) that it takes."""
+
+    schema: Schema
+
+    @classmethod
+    @abstractmethod
+    def open(cls, name: str, schema: Schema, values: Mapping[str, Any], *, null_keys: bool = False) -> Self:
+        """The table ``name`` with the values of its options.
+
+        With ``null_keys`` NULL is a value of a key column, equal to itself: the key of an aggregate's groups.
+        """
+
+    @abstractmethod
+    def apply(
+        self, changes: Changes, position: Position | None = None, *, commit: int | None = None
+    ) -> bool:
+        """Applies all changes or, if it raises, none; False if the position was applied before.
+
+        With a key the last row of each key wins, and deletes end rows; without one every row is kept. A NULL in
+        the key raises InvalidRecord. ``commit`` is the number of the app's commit, never smaller than the one
+        before; without it the table counts on by itself.
+        """
+
+    def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
+        """As Snapshot.get, now."""
+        return self.snapshot().get(columns, keys, nulls=nulls)
+
+    def scan(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """As Snapshot.scan, now. While nothing changes the answer is the same object."""
+        return self.snapshot().scan(columns)
+
+    @abstractmethod
+    def snapshot(self, commit: int | None = None) -> Snapshot:
+        """The table now, or as it was after ``commit``, one of the last few. Costs nothing."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """A number that grows with every apply that changed rows."""
+
+    def __len__(self) -> int:
+        return len(self.snapshot())
+
+    @abstractmethod
+    def position(self, pipeline: str) -> Position | None:
+        """The newest position applied for the pipeline."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, Any]:
+        """Numbers about the table: ``rows``, ``bytes``, and what else the backend knows."""
+
+    def close(self) -> None:
+        """Lets go of connections and memory. A closed table raises Closed."""
