@@ -23,7 +23,7 @@ setup: $(STAMP)  ## Create .venv and install everything into it, as locked
 
 $(STAMP): pyproject.toml $(LOCK)
 	@if ! $(PY) -m pip --version >/dev/null 2>&1; then \
-	    for candidate in $(PYTHONS); do \
+	    python=; for candidate in $(PYTHONS); do \
 	        if "$$candidate" -c '$(SUITABLE)' 2>/dev/null; then python="$$candidate"; break; fi; \
 	    done; \
 	    if [ -z "$$python" ]; then \
