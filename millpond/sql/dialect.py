@@ -1,0 +1,67 @@
+"""Our SQL as a dialect of sqlglot, on top of its Spark dialect."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.spark import SparkGenerator
+from sqlglot.tokens import TokenType
+
+from millpond.sql.nodes import AnyDepth, Index, Path, StreamWindow
+from millpond.sql.parser.statement import MillpondParser
+
+# The words that the tokenizer tells apart; every other word is an ordinary name.
+_WORDS = frozenset(
+    """
+    ALL AND ANTI ANY AS ASC BETWEEN CASE COLLATE CROSS CUBE CURRENT_DATE CURRENT_TIMESTAMP CURRENT_USER DEFAULT
+    DESC DISTINCT DIV ELSE END ESCAPE EXCEPT EXISTS FALSE FILTER FIRST FOR FROM FULL HAVING ILIKE IN INNER
+    INTERSECT INTERVAL INTO IS JOIN LATERAL LEFT LIKE LIMIT LOCALTIMESTAMP MINUS NATURAL NOT NULL OFFSET ON OR
+    OUTER OVER PARTITION PERCENT PIVOT RANGE RECURSIVE REGEXP RIGHT RLIKE ROLLUP ROW ROWS SELECT SEMI
+    SESSION_USER SET SOME TABLESAMPLE THEN TRUE UNION UNPIVOT USING VALUES VIEW WHEN WHERE WITH
+    ARRAY BIGINT BINARY BOOL BOOLEAN BYTE CHAR CHARACTER DATE DEC DECIMAL DOUBLE FLOAT INT INTEGER LONG MAP NUMERIC
+    REAL SHORT SMALLINT STRING STRUCT TEXT TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ TINYINT VARCHAR VARIANT VOID
+    """.split()
+)
+_PHRASES = frozenset(
+    "CLUSTER BY,DISTRIBUTE BY,GROUP BY,GROUPING SETS,ORDER BY,PARTITION BY,PRIMARY KEY,SORT BY".split(",")
+)
+_OPERATORS = frozenset("/*+ == :: || >= <= <> != := <=> -> =>".split())
+
+
+class Millpond(Spark):
+    """Tokenizer, parser and generator of our SQL."""
+
+    class Tokenizer(Spark.Tokenizer):
+        KEYWORDS = {
+            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if k in _WORDS or k in _PHRASES or k in _OPERATORS
+        }
+        COMMANDS = set[TokenType]()
+        STRING_ESCAPES = ["\\", "'", '"']
+        VAR_SINGLE_TOKENS = {"$"}
+
+    Parser = MillpondParser
+
+    class Generator(SparkGenerator):
+        TRANSFORMS = {
+            **SparkGenerator.TRANSFORMS,
+            Path: lambda self, e: self.path_sql(e),
+            AnyDepth: lambda self, e: "**",
+            Index: lambda self, e: f"[{self.sql(e, 'this')}]",
+            StreamWindow: lambda self, e: self.stream_window_sql(e),
+        }
+
+        def path_sql(self, path: Path) -> str:
+            text = ""
+            for step in path.expressions:
+                text += ("" if isinstance(step, Index) or not text else ".") + self.sql(step)
+            return text
+
+        def stream_window_sql(self, window: StreamWindow) -> str:
+            time = window.args.get("time")
+            sizes = [f"{size.name}s" for size in (window.args["size"], window.args.get("slide")) if size]
+            return f"{window.name.upper()}({', '.join([self.sql(time)] * bool(time) + sizes)})"
+
+
+def sql_of(node: exp.Expression) -> str:
+    """The text of an expression or query in our dialect."""
+    return node.sql(dialect=Millpond, comments=False)

@@ -1,0 +1,39 @@
+"""Expressions of our own that stand beside sqlglot's."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+
+class StreamWindow(exp.Expression):
+    """``WINDOW TUMBLING(…)`` of a query that is not the outermost: an entry of its Select's ``windows``.
+
+    ``this`` is Var tumbling, hopping or session; ``size`` and ``slide`` are numbers of seconds.
+    """
+
+    arg_types = {"this": True, "time": False, "size": True, "slide": False}
+
+
+class Path(exp.Expression):
+    """A path with wildcards: ``positions.*.shares``, ``portfolio.**.price``, ``a[*].b``.
+
+    ``expressions`` are its steps: Identifier, Star for ``*``, AnyDepth for ``**``, Index for ``[…]``.
+    """
+
+    arg_types = {"expressions": True}
+
+    @property
+    def steps(self) -> list[exp.Expression]:
+        return list(self.expressions)
+
+
+class AnyDepth(exp.Expression):
+    """The step ``**`` of a Path: any number of levels."""
+
+    arg_types = {}
+
+
+class Index(exp.Expression):
+    """The step ``[…]`` of a Path; ``this`` is the index, or Star."""
+
+    arg_types = {"this": True}

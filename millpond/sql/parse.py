@@ -1,0 +1,140 @@
+"""Text to statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from millpond.errors import CheckFailed, Place, SqlError, SqlSyntaxError
+from millpond.sql.dialect import Millpond
+from millpond.sql.parser.base import Failure
+from millpond.sql.parser.statement import MillpondParser
+from millpond.sql.statements import Statement
+from millpond.sql.text import Piece, Script, pieces
+from millpond.sql.uris import mask_uris
+
+_UNCLOSED = {"string": "this string is never closed", "name": "this name is never closed"}
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The statements that could be read, and the errors of those that could not, both in text order."""
+
+    statements: tuple[Statement, ...]
+    errors: tuple[SqlError, ...]
+    script: Script
+
+    def require(self) -> tuple[Statement, ...]:
+        """The statements, or the error: the only one, or CheckFailed with all of them."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            raise CheckFailed(self.errors)
+        return self.statements
+
+
+def parse(text: str, env: Mapping[str, str] | None = None) -> Parsed:
+    """Reads every statement; after a mistake it goes on behind the next semicolon.
+
+    ``env`` gives the values of ``${NAME}``, by default the environment of the process.
+    """
+    script = Script.of(text, env)
+    tokens, uris, unclosed = _tokenize(script)
+    found: list[Statement] = []
+    errors: list[tuple[int, SqlError]] = [*script.errors]
+    broken = {offset for offset, _ in script.errors}
+    parser = _parser()
+    for chunk, end in _chunks(tokens, len(script.expanded)):
+        start = chunk[0].start
+        if any(start <= offset <= end for offset in broken):
+            continue
+        if unclosed and end > unclosed[0]:
+            break
+        try:
+            parser.load(chunk, script, uris)
+            found.append(parser.parse_statement())
+        except Failure as e:
+            errors.append((e.start, _error(e, script)))
+        except RecursionError:
+            message = "this statement is nested too deeply"
+            errors.append((start, SqlSyntaxError(message, place=script.place(start, start + 1))))
+    if unclosed:
+        errors.append(unclosed)
+    return Parsed(tuple(found), tuple(e for _, e in sorted(errors, key=lambda e: e[0])), script)
+
+
+def parse_one_statement(text: str, env: Mapping[str, str] | None = None) -> Statement:
+    """The statement of a text that holds exactly one."""
+    statements = parse(text, env).require()
+    if len(statements) != 1:
+        place = statements[1].place if statements else Place.of(text, 0)
+        raise SqlSyntaxError(f"expected one statement, found {len(statements)}", place=place)
+    return statements[0]
+
+
+def parse_condition(text: str) -> exp.Expression:
+    """A condition such as ``tier = 'GOLD' AND age > 65``; variables are not replaced."""
+    script = Script(text, text)
+    tokens, uris, unclosed = _tokenize(script)
+    if unclosed:
+        raise unclosed[1]
+    parser = _parser()
+    try:
+        parser.load(tokens, script, uris)
+        return parser.parse_whole_condition()
+    except Failure as e:
+        raise _error(e, script) from None
+
+
+@cache
+def _dialect() -> Millpond:
+    return Millpond()
+
+
+def _parser() -> MillpondParser:
+    return MillpondParser(dialect=_dialect())
+
+
+def _tokenize(script: Script) -> tuple[list[Token], dict[int, str], tuple[int, SqlSyntaxError] | None]:
+    """The tokens, the unquoted URIs by offset, and what is never closed; the tokens then end before it."""
+    text = script.expanded
+    found = list(pieces(text))
+    unclosed = next((p for p in found if not p.closed), None)
+    spans = [(p.start, p.end) for p in found if p.kind == "uri"]
+    masked = mask_uris(text, spans)
+    if unclosed:
+        masked = masked[: unclosed.start]
+    uris = {start: text[start:end] for start, end in spans}
+    try:
+        tokens = _dialect().tokenize(masked)
+    except TokenError as e:
+        raise SqlSyntaxError("the text cannot be read", hint=str(e)) from e
+    return tokens, uris, _unclosed(unclosed, script) if unclosed else None
+
+
+def _unclosed(piece: Piece, script: Script) -> tuple[int, SqlSyntaxError]:
+    message = _UNCLOSED.get(piece.kind, "this comment is never closed")
+    return piece.start, SqlSyntaxError(message, place=script.place(piece.start, piece.start + 1))
+
+
+def _chunks(tokens: list[Token], length: int) -> list[tuple[list[Token], int]]:
+    """The tokens of each statement, and the offset where it ends."""
+    chunks: list[tuple[list[Token], int]] = []
+    current: list[Token] = []
+    for token in tokens:
+        if token.token_type != TokenType.SEMICOLON:
+            current.append(token)
+        elif current:
+            chunks.append((current, token.start))
+            current = []
+    return [*chunks, (current, length)] if current else chunks
+
+
+def _error(failure: ParseError, script: Script) -> SqlError:
+    assert isinstance(failure, Failure)
+    return failure.kind(failure.message, hint=failure.hint, place=script.place(failure.start, failure.end))

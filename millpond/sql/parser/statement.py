@@ -1,0 +1,182 @@
+"""The statement parser: which word begins which statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, cast
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from millpond.errors import UnknownName, did_you_mean
+from millpond.sql.parser.queries import Tail
+from millpond.sql.parser.writes import WriteParser
+from millpond.sql.statements import (
+    Begin,
+    Commit,
+    ControlQuery,
+    Describe,
+    Explain,
+    ExplainUpgrade,
+    Replay,
+    Rollback,
+    Select,
+    Show,
+    ShowCreate,
+    Statement,
+)
+
+ShowKind = Literal["streams", "tables", "queries", "functions"]
+_SHOWN = ("STREAMS", "TABLES", "QUERIES", "FUNCTIONS")
+
+
+def _placeholder(parser: MillpondParser) -> exp.Placeholder:
+    """``?``, or ``:name`` with its name."""
+    token, name = parser._prev, None
+    if token.token_type == TokenType.COLON:
+        if not parser._curr or parser._curr.start != token.end + 1:
+            parser.fail_expected("the name of a parameter after :")
+        parser._advance()
+        name = parser._prev.text
+    place = exp.Placeholder(this=name) if name else exp.Placeholder()
+    return place.update_positions(start=token.start, end=parser._prev.end, line=token.line, col=token.col)
+
+
+class MillpondParser(WriteParser):
+    """Reads one statement; sqlglot's own statements are never reached."""
+
+    STRICT_CAST = True
+    PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: _placeholder, TokenType.COLON: _placeholder}
+
+    def parse_statement(self) -> Statement:
+        """The statement of the loaded tokens, all of them used."""
+        statement = self._parse_one()
+        if self._curr:
+            self.fail_unexpected()
+        for token in self.unused_uris.values():
+            self.fail(
+                "a URI cannot stand here",
+                token,
+                hint="a URI is a source after FROM or JOIN, or a sink after INSERT INTO",
+            )
+        return statement
+
+    def parse_whole_condition(self) -> exp.Expression:
+        """A condition that is all of the loaded tokens."""
+        condition = self.expect_expression("a condition")
+        if self._curr:
+            self.fail_unexpected()
+        return condition
+
+    def _parse_one(self) -> Statement:
+        first = self._curr
+        if not first:
+            self.fail("a statement is missing")
+        statement = self._parse_statement_kind(first)
+        start, end = first.start, self._prev.end + 1
+        return replace(
+            statement, place=self.script.place(start, end), text=self.script.slice(start, end).rstrip()
+        )
+
+    def _parse_statement_kind(self, first: Token) -> Statement:
+        word = first.text.upper()
+        if first.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            self.fail_expected("a statement")
+        if first.token_type == TokenType.L_PAREN or word in ("SELECT", "WITH", "VALUES"):
+            tail = Tail()
+            query = self.parse_query(tail)
+            return Select(query, tuple(tail.settings), tail.errors_into)
+        parse = self._statements().get(word)
+        if parse is None:
+            if not word[:1].isalpha():
+                self.fail_expected("a statement")
+            known = ["SELECT", "WITH", "VALUES", *self._statements()]
+            self.fail(
+                f"statement {self.shown()} is not known",
+                hint=did_you_mean(word, known, f"statements begin with {', '.join(known)}"),
+                kind=UnknownName,
+            )
+        self._advance()
+        return parse()
+
+    def _statements(self) -> dict[str, Callable[[], Statement]]:
+        return {
+            "CREATE": self.parse_create,
+            "INSERT": self.parse_insert,
+            "UPSERT": self.parse_upsert,
+            "UPDATE": self.parse_update,
+            "DELETE": self.parse_delete,
+            "MERGE": self.parse_merge,
+            "BEGIN": self._parse_begin,
+            "COMMIT": self._parse_commit,
+            "ROLLBACK": self._parse_rollback,
+            "DROP": self.parse_drop,
+            "TRUNCATE": self.parse_truncate,
+            "ALTER": self.parse_alter,
+            "SHOW": self._parse_show_statement,
+            "DESCRIBE": self._parse_describe_statement,
+            "DESC": self._parse_describe_statement,
+            "EXPLAIN": self._parse_explain,
+            "STOP": self._parse_control,
+            "START": self._parse_control,
+            "PAUSE": self._parse_control,
+            "RESUME": self._parse_control,
+            "REPLAY": self._parse_replay,
+        }
+
+    def _parse_begin(self) -> Begin:
+        self.match_words("TRANSACTION")
+        return Begin()
+
+    def _parse_commit(self) -> Commit:
+        self.match_words("TRANSACTION")
+        return Commit()
+
+    def _parse_rollback(self) -> Rollback:
+        self.match_words("TRANSACTION")
+        return Rollback()
+
+    def _parse_show_statement(self) -> Show | ShowCreate:
+        if self.match_words("CREATE"):
+            if not any(self.match_words(*kind) for kind in (("MATERIALIZED", "VIEW"), ("VIEW",), ("STREAM",))):
+                self.expect_words("TABLE")
+            return ShowCreate(self.parse_name("the name of a table"))
+        word = self._curr.text.upper() if self._curr else ""
+        if word not in _SHOWN:
+            hint = did_you_mean(word, _SHOWN)
+            self.fail_expected("STREAMS, TABLES, QUERIES, FUNCTIONS or CREATE TABLE", hint=hint)
+        self._advance()
+        return Show(cast(ShowKind, word.lower()))
+
+    def _parse_describe_statement(self) -> Describe:
+        extended = bool(self._next) and self.match_words("EXTENDED")
+        if self._next and self.at_words("TABLE"):
+            self._advance()
+        name, _ = self.parse_target()
+        return Describe(name, extended)
+
+    def _parse_explain(self) -> Explain | ExplainUpgrade:
+        if self.match_words("UPGRADE"):
+            return ExplainUpgrade(self._parse_path_of_file())
+        analyze = self.match_words("ANALYZE")
+        return Explain(self._parse_one(), analyze)
+
+    def _parse_path_of_file(self) -> str:
+        if not self._curr:
+            self.fail_expected("the path of a SQL file")
+        text = self._quoted()
+        if text is not None:
+            self.unused_uris.pop(self._prev.start, None)
+            return text
+        text = self._bare(set())
+        return text
+
+    def _parse_control(self) -> ControlQuery:
+        action = self._prev.text.lower()
+        self.expect_words("QUERY")
+        name = self.parse_name("the name of a query")
+        return ControlQuery(cast(Literal["stop", "start", "pause", "resume"], action), name)
+
+    def _parse_replay(self) -> Replay:
+        return Replay(self.parse_name("the name of an error table"))

@@ -1,0 +1,285 @@
+"""Statements: what a SQL text asks for, as frozen data.
+
+Names are as spelled; comparisons elsewhere ignore case. Two statements are equal when they mean the same text:
+``place`` and ``text`` do not count. Offsets in the ``meta`` of expressions are those of the expanded script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Place
+from millpond.options import Setting
+
+DropKind = Literal["stream", "table", "view", "materialized view", "query", "index"]
+WindowKind = Literal["tumbling", "hopping", "session"]
+
+
+class PlacedSetting(Setting):
+    """A setting as it stands in a text; equal to any setting of the same name and value."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Setting) and (self.name, self.value) == (other.name, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """``text`` is the original text of the statement, without its semicolon."""
+
+    place: Place | None = field(default=None, compare=False, repr=False)
+    text: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class ColumnDef:
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+    primary_key: bool = False
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """``WATERMARK FOR column AS column - delay``; ``delay`` is an Interval and ``seconds`` its length."""
+
+    column: str
+    delay: exp.Expression
+    seconds: float
+
+
+@dataclass(frozen=True)
+class WindowClause:
+    """``WINDOW TUMBLING(…)``: sizes in seconds; ``size`` is the gap of a session."""
+
+    kind: WindowKind
+    time: exp.Expression | None
+    size: float
+    slide: float | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    """A Select or SetOperation with its CTEs, and what our language adds to it."""
+
+    expression: exp.Expression
+    window: WindowClause | None = None
+    emit: Literal["changes", "final"] | None = None
+
+
+@dataclass(frozen=True)
+class CreateStream(Statement):
+    name: str
+    columns: tuple[ColumnDef, ...] = ()
+    watermark: Watermark | None = None
+    query: Query | None = None
+    settings: tuple[Setting, ...] = ()
+    if_not_exists: bool = False
+    or_replace: bool = False
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateTable(Statement):
+    name: str
+    columns: tuple[ColumnDef, ...] = ()
+    key: tuple[str, ...] = ()
+    query: Query | None = None
+    settings: tuple[Setting, ...] = ()
+    if_not_exists: bool = False
+    or_replace: bool = False
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateView(Statement):
+    """A named query, or with ``materialized`` a live table. ``names`` rename its columns."""
+
+    name: str
+    names: tuple[str, ...]
+    query: Query
+    materialized: bool = False
+    settings: tuple[Setting, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+    key: tuple[str, ...] = ()
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateIndex(Statement):
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Drop(Statement):
+    kind: DropKind
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
+class Truncate(Statement):
+    name: str
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    column: ColumnDef
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class RenameTable:
+    name: str
+
+
+@dataclass(frozen=True)
+class AlterTable(Statement):
+    name: str
+    action: AddColumn | RenameColumn | DropColumn | RenameTable
+
+
+@dataclass(frozen=True)
+class Insert(Statement):
+    """Either ``query`` or ``values`` is given. ``target`` is a name or, with ``target_is_uri``, a URI."""
+
+    target: str
+    target_is_uri: bool = False
+    columns: tuple[str, ...] = ()
+    query: Query | None = None
+    values: tuple[tuple[exp.Expression, ...], ...] = ()
+    settings: tuple[Setting, ...] = ()
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Upsert(Statement):
+    target: str
+    query: Query
+    on: exp.Expression
+    settings: tuple[Setting, ...] = ()
+    errors_into: str | None = None
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Update(Statement):
+    """``source`` is a Table or Subquery, with ``joins`` after it; assignments are (column, value)."""
+
+    target: str
+    alias: str | None
+    assignments: tuple[tuple[str, exp.Expression], ...]
+    source: exp.Expression | None = None
+    joins: tuple[exp.Join, ...] = ()
+    where: exp.Expression | None = None
+    returning: tuple[exp.Expression, ...] = ()
+    returning_into: str | None = None
+    settings: tuple[Setting, ...] = ()
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Delete(Statement):
+    target: str
+    alias: str | None = None
+    source: exp.Expression | None = None
+    joins: tuple[exp.Join, ...] = ()
+    where: exp.Expression | None = None
+    returning: tuple[exp.Expression, ...] = ()
+    returning_into: str | None = None
+    settings: tuple[Setting, ...] = ()
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Merge(Statement):
+    target: str
+    expression: exp.Merge
+    settings: tuple[Setting, ...] = ()
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Select(Statement):
+    query: Query
+    settings: tuple[Setting, ...] = ()
+    errors_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Begin(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class Commit(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class Rollback(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class Show(Statement):
+    what: Literal["streams", "tables", "queries", "functions"]
+
+
+@dataclass(frozen=True)
+class ShowCreate(Statement):
+    name: str
+
+
+@dataclass(frozen=True)
+class Describe(Statement):
+    """``name`` may be a URI."""
+
+    name: str
+    extended: bool = False
+
+
+@dataclass(frozen=True)
+class Explain(Statement):
+    statement: Statement
+    analyze: bool = False
+
+
+@dataclass(frozen=True)
+class ExplainUpgrade(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class ControlQuery(Statement):
+    action: Literal["stop", "start", "pause", "resume"]
+    name: str
+
+
+@dataclass(frozen=True)
+class Replay(Statement):
+    name: str
