@@ -1,0 +1,1 @@
+"""A statement in the SQL of an engine."""

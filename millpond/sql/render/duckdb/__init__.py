@@ -1,0 +1,32 @@
+"""DuckDB SQL with Spark's (ANSI) meaning.
+
+Each operator, function and clause that is claimed has an entry; for anything else ``render`` raises Unrenderable,
+and Spark runs the query. The invariant of every entry: its SQL has, in DuckDB, exactly the type of ``type_of``.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.sql.render.duckdb.errors import explain_error
+from millpond.sql.render.duckdb.names import Unrenderable, quoted
+from millpond.sql.render.duckdb.query import Queries
+
+__all__ = ["SETTINGS", "Unrenderable", "explain_error", "quoted", "render"]
+
+SETTINGS: tuple[str, ...] = (
+    "SET TimeZone = 'UTC'",
+    "SET ieee_floating_point_ops = false",
+    "SET error_on_division_by_zero = true",
+    "SET scalar_subquery_error_on_multiple_rows = true",
+    "SET preserve_insertion_order = true",
+)
+"""What a connection must have set for the rendered SQL to mean what Spark means."""
+
+
+def render(query: exp.Expr) -> str:
+    """DuckDB SQL for a resolved query, whose result has Spark's rows and types.
+
+    Raises Unrenderable when there is no exact form, TypeMismatch for operands that cannot be meant.
+    """
+    return Queries().query(query)

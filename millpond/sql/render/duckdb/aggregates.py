@@ -1,0 +1,308 @@
+"""Aggregates and window functions, with FILTER and OVER."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from millpond.sql.render.duckdb import windows
+from millpond.sql.render.duckdb.arithmetic import divide
+from millpond.sql.render.duckdb.expression import Entry, Expressions
+from millpond.sql.render.duckdb.names import Unrenderable, typed
+from millpond.sql.typing import decimals
+from millpond.sql.typing.aggregates import argument
+from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE, DURATION, NULL, STRING, is_decimal
+from millpond.sql.typing.functions import integer_value
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call such as ``sum(x)``; FILTER and OVER go between it and what is made of its value.
+
+    Several calls (``sum(x)`` and ``count(x)``) may go into one value.
+    """
+
+    calls: tuple[str, ...]
+    finish: Callable[..., str] = field(default=lambda *values: values[0])
+    filters: tuple[str, ...] = ()
+
+    def sql(self, filters: tuple[str, ...] = (), over: str = "", before_over: str = "") -> str:
+        conditions = " AND ".join(f"({f})" for f in (*self.filters, *filters))
+        tail = (f" FILTER (WHERE {conditions})" if conditions else "") + before_over + over
+        return self.finish(*(call + tail for call in self.calls))
+
+
+Aggregate = Callable[[Expressions, exp.Expr], Call]
+
+
+def _distinct(node: exp.Expr) -> str:
+    return "DISTINCT " if isinstance(node.this, exp.Distinct) else ""
+
+
+def count(r: Expressions, node: exp.Expr) -> Call:
+    if isinstance(node.this, exp.Star):
+        return Call(("count(*)",))
+    items = node.this.expressions if isinstance(node.this, exp.Distinct) else [node.this, *node.expressions]
+    values = [r.sql(e) for e in items]
+    if len(values) == 1:
+        return Call((f"count({_distinct(node)}{values[0]})",))
+    return Call(
+        (f"count({_distinct(node)}row({', '.join(values)}))",),
+        filters=tuple(f"{v} IS NOT NULL" for v in values),
+    )
+
+
+def count_if(r: Expressions, node: exp.Expr) -> Call:
+    return Call((f"count(CASE WHEN {r.to(argument(node), BOOLEAN)} THEN 1 END)",))
+
+
+def total(r: Expressions, node: exp.Expr) -> Call:
+    result = r.type(node)
+    if result == DURATION:
+        raise Unrenderable("SUM of intervals")
+    inner = DOUBLE if result == DOUBLE else None
+    value = r.to(argument(node), inner) if inner is not None else r.sql(argument(node))
+    return Call((f"sum({_distinct(node)}{value})",), lambda s: typed(s, result))
+
+
+def mean(r: Expressions, node: exp.Expr) -> Call:
+    result, item = r.type(node), argument(node)
+    if result == DURATION:
+        raise Unrenderable("AVG of intervals")
+    if not is_decimal(result):
+        return Call((f"avg({_distinct(node)}{r.to(item, DOUBLE)})",))
+    source, value = r.type(item), r.sql(item)
+    summed, counted = decimals.total(source), decimals.of_integer(BIGINT)
+
+    def finish(total: str, number: str) -> str:
+        found = divide(typed(total, summed), summed, f"nullif({number}, 0)", counted, result)
+        return f"({found})"
+
+    return Call((f"sum({_distinct(node)}{value})", f"count({_distinct(node)}{value})"), finish)
+
+
+def simple(name: str, suffix: str = "") -> Aggregate:
+    """An aggregate that means the same in both."""
+
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        if r.type(argument(node)) == NULL:
+            raise Unrenderable(f"{name} of NULL")
+        return Call((f"{name}({_distinct(node)}{r.sql(argument(node))}{suffix})",))
+
+    return aggregate
+
+
+def of_doubles(name: str) -> Aggregate:
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        items = [argument(node)]
+        if isinstance(node.args.get("expression"), exp.Expr):
+            items.append(node.expression)
+        values = ", ".join(r.to(e, DOUBLE) for e in items)
+        return Call((f"{name}({_distinct(node)}{values})",))
+
+    return aggregate
+
+
+def quantile(r: Expressions, node: exp.Expr) -> Call:
+    """MEDIAN and PERCENTILE: interpolated."""
+    share = node.args.get("quantile")
+    if node.expressions or (share is not None and (not isinstance(share, exp.Literal) or share.is_string)):
+        raise Unrenderable("PERCENTILE with another share than a number")
+    portion = share.name if share is not None else "0.5"
+    return Call((f"quantile_cont({_distinct(node)}{r.to(argument(node), DOUBLE)}, {portion})",))
+
+
+def within_group(r: Expressions, node: exp.Expr) -> Call:
+    inner, order = node.this, node.expression.expressions[0]
+    names = {exp.PercentileCont: "quantile_cont", exp.PercentileDisc: "quantile_disc"}
+    share = inner.this
+    if type(inner) not in names or not isinstance(share, exp.Literal):
+        raise Unrenderable(f"{inner.key.upper()} WITHIN GROUP")
+    if order.args.get("desc"):
+        raise Unrenderable("PERCENTILE of a descending order")
+    return Call((f"{names[type(inner)]}({r.to(order.this, DOUBLE)}, {share.name})",))
+
+
+def collected(r: Expressions, node: exp.Expr) -> Call:
+    """COLLECT_LIST, COLLECT_SET: NULLs are left out, nothing gives an empty array."""
+    value = r.sql(argument(node))
+    distinct = "DISTINCT " if isinstance(node, exp.ArrayUniqueAgg) else _distinct(node)
+    empty = typed("[]", r.type(node))
+    return Call(
+        (f"list({distinct}{value}{_order(r, node)})",),
+        lambda s: f"coalesce({s}, {empty})",
+        (f"{value} IS NOT NULL",),
+    )
+
+
+def joined(r: Expressions, node: exp.Expr) -> Call:
+    separator = node.args.get("separator")
+    if separator is not None and not isinstance(separator, exp.Literal):
+        raise Unrenderable("STRING_AGG with a separator that is not written out")
+    between = r.sql(separator) if separator is not None else "''"
+    value = r.to(argument(node), STRING)
+    return Call((f"string_agg({_distinct(node)}{value}, {between}{_order(r, node)})",))
+
+
+def _order(r: Expressions, node: exp.Expr) -> str:
+    if not isinstance(node.this, exp.Order):
+        return ""
+    return " ORDER BY " + windows.ordering(r, node.this.expressions)
+
+
+def by(name: str) -> Aggregate:
+    """MAX_BY, MIN_BY."""
+
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        key = r.sql(node.expression)
+        return Call((f"{name}({r.sql(node.this)}, {key})",))
+
+    return aggregate
+
+
+def ranking(name: str) -> Aggregate:
+    """A function of the row's place, in Spark's INT where it counts."""
+
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        result = r.type(node)
+        return Call((f"{name}()",), lambda s: typed(s, result))
+
+    return aggregate
+
+
+def ntile(r: Expressions, node: exp.Expr) -> Call:
+    result = r.type(node)
+    buckets = integer_value(node.this)
+    if buckets is None:
+        raise Unrenderable("NTILE of a number that is not written out")
+    return Call((f"ntile({buckets})",), lambda s: typed(s, result))
+
+
+def neighbour(name: str) -> Aggregate:
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        result, offset, default = r.type(node), node.args.get("offset"), node.args.get("default")
+        steps = 1 if offset is None else integer_value(offset)
+        if steps is None:
+            raise Unrenderable(f"{name} by a number that is not written out")
+        items = [r.to(node.this, result), str(steps)]
+        if default is not None:
+            items.append(r.to(default, result))
+        return Call((f"{name}({', '.join(items)})",))
+
+    return aggregate
+
+
+def nth_value(r: Expressions, node: exp.Expr) -> Call:
+    place = integer_value(node.args.get("offset"))
+    if place is None:
+        raise Unrenderable("NTH_VALUE of a place that is not written out")
+    return Call((f"nth_value({r.sql(node.this)}, {place})",))
+
+
+AGGREGATES: dict[type[exp.Expr], Aggregate] = {
+    exp.Count: count,
+    exp.CountIf: count_if,
+    exp.ApproxDistinct: lambda r, node: Call((f"count(DISTINCT {r.sql(argument(node))})",)),
+    exp.Sum: total,
+    exp.Avg: mean,
+    exp.Min: simple("min"),
+    exp.Max: simple("max"),
+    exp.Stddev: of_doubles("stddev_samp"),
+    exp.StddevSamp: of_doubles("stddev_samp"),
+    exp.StddevPop: of_doubles("stddev_pop"),
+    exp.Variance: of_doubles("var_samp"),
+    exp.VariancePop: of_doubles("var_pop"),
+    exp.Corr: of_doubles("corr"),
+    exp.CovarPop: of_doubles("covar_pop"),
+    exp.CovarSamp: of_doubles("covar_samp"),
+    exp.Median: quantile,
+    exp.Quantile: quantile,
+    exp.WithinGroup: within_group,
+    exp.ArrayAgg: collected,
+    exp.ArrayUniqueAgg: collected,
+    exp.GroupConcat: joined,
+    exp.LogicalAnd: simple("bool_and"),
+    exp.LogicalOr: simple("bool_or"),
+    exp.AnyValue: simple("first"),
+    exp.First: simple("first"),
+    exp.Last: simple("last"),
+    exp.FirstValue: simple("first"),
+    exp.LastValue: simple("last"),
+    exp.ArgMax: by("arg_max"),
+    exp.ArgMin: by("arg_min"),
+    exp.BitwiseAndAgg: simple("bit_and"),
+    exp.BitwiseOrAgg: simple("bit_or"),
+    exp.BitwiseXorAgg: simple("bit_xor"),
+}
+
+WINDOW_ONLY: dict[type[exp.Expr], Aggregate] = {
+    exp.RowNumber: ranking("row_number"),
+    exp.Rank: ranking("rank"),
+    exp.DenseRank: ranking("dense_rank"),
+    exp.PercentRank: ranking("percent_rank"),
+    exp.CumeDist: ranking("cume_dist"),
+    exp.Ntile: ntile,
+    exp.Lag: neighbour("lag"),
+    exp.Lead: neighbour("lead"),
+    exp.NthValue: nth_value,
+}
+
+_SPELLINGS: dict[str, Callable[[exp.Expr], exp.Expr]] = {
+    "MEAN": lambda e: exp.Avg(this=e),
+    "STD": lambda e: exp.Stddev(this=e),
+    "EVERY": lambda e: exp.LogicalAnd(this=e),
+    "SOME": lambda e: exp.LogicalOr(this=e),
+}
+
+
+def _named(node: exp.Expr) -> exp.Expr:
+    """The node of the function that another spelling stands for."""
+    if (
+        isinstance(node, exp.Anonymous)
+        and str(node.this).upper() in _SPELLINGS
+        and len(node.expressions) == 1
+    ):
+        return _SPELLINGS[str(node.this).upper()](node.expressions[0].copy())
+    return node
+
+
+def aggregate(r: Expressions, node: exp.Expr) -> str:
+    """An aggregate without OVER, maybe with FILTER or IGNORE NULLS."""
+    return _finish(r, node, "", AGGREGATES)
+
+
+def window(r: Expressions, node: exp.Expr) -> str:
+    return _finish(r, node.this, " " + windows.over(r, node), {**AGGREGATES, **WINDOW_ONLY})
+
+
+def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr], Aggregate]) -> str:
+    filters: list[str] = []
+    ignore = False
+    while isinstance(node, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        if isinstance(node, exp.Filter):
+            filters.append(r.to(node.expression.this, BOOLEAN))
+        ignore = ignore or isinstance(node, exp.IgnoreNulls)
+        node = node.this
+    node = _named(node)
+    entry = table.get(type(node))
+    if entry is None:
+        raise Unrenderable(f"{node.key.upper()} {'OVER' if over else 'as an aggregate'} has no entry")
+    made = entry(r, node)
+    if ignore:
+        if type(node) in WINDOW_ONLY:
+            raise Unrenderable(f"{node.key.upper()} IGNORE NULLS")
+        filters.append(f"{r.sql(argument(node))} IS NOT NULL")
+    return made.sql(tuple(filters), over)
+
+
+ENTRIES: dict[type[exp.Expr], Entry] = {
+    **dict.fromkeys(AGGREGATES, aggregate),
+    exp.Filter: aggregate,
+    exp.IgnoreNulls: aggregate,
+    exp.RespectNulls: aggregate,
+    exp.Window: window,
+}
+
+NAMED: dict[str, Entry] = dict.fromkeys(_SPELLINGS, aggregate)

@@ -1,0 +1,177 @@
+"""Arithmetic with Spark's result types: overflow and division by zero raise, decimals are exact."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.render.duckdb.casts import cast
+from millpond.sql.render.duckdb.expression import Entry, Expressions
+from millpond.sql.render.duckdb.intervals import date_arithmetic
+from millpond.sql.render.duckdb.names import Unrenderable, typed
+from millpond.sql.render.duckdb.operators import literal
+from millpond.sql.typing import coercion, decimals
+from millpond.sql.typing.coercion import BIGINT, DATE, DURATION, NULL, is_decimal
+from millpond.sql.typing.operators import decimal_operand, plain_number
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+
+_SYMBOLS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.SafeAdd: "+",
+    exp.SafeSubtract: "-",
+    exp.SafeMultiply: "*",
+    exp.SafeDivide: "/",
+}
+
+
+def arithmetic(r: Expressions, node: exp.Expr) -> str:
+    result = r.type(node)
+    if result in (DATE, TIMESTAMP, TIMESTAMP_NTZ, DURATION):
+        return date_arithmetic(r, node)
+    if is_decimal(result):
+        return _decimal(r, node, result)
+    left, right = r.to(node.this, result), r.to(node.expression, result)
+    return f"({left} {_SYMBOLS[type(node)]} {right})"
+
+
+def safe(r: Expressions, node: exp.Expr) -> str:
+    """TRY_ADD and the like."""
+    return f"TRY({arithmetic(r, node)})"
+
+
+def _operand(r: Expressions, node: exp.Expr, other: exp.Expr) -> tuple[str, pa.DataType]:
+    """An operand of decimal arithmetic, as a decimal."""
+    source = r.type(node)
+    dtype = r.type(other) if source == NULL else decimal_operand(node, source)
+    if dtype is None or not is_decimal(dtype):
+        raise Unrenderable("decimal arithmetic with another type")
+    return cast(r.sql(node), source, dtype), dtype
+
+
+def _decimal(r: Expressions, node: exp.Expr, result: pa.DataType) -> str:
+    left, a = _operand(r, node.this, node.expression)
+    right, b = _operand(r, node.expression, node.this)
+    if isinstance(node, exp.Div | exp.SafeDivide):
+        return divide(left, a, right, b, result)
+    if isinstance(node, exp.Mul | exp.SafeMultiply):
+        return _multiply(left, a, right, b, result)
+    if isinstance(node, exp.Mod):
+        return _modulo(left, a, right, b, result)
+    if result.scale < max(a.scale, b.scale):
+        raise Unrenderable("a decimal sum that loses digits")
+    symbol = _SYMBOLS[type(node)]
+    return typed(f"({cast(left, a, result)} {symbol} {cast(right, b, result)})", result)
+
+
+def _multiply(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
+    """DuckDB multiplies the digits as integers; 128 bits of them are forced by a wide left side."""
+    if result.scale < a.scale + b.scale:
+        raise Unrenderable("a decimal product that loses digits")
+    wide = pa.decimal128(max(a.precision, 19), a.scale)
+    return typed(f"({cast(left, a, wide)} * {right})", result)
+
+
+def _modulo(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
+    both = decimals.union(a, b)
+    if both.precision - both.scale < max(a.precision - a.scale, b.precision - b.scale):
+        raise Unrenderable("a decimal remainder of more than 38 digits")
+    return typed(f"({cast(left, a, both)} % {cast(right, b, both)})", result)
+
+
+def divide(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
+    """The quotient of two decimals, rounded half up, by dividing their digits as integers.
+
+    With ``n`` the digits of the left side moved so that ``n // d`` has the result's scale: the remainder gives one
+    more digit, and casting away that digit rounds.
+    """
+    shift = result.scale + b.scale - a.scale
+    if shift < 0 or a.precision + shift > decimals.MAX_PRECISION or b.precision >= decimals.MAX_PRECISION:
+        raise Unrenderable("a decimal quotient of more than 38 digits")
+    n = f"({_digits(left, a)} * {10**shift}::HUGEINT)"
+    d = _digits(right, b)
+    tenth = _decimal_of(f"((({n} % {d}) * 10::HUGEINT) // {d})", pa.decimal128(38, 1))
+    quotient = f"({n} // {d} + CAST(CAST({tenth} AS DECIMAL(38, 0)) AS HUGEINT))"
+    return typed(_decimal_of(quotient, pa.decimal128(38, result.scale)), result)
+
+
+def _digits(sql: str, dtype: pa.DataType) -> str:
+    """A decimal without its point, as HUGEINT."""
+    if dtype.scale == 0:
+        return f"CAST({sql} AS HUGEINT)"
+    if dtype.precision + dtype.scale <= decimals.MAX_PRECISION:
+        wide = typed(sql, pa.decimal128(38, dtype.scale))
+        return f"CAST({wide} * CAST({10**dtype.scale} AS DECIMAL({dtype.scale + 1}, 0)) AS HUGEINT)"
+    return f"CAST(replace(CAST({sql} AS VARCHAR), '.', '') AS HUGEINT)"
+
+
+def _decimal_of(digits: str, dtype: pa.DataType) -> str:
+    """The decimal of the given scale whose digits are an integer."""
+    whole = f"CAST({digits} AS DECIMAL(38, 0))"
+    if dtype.scale == 0:
+        return whole
+    unit = "0." + "0" * (dtype.scale - 1) + "1"
+    return f"({whole} * CAST('{unit}' AS DECIMAL({dtype.scale}, {dtype.scale})))"
+
+
+def integer_division(r: Expressions, node: exp.Expr) -> str:
+    common = coercion.meet(r.type(node.this), r.type(node.expression))
+    if common is None or not coercion.is_integer(common):
+        raise Unrenderable("DIV of other types than integers")
+    return f"({r.to(node.this, BIGINT)} // {r.to(node.expression, BIGINT)})"
+
+
+def minus(r: Expressions, node: exp.Expr) -> str:
+    if plain_number(node) is not None:
+        return literal(r, node)
+    return typed(f"(- {r.to(node.this, r.type(node))})", r.type(node))
+
+
+def bitwise(symbol: str) -> Entry:
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        result = r.type(node)
+        left, right = r.to(node.this, result), r.to(node.expression, result)
+        return f"xor({left}, {right})" if symbol == "^" else f"({left} {symbol} {right})"
+
+    return entry
+
+
+def modulo(r: Expressions, node: exp.Expr) -> str:
+    """The remainder has the sign of the dividend; the lowest integer by -1 is 0 where DuckDB overflows."""
+    result = r.type(node)
+    if not coercion.is_integer(result):
+        return arithmetic(r, node)
+    wide = BIGINT if result != BIGINT else pa.decimal128(38, 0)
+    left, right = (cast(r.to(e, result), result, wide) for e in (node.this, node.expression))
+    return typed(f"({left} % {right})", result)
+
+
+def positive_modulo(r: Expressions, node: exp.Expr) -> str:
+    """PMOD: the remainder, lifted by the divisor when it is negative."""
+    result, (left, right) = r.type(node), node.expressions
+    if not coercion.is_integer(result) or result == BIGINT:
+        raise Unrenderable("PMOD of these types")
+    a, b = (cast(r.to(e, result), result, BIGINT) for e in (left, right))
+    return typed(f"CASE WHEN {a} % {b} < 0 THEN ({a} % {b} + {b}) % {b} ELSE {a} % {b} END", result)
+
+
+ENTRIES: dict[type[exp.Expr], Entry] = {
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), arithmetic),
+    **dict.fromkeys((exp.SafeAdd, exp.SafeSubtract, exp.SafeMultiply, exp.SafeDivide), safe),
+    exp.Mod: modulo,
+    exp.IntDiv: integer_division,
+    exp.Neg: minus,
+    exp.Negative: minus,
+    exp.BitwiseAnd: bitwise("&"),
+    exp.BitwiseOr: bitwise("|"),
+    exp.BitwiseXor: bitwise("^"),
+    exp.BitwiseNot: lambda r, node: f"(~ {r.sql(node.this)})",
+}
+
+NAMED: dict[str, Entry] = {
+    "PMOD": positive_modulo,
+    "POSITIVE": lambda r, node: r.sql(node.expressions[0]),
+}

@@ -1,0 +1,16 @@
+"""All entries together: what is not in these two tables goes to Spark."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.sql.render.duckdb import aggregates, arithmetic, operators
+from millpond.sql.render.duckdb.expression import Entry
+
+ENTRIES: dict[type[exp.Expr], Entry] = {
+    **operators.ENTRIES,
+    **arithmetic.ENTRIES,
+    **aggregates.ENTRIES,
+}
+
+NAMED: dict[str, Entry] = {**arithmetic.NAMED, **aggregates.NAMED}

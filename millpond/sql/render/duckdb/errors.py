@@ -1,0 +1,49 @@
+"""DuckDB's evaluation errors, said again as errors of the query."""
+
+from __future__ import annotations
+
+import re
+
+_KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"Division by zero"),
+        "division by zero",
+        "NULLIF(divisor, 0) or TRY_DIVIDE gives NULL instead",
+    ),
+    (
+        re.compile(r"More than one row returned by a subquery"),
+        "a scalar subquery gave more than one row",
+        "make its condition unique, aggregate it, or add LIMIT 1",
+    ),
+    (
+        re.compile(r"string 'not an? (?P<type>[^:]+): (?P<value>.*?)' to", re.DOTALL),
+        "cannot cast '{value}' to {type}",
+        "TRY_CAST gives NULL instead",
+    ),
+    (
+        re.compile(r"Overflow in (?P<what>addition|subtraction|multiplication|division|negation)"),
+        "overflow in {what}",
+        "cast an operand to a wider type, or use TRY_ADD, TRY_SUBTRACT, TRY_MULTIPLY",
+    ),
+    (
+        re.compile(r"Overflow on abs|out of range|[Oo]verflow|exceed|Could not cast value"),
+        "a value is out of the range of its type",
+        "cast to a wider type, or use TRY_CAST to get NULL instead",
+    ),
+    (
+        re.compile(r"Could not convert string '(?P<value>.*?)' to (?P<type>\w+)", re.DOTALL),
+        "cannot cast '{value}' to {type}",
+        "TRY_CAST gives NULL instead",
+    ),
+    (re.compile(r"Invalid Input Error: (?P<text>.*)", re.DOTALL), "{text}", "check the values of the query"),
+)
+
+
+def explain_error(error: BaseException) -> tuple[str, str] | None:
+    """The message and hint for an error that DuckDB raised while it ran rendered SQL; None for others."""
+    said = str(error)
+    for pattern, message, hint in _KNOWN:
+        found = pattern.search(said)
+        if found:
+            return message.format(**found.groupdict()), hint
+    return None

@@ -1,0 +1,61 @@
+"""How types, identifiers and literals are written in DuckDB."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+
+
+class Unrenderable(Exception):
+    """DuckDB has no way, known to this package, to give Spark's answer; the reason says for what."""
+
+
+_NAMES: dict[pa.DataType, str] = {
+    pa.null(): '"NULL"',
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.date32(): "DATE",
+    TIMESTAMP: "TIMESTAMPTZ",
+    TIMESTAMP_NTZ: "TIMESTAMP",
+    pa.duration("us"): "INTERVAL",
+}
+
+
+def quoted(name: str) -> str:
+    """An identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """A string literal."""
+    if "\0" in value:
+        raise Unrenderable("a string with a zero character")
+    return "'" + value.replace("'", "''") + "'"
+
+
+def duck(dtype: pa.DataType) -> str:
+    """The DuckDB name of a type."""
+    if dtype in _NAMES:
+        return _NAMES[dtype]
+    if pa.types.is_decimal128(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})"
+    if pa.types.is_list(dtype):
+        return f"{duck(dtype.value_type)}[]"
+    if pa.types.is_map(dtype):
+        return f"MAP({duck(dtype.key_type)}, {duck(dtype.item_type)})"
+    if pa.types.is_struct(dtype):
+        return f"STRUCT({', '.join(f'{quoted(f.name)} {duck(f.type)}' for f in dtype)})"
+    raise Unrenderable(f"the type {dtype}")
+
+
+def typed(sql: str, dtype: pa.DataType) -> str:
+    """DuckDB's own CAST."""
+    return f"CAST({sql} AS {duck(dtype)})"

@@ -1,0 +1,269 @@
+"""Queries: SELECT with its clauses, set operations, CTEs, VALUES, joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.render.duckdb import windows
+from millpond.sql.render.duckdb.casts import cast
+from millpond.sql.render.duckdb.expression import Expressions
+from millpond.sql.render.duckdb.names import Unrenderable, quoted
+from millpond.sql.typing import output_types
+from millpond.sql.typing.coercion import BOOLEAN
+from millpond.sql.typing.functions import integer_value
+
+_SELECT = {
+    "expressions",
+    "distinct",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "qualify",
+    "windows",
+    "order",
+    "limit",
+    "offset",
+    "with_",
+    "kind",
+    "hint",
+}
+_SET = {"this", "expression", "distinct", "order", "limit", "offset", "with_", "side", "kind", "by_name"}
+_TABLE = {"this", "alias", "joins"}
+_JOIN = {"this", "on", "using", "side", "kind", "method"}
+_KINDS = {
+    ("", ""): "JOIN",
+    ("", "INNER"): "JOIN",
+    ("", "CROSS"): "CROSS JOIN",
+    ("LEFT", ""): "LEFT JOIN",
+    ("LEFT", "OUTER"): "LEFT JOIN",
+    ("RIGHT", ""): "RIGHT JOIN",
+    ("RIGHT", "OUTER"): "RIGHT JOIN",
+    ("FULL", ""): "FULL JOIN",
+    ("FULL", "OUTER"): "FULL JOIN",
+    ("", "SEMI"): "SEMI JOIN",
+    ("LEFT", "SEMI"): "SEMI JOIN",
+    ("", "ANTI"): "ANTI JOIN",
+    ("LEFT", "ANTI"): "ANTI JOIN",
+}
+_SET_WORDS: dict[type[exp.Expr], str] = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
+
+
+class Queries:
+    """Renders queries, and through ``expressions`` what is in them."""
+
+    def __init__(self) -> None:
+        self.expressions = Expressions(self.query)
+
+    def query(self, node: exp.Expr) -> str:
+        """Any query, without outer parentheses."""
+        if isinstance(node, exp.Subquery):
+            return self._parenthesised(node)
+        if isinstance(node, exp.Select):
+            return self._with(node) + self._select(node) + self._tail(node, self._positions(node))
+        if isinstance(node, exp.SetOperation):
+            return self._with(node) + self._set_operation(node) + self._tail(node, {})
+        if isinstance(node, exp.Values):
+            return self._values(node)
+        raise Unrenderable(f"{node.key.upper()} as a query")
+
+    def _parenthesised(self, node: exp.Subquery) -> str:
+        _only(node, {"this", "alias", "with_", "order", "limit", "offset"})
+        inner = self.query(node.this)
+        if any(node.args.get(k) for k in ("with_", "order", "limit", "offset")):
+            return f"{self._with(node)}({inner}){self._tail(node, {})}"
+        return inner
+
+    def _with(self, node: exp.Expr) -> str:
+        clause = node.args.get("with_")
+        if clause is None:
+            return ""
+        if clause.args.get("recursive"):
+            raise Unrenderable("WITH RECURSIVE")
+        parts = [f"{_alias(cte.args['alias'])} AS ({self.query(cte.this)})" for cte in clause.expressions]
+        return f"WITH {', '.join(parts)} "
+
+    def _select(self, node: exp.Select) -> str:
+        _only(node, _SELECT)
+        if node.args.get("kind"):
+            raise Unrenderable("SELECT AS")
+        r = self.expressions
+        parts = ["SELECT", self._distinct(node) + ", ".join(self._projection(e) for e in node.expressions)]
+        if node.args.get("from_"):
+            parts.append("FROM " + self._source(node.args["from_"].this))
+            parts += [self._join(j) for j in node.args.get("joins") or ()]
+        for key, word in (("where", "WHERE"), ("having", "HAVING"), ("qualify", "QUALIFY")):
+            if key == "having" and node.args.get("group"):
+                parts.append(self._group(node.args["group"]))
+            if node.args.get(key):
+                parts.append(f"{word} {r.to(node.args[key].this, BOOLEAN)}")
+        named = [
+            f"{quoted(w.name)} AS ({windows.specification(r, w)})" for w in node.args.get("windows") or ()
+        ]
+        if named:
+            parts.append("WINDOW " + ", ".join(named))
+        return " ".join(parts)
+
+    def _distinct(self, node: exp.Select) -> str:
+        distinct = node.args.get("distinct")
+        if distinct is None:
+            return ""
+        if distinct.args.get("on"):
+            raise Unrenderable("DISTINCT ON")
+        return "DISTINCT "
+
+    def _projection(self, node: exp.Expr) -> str:
+        if isinstance(node, exp.Star):
+            if isinstance(node.find_ancestor(exp.Exists, exp.Select).parent, exp.Exists):  # type: ignore[union-attr]
+                return "1"
+            raise Unrenderable("a star that is not expanded")
+        inner, name = (node.this, node.alias) if isinstance(node, exp.Alias) else (node, node.output_name)
+        sql = self.expressions.sql(inner)
+        return f"{sql} AS {quoted(name)}" if name else sql
+
+    def _source(self, node: exp.Expr) -> str:
+        if isinstance(node, exp.Table):
+            _only(node, _TABLE)
+            if not isinstance(node.this, exp.Identifier):
+                raise Unrenderable("a table function")
+            found = quoted(node.this.name)
+        elif isinstance(node, exp.Subquery):
+            _only(node, {"this", "alias", "joins"})
+            if isinstance(node.this, exp.Table | exp.Join):
+                raise Unrenderable("joins in parentheses")
+            found = f"({self.query(node.this)})"
+        elif isinstance(node, exp.Values):
+            found = f"({self.query(node)})"
+        else:
+            raise Unrenderable(f"{node.key.upper()} in FROM")
+        alias = node.args.get("alias")
+        joins = "".join(" " + self._join(j) for j in node.args.get("joins") or ())
+        return found + (f" AS {_alias(alias)}" if alias is not None else "") + joins
+
+    def _join(self, node: exp.Expr) -> str:
+        _only(node, _JOIN)
+        if node.args.get("method"):
+            raise Unrenderable(f"a {node.args['method']} join")
+        side, kind = (str(node.args.get(k) or "").upper() for k in ("side", "kind"))
+        word = _KINDS.get((side, kind))
+        if word is None:
+            raise Unrenderable(f"{side} {kind} JOIN")
+        on, using = node.args.get("on"), node.args.get("using")
+        if on is None and not using and word == "JOIN":
+            word = "CROSS JOIN"
+        parts = [word, self._source(node.this)]
+        if on is not None:
+            parts.append(f"ON {self.expressions.to(on, BOOLEAN)}")
+        elif using:
+            parts.append(f"USING ({', '.join(quoted(c.name) for c in using)})")
+        elif word != "CROSS JOIN":
+            parts.append("ON TRUE")
+        return " ".join(parts)
+
+    def _group(self, node: exp.Expr) -> str:
+        _only(node, {"expressions", "rollup", "cube", "grouping_sets"})
+        parts = [self._key(e) for e in node.expressions]
+        for key in ("rollup", "cube"):
+            for item in node.args.get(key) or ():
+                parts.append(f"{key.upper()} ({', '.join(self._key(e) for e in item.expressions)})")
+        for item in node.args.get("grouping_sets") or ():
+            sets = [e.expressions if isinstance(e, exp.Tuple) else [e] for e in item.expressions]
+            inner = ", ".join(f"({', '.join(self._key(e) for e in s)})" for s in sets)
+            parts.append(f"GROUPING SETS ({inner})")
+        return "GROUP BY " + ", ".join(parts)
+
+    def _key(self, node: exp.Expr) -> str:
+        """A grouping key; a bare integer is a column's position."""
+        position = integer_value(node)
+        return str(position) if position is not None else self.expressions.sql(node)
+
+    def _positions(self, node: exp.Select) -> dict[str, int]:
+        """Where each projected expression stands; ORDER BY over DISTINCT may only name those."""
+        if node.args.get("distinct") is None or node.args.get("order") is None:
+            return {}
+        projected = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
+        return {self.expressions.sql(e): i for i, e in reversed(list(enumerate(projected, 1)))}
+
+    def _tail(self, node: exp.Expr, positions: dict[str, int]) -> str:
+        """ORDER BY, LIMIT and OFFSET."""
+        parts = []
+        order = node.args.get("order")
+        if order is not None:
+            _only(order, {"expressions"})
+            parts.append(" ORDER BY " + ", ".join(self._sort_key(o, positions) for o in order.expressions))
+        for key, word in (("limit", "LIMIT"), ("offset", "OFFSET")):
+            clause = node.args.get(key)
+            if clause is None:
+                continue
+            count = integer_value(clause.args.get("expression"))
+            if not isinstance(clause, exp.Limit | exp.Offset) or count is None or count < 0:
+                raise Unrenderable(f"{word} of another form")
+            parts.append(f" {word} {count}")
+        return "".join(parts)
+
+    def _sort_key(self, node: exp.Expr, positions: dict[str, int]) -> str:
+        if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
+            raise Unrenderable("an ORDER BY of another form")
+        sql = self._key(node.this)
+        return str(positions.get(sql, sql)) + windows.direction(node)
+
+    def _set_operation(self, node: exp.SetOperation) -> str:
+        _only(node, _SET)
+        if node.args.get("by_name") or node.args.get("side") or node.args.get("kind"):
+            raise Unrenderable("a set operation BY NAME")
+        types = output_types(node)
+        left, right = (self._side(e, types) for e in (node.this, node.expression))
+        return f"({left}) {_SET_WORDS[type(node)]}{'' if node.args.get('distinct') else ' ALL'} ({right})"
+
+    def _side(self, node: exp.Expr, types: Sequence[pa.DataType | None]) -> str:
+        """One side of a set operation, its columns brought to the common types."""
+        own = output_types(node)
+        if len(own) != len(types) or None in own or None in types:
+            raise Unrenderable("a set operation over types that are not known")
+        sql = self.query(node)
+        if own == list(types):
+            return sql
+        names = [f"c{i}" for i in range(len(own))]
+        outputs = [quoted(name) for name in _output_names(node)]
+        columns = ", ".join(
+            f"{cast(c, a, b)} AS {o}" for c, a, b, o in zip(names, own, types, outputs, strict=True)
+        )
+        return f"SELECT {columns} FROM ({sql}) AS s({', '.join(names)})"
+
+    def _values(self, node: exp.Values) -> str:
+        types = output_types(node)
+        rows = []
+        for row in node.expressions:
+            cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+            if len(cells) != len(types) or None in types:
+                raise Unrenderable("VALUES of types that are not known")
+            rows.append(
+                f"({', '.join(self.expressions.to(c, t) for c, t in zip(cells, types, strict=True))})"
+            )
+        return "VALUES " + ", ".join(rows)
+
+
+def _output_names(node: exp.Expr) -> list[str]:
+    while isinstance(node, exp.SetOperation | exp.Subquery):
+        node = node.this
+    return [e.alias_or_name for e in node.expressions]
+
+
+def _alias(node: exp.Expr) -> str:
+    """A table's alias with its column names."""
+    if not isinstance(node, exp.TableAlias):
+        return quoted(node.name)
+    columns = node.args.get("columns") or ()
+    names = f"({', '.join(quoted(c.name) for c in columns)})" if columns else ""
+    return quoted(node.name) + names
+
+
+def _only(node: exp.Expr, known: set[str]) -> None:
+    """Refuses a node that has a part which would be dropped."""
+    for key, value in node.args.items():
+        if value and key not in known:
+            raise Unrenderable(f"{key.upper().strip('_')} in {node.key.upper()}")
