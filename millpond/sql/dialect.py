@@ -43,7 +43,7 @@ class Millpond(Spark):
 
     class Generator(SparkGenerator):
         TRANSFORMS = {
-            **SparkGenerator.TRANSFORMS,
+            **{k: v for k, v in SparkGenerator.TRANSFORMS.items() if k is not exp.WithinGroup},
             Path: lambda self, e: self.path_sql(e),
             AnyDepth: lambda self, e: "**",
             Index: lambda self, e: f"[{self.sql(e, 'this')}]",

@@ -25,7 +25,6 @@ _CLAUSES = (
     "FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION WINDOW EMIT WITH JOIN ON USING SET VALUES SELECT "
     "RETURNING INTO AS INTERSECT EXCEPT CASCADE"
 ).split()
-_LENGTHS = {TokenType.STRING: "text", TokenType.IDENTIFIER: "name"}
 
 
 class Failure(ParseError):
@@ -169,7 +168,7 @@ class BaseParser(SparkParser):
         found = self._parse_disjunction()
         if found is None:
             self.fail_expected(what)
-        return _expression(found)
+        return as_expression(found)
 
     # Names
 
@@ -231,16 +230,15 @@ class BaseParser(SparkParser):
 
     def parse_target(self) -> tuple[str, bool]:
         """What INSERT INTO names: a table or stream, or a URI; whether it is a URI."""
+        token = self._curr
+        quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) and is_uri(token.text)
+        call = token.text.lower() == "kafka_topic" and self._next.token_type == TokenType.L_PAREN
+        if token.start not in self.uris and not quoted and not call:
+            return self.parse_name("the name of a table or stream"), False
         table = self._parse_table_parts()
-        if not isinstance(table, exp.Table):
-            self.fail_expected("the name of a table or stream, or a URI")
-        if table.meta.get("uri"):
-            return table.name, True
-        if not isinstance(table.this, exp.Identifier):
-            self.fail("expected the name of a table or stream, or a URI", self._prev)
-        if table.args.get("db"):
-            self.fail(f'"{table.sql("spark")}" has several parts; names have one', self._prev)
-        return self._check_name(table.name, self._prev, self._prev, "the name of a table or stream"), False
+        if not isinstance(table, exp.Table) or not table.meta.get("uri"):
+            self.fail("expected the name of a table or stream, or a URI", token)
+        return table.name, True
 
     # Settings
 
@@ -332,6 +330,7 @@ class BaseParser(SparkParser):
                 table.meta["uri"] = True
 
 
-def _expression(node: exp.Expr) -> exp.Expression:
+def as_expression(node: exp.Expr) -> exp.Expression:
+    """The node; sqlglot types it more widely than it is."""
     assert isinstance(node, exp.Expression)
     return node

@@ -43,11 +43,19 @@ def _placeholder(parser: MillpondParser) -> exp.Placeholder:
     return place.update_positions(start=token.start, end=parser._prev.end, line=token.line, col=token.col)
 
 
+def _raw_string(parser: MillpondParser, token: Token) -> exp.Literal:
+    return exp.Literal.string(token.text).update_positions(token)
+
+
 class MillpondParser(WriteParser):
     """Reads one statement; sqlglot's own statements are never reached."""
 
     STRICT_CAST = True
     PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: _placeholder, TokenType.COLON: _placeholder}
+    PRIMARY_PARSERS = {**WriteParser.PRIMARY_PARSERS, TokenType.RAW_STRING: _raw_string}
+    NO_PAREN_FUNCTION_PARSERS = {
+        k: v for k, v in WriteParser.NO_PAREN_FUNCTION_PARSERS.items() if k in ("CASE", "IF")
+    }
 
     def parse_statement(self) -> Statement:
         """The statement of the loaded tokens, all of them used."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from millpond.sql.parser.base import _expression
+from millpond.sql.parser.base import as_expression
 from millpond.sql.parser.definitions import DefinitionParser
 from millpond.sql.parser.queries import Tail
 from millpond.sql.statements import Delete, Insert, Merge, Update, Upsert
@@ -141,7 +141,7 @@ class WriteParser(DefinitionParser):
         self.parse_tail(tail)
         if not self.match_words("RETURNING"):
             return (), None
-        returning = tuple(_expression(e) for e in self._parse_expressions())
+        returning = tuple(as_expression(e) for e in self._parse_expressions())
         if not returning:
             self.fail_expected("what to return")
         if not self.match_words("INTO"):
