@@ -1,0 +1,139 @@
+"""The SQLite file: its tables, how it is opened, and what its errors mean.
+
+Every row carries a checksum over all its values (``seal``), and each table a count of its blobs, so that damage
+is told and never read as data. Names are stored in lower case.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millpond.errors import StateLocked, StateUnwritable
+from millpond.journal.blobs import corrupt, seal
+
+FILE = "journal.db"
+_MARK = "journal.mark"
+_CHECKED_BYTES = 1 << 26
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS state (
+    id INTEGER PRIMARY KEY, last INTEGER, revision INTEGER, clean INTEGER, seal INTEGER);
+CREATE TABLE IF NOT EXISTS schemas (id INTEGER PRIMARY KEY, data BLOB, seal INTEGER);
+CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, blobs INTEGER, total INTEGER, seal INTEGER);
+CREATE TABLE IF NOT EXISTS changes (
+    id INTEGER PRIMARY KEY, name TEXT, number INTEGER, is_snapshot INTEGER, has_deletes INTEGER,
+    schema INTEGER, rows INTEGER, length INTEGER, crc INTEGER, data BLOB, file TEXT, offset INTEGER,
+    seal INTEGER);
+CREATE INDEX IF NOT EXISTS changes_of_table ON changes (name, number, id);
+CREATE INDEX IF NOT EXISTS files_of_changes ON changes (file) WHERE file IS NOT NULL;
+CREATE TABLE IF NOT EXISTS positions (
+    pipeline TEXT PRIMARY KEY, checkpoint TEXT, batch INTEGER, offsets TEXT, seal INTEGER);
+CREATE TABLE IF NOT EXISTS streams (name TEXT PRIMARY KEY, next INTEGER, seal INTEGER);
+CREATE TABLE IF NOT EXISTS segments (
+    id INTEGER PRIMARY KEY, name TEXT, first INTEGER, sent REAL,
+    schema INTEGER, rows INTEGER, length INTEGER, crc INTEGER, data BLOB, file TEXT, offset INTEGER,
+    seal INTEGER);
+CREATE UNIQUE INDEX IF NOT EXISTS segments_of_stream ON segments (name, first);
+CREATE INDEX IF NOT EXISTS files_of_segments ON segments (file) WHERE file IS NOT NULL;
+CREATE TABLE IF NOT EXISTS entries (
+    kind TEXT, name TEXT, spelled TEXT, text TEXT, data TEXT, seal INTEGER, UNIQUE (kind, name));
+CREATE TABLE IF NOT EXISTS done (id TEXT PRIMARY KEY, seal INTEGER);
+"""
+
+
+@contextmanager
+def guarded(directory: Path) -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.DatabaseError as e:
+        code = getattr(e, "sqlite_errorcode", 0)
+        file = directory / FILE
+        broken = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR)
+        if code & 0xFF in broken or code == sqlite3.SQLITE_IOERR_SHORT_READ:
+            raise corrupt(f'"{file}" cannot be read: {e}') from e
+        if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StateLocked(f'"{file}" is locked by another program') from e
+        raise StateUnwritable(
+            f'"{file}" cannot be written: {e}', hint="check the free space and the mode of the directory"
+        ) from e
+
+
+def open_to_write(directory: Path, durable: bool) -> sqlite3.Connection:
+    """The one writing connection, the tables made. The caller holds the directory's exclusive lock."""
+    connection = _connect(directory, "rwc")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.executescript(_TABLES)
+    return connection
+
+
+def open_to_read(directory: Path) -> sqlite3.Connection:
+    """A connection that only reads, from any process, while a writer goes on. Raises sqlite3's errors."""
+    try:
+        connection = _connect(directory, "rw")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        # Without the right to write, SQLite reads a file only if it need not make its shared index.
+        connection = _connect(directory, "ro" if (directory / (FILE + "-wal")).exists() else "ro&immutable=1")
+    return connection
+
+
+def _connect(directory: Path, mode: str) -> sqlite3.Connection:
+    place = (directory / FILE).as_uri()
+    return sqlite3.connect(
+        f"{place}?mode={mode}", uri=True, timeout=30, isolation_level=None, check_same_thread=False
+    )
+
+
+def check(connection: sqlite3.Connection, directory: Path, clean: bool) -> None:
+    """Raises StateCorrupt if SQLite finds damage; a large file is looked through only after a crash."""
+    if clean and os.stat(directory / FILE).st_size > _CHECKED_BYTES:
+        return
+    found = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+    if found != ["ok"]:
+        raise corrupt(f'"{directory / FILE}": {"; ".join(found)}')
+
+
+def verified(stored: int, what: str, *values: object) -> None:
+    """Raises StateCorrupt, naming ``what``, if a row's checksum is not that of its values."""
+    if seal(*values) != stored:
+        raise corrupt(f"{what}: the row is not the one that was written")
+
+
+class Mark:
+    """The number of the newest write, beside the database.
+
+    SQLite takes a damaged write-ahead log for one that ends earlier; the mark tells the difference. It is
+    written after the commit and not synced, so it is never ahead of a commit that is on the disk.
+    """
+
+    def __init__(self, directory: Path, *, read_only: bool):
+        self._path = directory / _MARK
+        self._file = None if read_only else os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def check(self, revision: int) -> None:
+        content = self._path.read_bytes() if self._path.exists() else b""
+        if not content:
+            return
+        if len(content) != 12 or seal(*struct.unpack(">Q", content[:8])) != int.from_bytes(content[8:], "big"):
+            raise corrupt(f'"{self._path}" is not as it was written')
+        (marked,) = struct.unpack(">Q", content[:8])
+        if marked > revision:
+            raise corrupt(f'"{self._path.parent / FILE}" has lost its last {marked - revision} writes')
+
+    def write(self, revision: int) -> None:
+        assert self._file is not None
+        os.pwrite(self._file, struct.pack(">QI", revision, seal(revision)), 0)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -1,0 +1,120 @@
+"""What the journal knows by heart: small things that every commit asks for, read once at the start.
+
+A transaction works on a copy, which becomes the truth when the transaction has succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from millpond.changes import Position
+from millpond.journal.blobs import seal
+from millpond.journal.database import verified
+
+
+@dataclass(slots=True)
+class Facts:
+    """``ledgers`` are the number of blobs of each table and the total of their seals; ``ends`` the next sequence
+    number of each stream; ``inline`` the bytes of each stream that lie in SQLite."""
+
+    last: int = 0
+    revision: int = 0
+    clean: bool = True
+    positions: dict[str, Position] = field(default_factory=dict)
+    ledgers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    inline: dict[str, int] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+
+    def copy(self) -> Facts:
+        return replace(
+            self,
+            positions=dict(self.positions),
+            ledgers=dict(self.ledgers),
+            ends=dict(self.ends),
+            inline=dict(self.inline),
+            done=set(self.done),
+        )
+
+    def write(self, connection: sqlite3.Connection, *, clean: bool) -> None:
+        row = (self.last, self.revision, int(clean))
+        connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)", (*row, seal(*row)))
+
+    def set_position(self, connection: sqlite3.Connection, position: Position) -> None:
+        self.positions[position.pipeline] = position
+        row = (position.pipeline, position.checkpoint, position.batch, json.dumps(position.offsets))
+        connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", (*row, seal(*row)))
+
+    def drop_position(self, connection: sqlite3.Connection, pipeline: str) -> None:
+        self.positions.pop(pipeline, None)
+        connection.execute("DELETE FROM positions WHERE pipeline = ?", (pipeline,))
+
+    def set_done(self, connection: sqlite3.Connection, statement: str) -> None:
+        self.done.add(statement)
+        connection.execute("INSERT OR REPLACE INTO done VALUES (?, ?)", (statement, seal(statement)))
+
+    def set_end(self, connection: sqlite3.Connection, stream: str, end: int) -> None:
+        self.ends[stream] = end
+        connection.execute("INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream, end, seal(stream, end)))
+
+    def drop_end(self, connection: sqlite3.Connection, stream: str) -> None:
+        self.ends.pop(stream, None)
+        self.inline.pop(stream, None)
+        connection.execute("DELETE FROM streams WHERE name = ?", (stream,))
+
+    def add_blobs(self, connection: sqlite3.Connection, table: str, seals: Sequence[int]) -> None:
+        blobs, total = self.ledgers.get(table, (0, 0))
+        self._set_ledger(connection, table, blobs + len(seals), (total + sum(seals)) & 0xFFFFFFFF)
+
+    def recount(self, connection: sqlite3.Connection, table: str) -> None:
+        """The ledger of a table some of whose blobs were removed in this transaction."""
+        blobs, total = connection.execute(
+            "SELECT COUNT(*), COALESCE(SUM(seal), 0) FROM changes WHERE name = ?", (table,)
+        ).fetchone()
+        self._set_ledger(connection, table, blobs, total & 0xFFFFFFFF)
+
+    def drop_ledger(self, connection: sqlite3.Connection, table: str) -> None:
+        self.ledgers.pop(table, None)
+        connection.execute("DELETE FROM tables WHERE name = ?", (table,))
+
+    def _set_ledger(self, connection: sqlite3.Connection, table: str, blobs: int, total: int) -> None:
+        self.ledgers[table] = (blobs, total)
+        row = (table, blobs, total)
+        connection.execute("INSERT OR REPLACE INTO tables VALUES (?, ?, ?, ?)", (*row, seal(*row)))
+
+
+def read(connection: sqlite3.Connection) -> Facts:
+    """All facts, checked. Raises StateCorrupt."""
+    facts = Facts()
+    for last, revision, clean, stored in connection.execute(
+        "SELECT last, revision, clean, seal FROM state WHERE id = 1"
+    ):
+        verified(stored, "the journal's state", last, revision, clean)
+        facts.last, facts.revision, facts.clean = last, revision, bool(clean)
+    for pipeline, checkpoint, batch, offsets, stored in connection.execute("SELECT * FROM positions"):
+        verified(stored, f'the position of "{pipeline}"', pipeline, checkpoint, batch, offsets)
+        facts.positions[pipeline] = Position(pipeline, checkpoint, batch, json.loads(offsets))
+    for (name,) in connection.execute("SELECT name FROM tables").fetchall():
+        facts.ledgers[name] = read_ledger(connection, name)
+    for name, end, stored in connection.execute("SELECT * FROM streams"):
+        verified(stored, f'the end of stream "{name}"', name, end)
+        facts.ends[name] = end
+    for name, size in connection.execute(
+        "SELECT name, SUM(length) FROM segments WHERE file IS NULL GROUP BY name"
+    ):
+        facts.inline[name] = size
+    for statement, stored in connection.execute("SELECT * FROM done"):
+        verified(stored, "a statement that was done", statement)
+        facts.done.add(statement)
+    return facts
+
+
+def read_ledger(connection: sqlite3.Connection, table: str) -> tuple[int, int]:
+    row = connection.execute("SELECT blobs, total, seal FROM tables WHERE name = ?", (table,)).fetchone()
+    if row is None:
+        return (0, 0)
+    verified(row[2], f'the ledger of table "{table}"', table, row[0], row[1])
+    return (row[0], row[1])

@@ -1,0 +1,122 @@
+"""Reading embedded streams from any process, without the lock, while their writer goes on.
+
+A part is a range of sequence numbers: it may be read any number of times, by any process that sees the state
+directory, and gives the same rows until they are trimmed. A small range carries its bytes with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.journal.blobs import PART_ROWS, combined, decode
+from millpond.journal.database import guarded, open_to_read
+from millpond.journal.stored import Schemas, Segment, read_segments
+
+SEQ = "_seq"
+_INLINE_ROWS = 20_000
+_INLINE_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows ``start`` up to ``end`` of a stream. ``inline`` holds their segments, with their schemas, if small."""
+
+    path: str
+    stream: str
+    start: int
+    end: int
+    inline: tuple[tuple[bytes, Segment], ...] | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+def stream_end(path: str | os.PathLike[str], stream: str) -> int:
+    """The sequence number that the next row will get; 0 for a stream that has none yet."""
+    directory = Path(path)
+    with guarded(directory), closing(open_to_read(directory)) as connection:
+        row = connection.execute("SELECT next FROM streams WHERE name = ?", (stream.lower(),)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def stream_start(path: str | os.PathLike[str], stream: str) -> int:
+    """The sequence number of the earliest row that is kept."""
+    directory = Path(path)
+    with guarded(directory), closing(open_to_read(directory)) as connection:
+        name = stream.lower()
+        row = connection.execute("SELECT MIN(first) FROM segments WHERE name = ?", (name,)).fetchone()
+        if row[0] is not None:
+            return int(row[0])
+        row = connection.execute("SELECT next FROM streams WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else 0
+
+
+def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> list[Part]:
+    """The rows ``start`` up to ``end``, as far as they are kept, in parts of at most 131,072 rows.
+
+    The cost does not grow with the range, but for one of up to 20,000 rows that fits into 256 KB: that is read
+    here, and its part needs no access to the directory.
+    """
+    directory, name = Path(path), stream.lower()
+    with guarded(directory), closing(open_to_read(directory)) as connection:
+        connection.execute("BEGIN")
+        kept, last = connection.execute(
+            "SELECT (SELECT MIN(first) FROM segments WHERE name = :name),"
+            " (SELECT next FROM streams WHERE name = :name)",
+            {"name": name},
+        ).fetchone()
+        if kept is None:
+            return []
+        start, end = max(start, kept), min(end, last)
+        if start >= end:
+            return []
+        if end - start <= _INLINE_ROWS:
+            schemas, inline, size = Schemas(), [], 0
+            for segment in read_segments(connection, name, start, end):
+                size += segment.blob.length
+                if segment.blob.file or size > _INLINE_BYTES:
+                    break
+                inline.append((schemas.data(connection, segment.schema), segment))
+            else:
+                return [Part(str(directory), name, start, end, tuple(inline))]
+    cuts = [start, *range((start // PART_ROWS + 1) * PART_ROWS, end, PART_ROWS), end]
+    return [Part(str(directory), name, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+def read_part(part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows in order, in few batches: the stream's columns and ``_seq``."""
+    for segment, rows in combined(_batches(part), lambda first, other: True):
+        first = max(segment.first, part.start)
+        rows = rows.append_column(SEQ, pa.array(np.arange(first, first + rows.num_rows)))
+        yield from rows.combine_chunks().to_batches()
+
+
+def _batches(part: Part) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+    directory = Path(part.path)
+    if part.inline is not None:
+        read: dict[bytes, pa.Schema] = {}
+        for data, segment in part.inline:
+            if data not in read:
+                read[data] = pa.ipc.read_schema(pa.py_buffer(data))
+            yield segment, _cut(part, segment, read[data])
+        return
+    with guarded(directory), closing(open_to_read(directory)) as connection:
+        schemas = Schemas()
+        for segment in read_segments(connection, part.stream, part.start, part.end):
+            yield segment, _cut(part, segment, schemas.read(connection, segment.schema))
+
+
+def _cut(part: Part, segment: Segment, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of the segment that are in the part."""
+    what = f'stream "{part.stream}", row {segment.first}'
+    batch = decode(segment.blob, schema, Path(part.path), what)
+    skip = max(0, part.start - segment.first)
+    return batch.slice(skip, min(segment.end, part.end) - segment.first - skip)

@@ -1,0 +1,173 @@
+"""Rows of the journal's tables that hold blobs: written within a transaction, read and checked."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.journal.blobs import Blob, combined, corrupt, decode, seal
+from millpond.journal.database import verified
+
+_BLOB = "schema, rows, length, crc, data, file, offset, seal"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows ready to be stored: their schema in IPC form and their batches."""
+
+    schema: bytes
+    blobs: tuple[Blob, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(b.rows for b in self.blobs)
+
+    @property
+    def files(self) -> set[str]:
+        return {b.file for b in self.blobs if b.file}
+
+
+class Schemas:
+    """Schemas by number. The writer calls ``forget`` when a transaction fails, for its numbers are then void."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._schemas: dict[int, pa.Schema] = {}
+
+    def number(self, connection: sqlite3.Connection, schema: bytes) -> int:
+        """The schema's number; it is stored if it is new."""
+        number = self._numbers.get(schema)
+        if number is None:
+            found = connection.execute("SELECT id FROM schemas WHERE data = ?", (schema,)).fetchone()
+            if found is None:
+                add = "INSERT INTO schemas (data, seal) VALUES (?, ?)"
+                number = int(connection.execute(add, (schema, seal(schema))).lastrowid or 0)
+            else:
+                number = int(found[0])
+            self._numbers[schema] = number
+        return number
+
+    def data(self, connection: sqlite3.Connection, number: int) -> bytes:
+        row = connection.execute("SELECT data, seal FROM schemas WHERE id = ?", (number,)).fetchone()
+        if row is None:
+            raise corrupt(f"schema {number} is missing in the journal")
+        verified(row[1], f"schema {number} in the journal", row[0])
+        return bytes(row[0])
+
+    def read(self, connection: sqlite3.Connection, number: int) -> pa.Schema:
+        schema = self._schemas.get(number)
+        if schema is None:
+            data = self.data(connection, number)
+            schema = self._schemas[number] = pa.ipc.read_schema(pa.py_buffer(data))
+        return schema
+
+    def forget(self) -> None:
+        self._numbers.clear()
+
+
+def write_changes(
+    connection: sqlite3.Connection, name: str, number: int, rows: Rows, schema: int, *, snapshot: bool, deletes: bool
+) -> list[int]:
+    """Stores the changes of one table in one commit, and answers their seals."""
+    seals = []
+    for b in rows.blobs:
+        facts = (name, number, int(snapshot), int(deletes), schema, b.rows, b.length, b.crc, b.file, b.offset)
+        seals.append(seal(*facts))
+        connection.execute(
+            "INSERT INTO changes (name, number, is_snapshot, has_deletes, schema, rows, length, crc, file, offset,"
+            " data, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*facts, b.data, seals[-1]),
+        )
+    return seals
+
+
+def read_changes(
+    connection: sqlite3.Connection, directory: Path, name: str, schemas: Schemas, blobs: int, total: int
+) -> Iterator[tuple[bool, pa.Table]]:
+    """The table's changes in order: whether their last column says which rows are deletes, and the rows.
+
+    Raises StateCorrupt if they are not all of the ``blobs`` blobs with that ``total`` of seals.
+    """
+    what = f'table "{name}"'
+    found = connection.execute(
+        f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = ? ORDER BY number, id", (name,)
+    )
+
+    def batches() -> Iterator[tuple[bool, pa.RecordBatch]]:
+        count = seals = 0
+        for number, snapshot, deletes, schema, rows, length, crc, data, file, offset, stored in found:
+            facts = (name, number, snapshot, deletes, schema, rows, length, crc, file, offset)
+            verified(stored, f"{what}, commit {number}", *facts)
+            count, seals = count + 1, (seals + stored) & 0xFFFFFFFF
+            blob = Blob(rows, length, crc, data, file, offset)
+            columns = schemas.read(connection, schema)
+            yield bool(deletes), decode(blob, columns, directory, f"{what}, commit {number}")
+        if (count, seals) != (blobs, total):
+            raise corrupt(f"{what}: {count} of its {blobs} blobs are in the journal")
+
+    yield from combined(batches(), lambda first, other: bool(first == other))
+
+
+def write_segments(
+    connection: sqlite3.Connection, name: str, first: int, sent: float, rows: Rows, schema: int
+) -> int:
+    """Stores rows of a stream from sequence number ``first`` on; answers the next number."""
+    for b in rows.blobs:
+        facts = (name, first, sent, schema, b.rows, b.length, b.crc, b.file, b.offset)
+        connection.execute(
+            "INSERT INTO segments (name, first, sent, schema, rows, length, crc, file, offset, data, seal)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*facts, b.data, seal(*facts)),
+        )
+        first += b.rows
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some rows of a stream, from sequence number ``first`` on."""
+
+    first: int
+    sent: float
+    schema: int
+    blob: Blob
+
+    @property
+    def end(self) -> int:
+        return self.first + self.blob.rows
+
+
+def read_segments(connection: sqlite3.Connection, name: str, start: int, end: int) -> Iterator[Segment]:
+    """The segments that hold the rows from ``start`` up to ``end``, in order and without a gap."""
+    found = connection.execute(
+        f"SELECT first, sent, {_BLOB} FROM segments WHERE name = :name AND first < :end AND first >="
+        " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0) ORDER BY first",
+        {"name": name, "start": start, "end": end},
+    )
+    reached: int | None = None
+    for first, sent, schema, rows, length, crc, data, file, offset, stored in found:
+        verified(
+            stored, f'stream "{name}", row {first}', name, first, sent, schema, rows, length, crc, file, offset
+        )
+        if reached is not None and first != reached:
+            raise corrupt(f'stream "{name}": rows {reached} to {first - 1} are not in the journal')
+        reached = first + rows
+        if reached > start:
+            yield Segment(first, sent, schema, Blob(rows, length, crc, data, file, offset))
+    if reached is not None and reached < end:
+        raise corrupt(f'stream "{name}": rows {reached} to {end - 1} are not in the journal')
+
+
+def files_in_use(connection: sqlite3.Connection, among: Sequence[str] | None = None) -> set[str]:
+    """The files that the journal names, of all or of these."""
+    query = "SELECT file FROM {0} WHERE file IS NOT NULL"
+    values: Sequence[Any] = ()
+    if among is not None:
+        query += f" AND file IN ({', '.join('?' * len(among))})"
+        values = among
+    return {row[0] for t in ("changes", "segments") for row in connection.execute(query.format(t), values)}
