@@ -44,7 +44,7 @@ class Format(ABC):
 
     @abstractmethod
     def discover(self, path: str) -> Schema:
-        """The columns of a file, from a bounded sample of it; none if it has nothing to tell them from."""
+        """The columns, from a bounded sample: none if the file is empty, VOID where there is no value."""
 
     def pieces(self, path: str) -> list[Piece]:
         """The parts that can be read alone, in the order of their rows."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from millpond.errors import BadData, NotSupported
+from millpond.errors import BadData, InvalidOption, NotSupported
 from millpond.formats.base import Format, Piece, misfit, open_bytes, suffix_of
 from millpond.formats.text import Misfit, convert, guess, holds
 from millpond.types import Column, Schema, type_name
@@ -28,6 +29,20 @@ class Csv(Format):
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
+    def __init__(self, values: Mapping[str, Any] | None = None):
+        super().__init__(values)
+        self._delimiter_option = self._character("delimiter", None)
+        self._quote = self._character("quote", '"')
+        self._escape = self._character("escape", None)
+
+    def _character(self, name: str, default: str | None) -> str | None:
+        """An option that is one character, or none at all when it is empty."""
+        value = self.values.get(name)
+        text = default or "" if value is None else str(value).replace("\\t", "\t")
+        if len(text) > 1:
+            raise InvalidOption(f'option "{name}" cannot be "{text}"', hint="it is one character")
+        return text or None
+
     def discover(self, path: str) -> Schema:
         names, skip = self._head(path)
         batches: list[pa.RecordBatch] = []
@@ -37,7 +52,7 @@ class Csv(Format):
                 break
         self._check_unique(path, names)
         if not batches:
-            return Schema(tuple(Column(n, pa.string()) for n in names))
+            return Schema(tuple(Column(n, pa.null()) for n in names))
         sample = pa.Table.from_batches(batches).slice(0, SAMPLE_ROWS).combine_chunks()
         return Schema(tuple(Column(n, guess(_one(c))) for n, c in zip(names, sample.columns, strict=True)))
 
@@ -66,20 +81,17 @@ class Csv(Format):
     def _has_header(self) -> bool:
         return bool(self.values.get("header", True))
 
-    def _dialect(self, path: str) -> dict[str, Any]:
-        tab = suffix_of(path) == ".tsv"
-        escape = self.values.get("escape")
-        return {
-            "delimiter": self.values.get("delimiter") or ("\t" if tab else ","),
-            "quote": self.values.get("quote") or '"',
-            "escape": escape or None,
-        }
+    def _delimiter(self, path: str) -> str:
+        return self._delimiter_option or ("\t" if suffix_of(path) == ".tsv" else ",")
 
     def _python_rows(self, path: str, stream: pa.NativeFile) -> Any:
-        dialect = self._dialect(path)
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
         return csv.reader(
-            text, delimiter=dialect["delimiter"], quotechar=dialect["quote"], escapechar=dialect["escape"]
+            text,
+            delimiter=self._delimiter(path),
+            quotechar=self._quote,
+            escapechar=self._escape,
+            quoting=csv.QUOTE_MINIMAL if self._quote else csv.QUOTE_NONE,
         )
 
     def _head(self, path: str) -> tuple[list[str], int]:
@@ -143,13 +155,12 @@ class Csv(Format):
                 return
             except pa.ArrowInvalid as e:
                 if "straddl" not in str(e) or block >= LARGEST_BLOCK:
-                    raise BadData(f'file "{path}" is not CSV: {e}') from None
+                    raise self._broken(path, str(e)) from None
             if self._is_short(path, skip):
                 return
             block *= 8
 
     def _blocks(self, path: str, width: int, skip: int, block: int) -> Iterator[pa.RecordBatch]:
-        dialect = self._dialect(path)
         names = [f"_c{i}" for i in range(width)]
         with open_bytes(path) as stream:
             reader = arrow_csv.open_csv(
@@ -161,9 +172,9 @@ class Csv(Format):
                     skip_rows_after_names=skip,
                 ),
                 parse_options=arrow_csv.ParseOptions(
-                    delimiter=dialect["delimiter"],
-                    quote_char=dialect["quote"],
-                    escape_char=dialect["escape"] or False,
+                    delimiter=self._delimiter(path),
+                    quote_char=self._quote or False,
+                    escape_char=self._escape or False,
                     newlines_in_values=True,
                 ),
                 convert_options=arrow_csv.ConvertOptions(
@@ -174,6 +185,20 @@ class Csv(Format):
                 ),
             )
             yield from reader
+
+    def _broken(self, path: str, reason: str) -> BadData:
+        """What Arrow says of rows it cannot parse, with the line."""
+        row = re.search(r"Row #(\d+): (?:CSV parse error: )?(.*)", reason, re.DOTALL)
+        if row is None:
+            return BadData(f'file "{path}" is not CSV: {reason}')
+        where = self._where(path, int(row[1]) - 1)
+        width = re.match(r"Expected (\d+) columns, got (\d+)", row[2])
+        if width is None:
+            return BadData(f'file "{path}", {where}: {row[2]}')
+        return BadData(
+            f'file "{path}", {where}: {width[2]} values where there are {width[1]} columns',
+            hint="correct the file, or check the options 'delimiter' and 'quote'",
+        )
 
     def _is_short(self, path: str, skip: int) -> bool:
         """Whether the file ends within its header, which Arrow takes for a row that is too long."""

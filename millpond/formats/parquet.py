@@ -86,13 +86,12 @@ def _fields(file: Any) -> list[pa.Field]:
 
 def _type_of(path: str, field: pa.Field) -> pa.DataType:
     try:
-        found = normal(field.type)
+        return normal(field.type)
     except TypeError:
         raise BadData(
             f'column "{field.name}" of file "{path}" is of type {field.type}, which SQL has none for',
             hint="declare the columns without it",
         ) from None
-    return pa.string() if pa.types.is_null(found) else found
 
 
 def _check_kind(path: str, source: pa.Field, dtype: pa.DataType) -> None:
@@ -121,8 +120,10 @@ def _cast(path: str, row: int, column: pa.Array, source: pa.Field, field: pa.Fie
     if column.type == field.type:
         return column
     try:
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        # Only nanoseconds are lost on the way to the normal type, which is what "safe" would refuse.
+        column = column.cast(normal(column.type), safe=False)
+        if pa.types.is_integer(column.type) and pa.types.is_decimal(field.type):
+            column = column.cast(pa.decimal256(76, field.type.scale))
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise BadData(

@@ -6,6 +6,8 @@ digits beyond microseconds are dropped.
 
 from __future__ import annotations
 
+from decimal import Context, Decimal, Inexact, InvalidOperation
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +21,10 @@ _INTEGER = r"^[+-]?\d+$"
 _NUMBER = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)$|^NaN$"
 _DATE = f"^{_DAY}$"
 _TIMESTAMP = f"^{_DAY}(?:[ T]{_TIME}{_ZONE}?)?$"
+
+
+MAX_DIGITS = 38
+_EXACT = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation])
 
 
 class Misfit(ValueError):
@@ -60,11 +66,11 @@ def holds(dtype: pa.DataType) -> bool:
 def guess(texts: pa.Array) -> pa.DataType:
     """The type that all the texts are of, as Spark's inferSchema sees them; STRING if there is none.
 
-    Whole numbers beyond BIGINT are DECIMAL(38,0).
+    Whole numbers beyond BIGINT are DECIMAL(38,0). VOID if there is no value.
     """
     values = _tidy(texts, pa.int64()).drop_null()
     if not len(values):
-        return pa.string()
+        return pa.null()
     candidates = (
         (_INTEGER, pa.int64()),
         (_INTEGER, pa.decimal128(38, 0)),
@@ -80,7 +86,7 @@ def guess(texts: pa.Array) -> pa.DataType:
         if pc.all(pc.match_substring_regex(values, pattern)).as_py():
             whole = pattern == _INTEGER
             try:
-                _cast(values, dtype)
+                _cast(_tidy(values, dtype), dtype)
             except pa.ArrowInvalid:
                 continue
             return dtype
@@ -93,7 +99,17 @@ def _cast(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     # Arrow reads "0x1F" as a whole number.
     if pa.types.is_integer(dtype) and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         raise pa.ArrowInvalid("hexadecimal")
+    # Arrow wraps around, without an error, on texts with more digits than a decimal can have.
+    if pa.types.is_decimal(dtype) and (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_DIGITS:
+        return pa.array([_decimal(t) for t in texts.to_pylist()], dtype)
     return pc.cast(texts, dtype)
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    try:
+        return None if text is None else Decimal(text).normalize(_EXACT)
+    except ArithmeticError:
+        raise pa.ArrowInvalid("not a decimal") from None
 
 
 def _instants(texts: pa.Array) -> pa.Array:

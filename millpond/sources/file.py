@@ -10,14 +10,16 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import FileMissing, NotSupported, SourceError
-from millpond.formats.base import Format, Piece, find_format
+from millpond.errors import Error, FileMissing, NotSupported, SourceError
+from millpond.formats.base import Format, Piece, find_format, has_known_suffix
+from millpond.formats.merge import merge_schemas, settle_schema
 from millpond.options import Option
 from millpond.sources.base import Source, Split, with_seq
 from millpond.sources.paths import is_pattern, matching_files, path_of
@@ -61,22 +63,22 @@ class FileSource(Source):
         if self.values["watch"]:
             raise NotSupported("following files", hint="leave 'watch' out, or set it to 'false' to read once")
         self.path = path_of(uri)
-        if self.values["format"] is not None:
-            find_format(self.path, self.values["format"])
+        if self.values["format"] is not None or has_known_suffix(self.path):
+            self._format(self.path)
         self._schema = declared
 
     def schema(self) -> Schema:
-        """Declared, or discovered from the first file that has rows among the first few."""
+        """Declared, or discovered from the first few files together."""
         if self._schema is None:
+            found = Schema(())
             for path in self._files()[:FILES_TO_DISCOVER]:
-                self._schema = self._format(path).discover(path)
-                if len(self._schema):
-                    break
-        assert self._schema is not None
-        if not len(self._schema):
-            raise SourceError(
-                f'"{self.uri}" is empty, so that its columns cannot be discovered', hint="declare the columns"
-            )
+                with _reading(path):
+                    found = merge_schemas(found, self._format(path).discover(path))
+            if not len(found):
+                raise SourceError(
+                    f'"{self.uri}" is empty: its columns cannot be discovered', hint="declare the columns"
+                )
+            self._schema = settle_schema(found)
         return self._schema
 
     def latest(self, start: Offset | None) -> Offset:
@@ -85,7 +87,8 @@ class FileSource(Source):
         known = {entry["path"] for entry in listed}
         for path in self._files():
             if path not in known:
-                stat = os.stat(path)
+                with _reading(path):
+                    stat = os.stat(path)
                 listed.append({"path": path, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
         return {"files": listed}
 
@@ -97,7 +100,8 @@ class FileSource(Source):
             if path in before:
                 continue
             _check_unchanged(path, size, mtime_ns)
-            pieces = self._format(path).pieces(path)
+            with _reading(path):
+                pieces = self._format(path).pieces(path)
             for piece in pieces:
                 share = size // len(pieces)
                 found.append(FileSplit(piece.rows, share, path, size, mtime_ns, index, piece))
@@ -111,9 +115,14 @@ class FileSource(Source):
         batches = self._format(split.path).read(
             split.path, schema, split.piece, declared=self.declared is not None
         )
-        for batch in batches:
-            yield with_seq(batch, seq)
-            seq += batch.num_rows
+        try:
+            with _reading(split.path):
+                for batch in batches:
+                    yield with_seq(batch, seq)
+                    seq += batch.num_rows
+        except Error:
+            _check_unchanged(split.path, split.size, split.mtime_ns)
+            raise
         _check_unchanged(split.path, split.size, split.mtime_ns)
 
     def _format(self, path: str) -> Format:
@@ -124,7 +133,7 @@ class FileSource(Source):
         timeout, interval = self.values["file.wait.timeout"], self.values["file.retry.interval"]
         deadline = time.monotonic() + timeout
         attempt = 1
-        while not (found := matching_files(self.path)):
+        while not (found := matching_files(self.path, any_suffix=self.values["format"] is not None)):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._missing(timeout)
@@ -147,6 +156,14 @@ class FileSource(Source):
             hint='check the path; or wait for it: WITH ("file.wait.timeout" = "30s"); '
             "for a pattern, make sure that matching files will arrive",
         )
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise SourceError(f'file "{path}" cannot be read: {e}') from None
 
 
 def _check_unchanged(path: str, size: int, mtime_ns: int) -> None:

@@ -21,11 +21,11 @@ def is_pattern(path: str) -> bool:
     return not os.path.exists(path) and (glob.has_magic(path) or _BRACES.search(path) is not None)
 
 
-def matching_files(path: str) -> list[str]:
+def matching_files(path: str, *, any_suffix: bool = False) -> list[str]:
     """The files of a path, directory or pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
 
     A path that exists is never taken for a pattern. A directory gives the files in it that have a known
-    suffix and whose name does not begin with ``.`` or ``_``.
+    suffix, or any, and whose name does not begin with ``.`` or ``_``.
     """
     if os.path.isfile(path):
         return [path]
@@ -33,7 +33,7 @@ def matching_files(path: str) -> list[str]:
         return sorted(
             entry.path
             for entry in os.scandir(path)
-            if entry.name[0] not in "._" and has_known_suffix(entry.name) and entry.is_file()
+            if entry.name[0] not in "._" and (any_suffix or has_known_suffix(entry.name)) and entry.is_file()
         )
     found = {f for pattern in expand_braces(path) for f in glob.glob(pattern, recursive=True)}
     return sorted(f for f in found if os.path.isfile(f))

@@ -1,0 +1,61 @@
+"""One type for values of two: how what was discovered in rows and files is put together, as Spark does."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from millpond.types import TIMESTAMP, Column, Schema
+
+WIDE = pa.decimal128(38, 0)
+"""Whole numbers beyond BIGINT."""
+
+_LADDERS = (
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64(), WIDE, pa.float64()),
+    (pa.float32(), pa.float64()),
+    (pa.date32(), TIMESTAMP),
+)
+
+
+def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The type that holds the values of both; STRING if there is no other. VOID gives way to all."""
+    t = pa.types
+    if a == b or t.is_null(b):
+        return a
+    if t.is_null(a):
+        return b
+    for ladder in _LADDERS:
+        if a in ladder and b in ladder:
+            return ladder[max(ladder.index(a), ladder.index(b))]
+    if t.is_list(a) and t.is_list(b):
+        return pa.list_(pa.field("element", merge_types(a.value_type, b.value_type)))
+    if t.is_struct(a) and t.is_struct(b):
+        fields = {f.name.lower(): f for f in a}
+        for field in b:
+            known = fields.get(field.name.lower())
+            merged = field if known is None else pa.field(known.name, merge_types(known.type, field.type))
+            fields[field.name.lower()] = merged
+        return pa.struct(list(fields.values()))
+    return pa.string()
+
+
+def merge_schemas(a: Schema, b: Schema) -> Schema:
+    """The columns of both, those of ``a`` first; names ignore case."""
+    merged = merge_types(pa.struct(list(a.arrow())), pa.struct(list(b.arrow())))
+    return Schema(tuple(Column(f.name, f.type) for f in merged))
+
+
+def settle(dtype: pa.DataType) -> pa.DataType:
+    """The type with STRING in place of what was NULL everywhere and of objects without fields."""
+    if pa.types.is_null(dtype):
+        return pa.string()
+    if pa.types.is_list(dtype):
+        return pa.list_(pa.field("element", settle(dtype.value_type)))
+    if pa.types.is_struct(dtype):
+        if dtype.num_fields == 0:
+            return pa.string()
+        return pa.struct([pa.field(f.name, settle(f.type)) for f in dtype])
+    return dtype
+
+
+def settle_schema(schema: Schema) -> Schema:
+    return Schema(tuple(Column(c.name, settle(c.type)) for c in schema))
