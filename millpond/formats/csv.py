@@ -122,16 +122,17 @@ class Csv(Format):
 
     def _places(self, path: str, names: list[str], schema: Schema) -> list[int | None]:
         """Where each column of the schema stands in the file: by name, or by position without a header."""
-        for column in schema:
-            if column.type is not None and not holds(column.type):
+        if self._has_header:
+            lowered = [n.lower() for n in names]
+            places = [lowered.index(c.name.lower()) if c.name.lower() in lowered else None for c in schema]
+        else:
+            places = [i if i < len(names) else None for i in range(len(schema))]
+        for column, place in zip(schema, places, strict=True):
+            if place is not None and column.type is not None and not holds(column.type):
                 raise NotSupported(
                     f'column "{column.name}" {type_name(column.type)} cannot be read from CSV',
                     hint="declare it STRING and take it apart in the query, for example with from_json",
                 )
-        if not self._has_header:
-            return [i if i < len(names) else None for i in range(len(schema))]
-        lowered = [n.lower() for n in names]
-        places = [lowered.index(c.name.lower()) if c.name.lower() in lowered else None for c in schema]
         if names and all(p is None for p in places):
             raise BadData(
                 f'the header of file "{path}" has none of the columns {", ".join(schema.names)}',

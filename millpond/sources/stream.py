@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import InvalidOption
+from millpond.journal.segments import Part, parts, read_part, stream_end
 from millpond.options import Option
 from millpond.sources.base import SEQ, Source, Split
 from millpond.types import Schema
-
-if TYPE_CHECKING:
-    from millpond.journal.segments import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +58,20 @@ class StreamSource(Source):
         return self._columns
 
     def latest(self, start: Offset | None) -> Offset:
-        from millpond.journal.segments import stream_end
-
         end = stream_end(self.path, self.name)
         return {"seq": max(end, start["seq"]) if start else end}
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         """With 'start' = 'latest' there is nothing between None and the first offset."""
-        from millpond.journal.segments import parts
-
         if start is None and self.values["start"] == "latest":
             return []
         first = start["seq"] if start else 0
         if first >= end["seq"]:
             return []
-        return [StreamSplit(None, None, part) for part in parts(self.path, self.name, first, end["seq"])]
+        return [StreamSplit(part.rows, None, part) for part in parts(self.path, self.name, first, end["seq"])]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """A column that was added after a row was sent is NULL there."""
-        from millpond.journal.segments import read_part
-
         assert isinstance(split, StreamSplit)
         schema = self._columns.arrow().append(pa.field(SEQ, pa.int64()))
         for batch in read_part(split.part):

@@ -130,7 +130,7 @@ def test_a_file_is_waited_for(tmp_path: Path, pattern: str, caplog: pytest.LogCa
 
 def test_the_wait_ends(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(FileMissing, match="after 0.2 s"):
+    with pytest.raises(FileMissing, match=r"after 0\.2 s"):
         source(tmp_path / "x.csv", file_wait_timeout="200ms", file_retry_interval="10s").latest(None)
     assert time.monotonic() - began < 5
 

@@ -92,17 +92,21 @@ def test_columns_are_matched_by_name_ignoring_case(path: Path) -> None:
 )
 def test_types_of_another_kind_are_refused(path: Path, values: list[Any], dtype: pa.DataType) -> None:
     column(path, pa.array(values))
-    with pytest.raises(BadData, match='column "v" is .*, declared'):
+    with pytest.raises(BadData, match=r'column "v" is .*, declared'):
         read(path, schema(v=dtype))
 
 
 @pytest.mark.parametrize(
     ("values", "dtype"),
-    [(pa.array([1, 300]), pa.int8()), (pa.array([1000]), pa.decimal128(5, 2)), (pa.array([Decimal("1.005")]), pa.decimal128(5, 2))],
+    [
+        (pa.array([1, 300]), pa.int8()),
+        (pa.array([1000]), pa.decimal128(5, 2)),
+        (pa.array([Decimal("1.005")]), pa.decimal128(5, 2)),
+    ],
 )
 def test_values_that_do_not_fit_are_refused(path: Path, values: pa.Array, dtype: pa.DataType) -> None:
     column(path, values)
-    with pytest.raises(BadData, match='column "v" .* does not fit'):
+    with pytest.raises(BadData, match=r'column "v" .* does not fit'):
         read(path, schema(v=dtype))
 
 

@@ -120,12 +120,17 @@ def test_parquet(table: pa.Table) -> None:
     check(".parquet", lambda path, t: parquet.write_table(t, path), table)
 
 
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=3, max_size=3), min_size=1))
+@given(
+    st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=3, max_size=3), min_size=1)
+)
 @settings(deadline=None)
 def test_csv_of_pythons_writer(rows: list[list[str]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "t.csv"
         with path.open("w", newline="") as file:
             csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["a", "b", "c"], *rows])
-        table = pa.table({n: [r[i] for r in rows] for i, n in enumerate("abc")}, pa.schema(dict.fromkeys("abc", pa.string())))
+        table = pa.table(
+            {n: [r[i] for r in rows] for i, n in enumerate("abc")},
+            pa.schema(dict.fromkeys("abc", pa.string())),
+        )
         assert read_back(path, table).to_pylist() == table.to_pylist()
