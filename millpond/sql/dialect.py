@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import groupconcat_sql
 from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.tokens import TokenType
@@ -13,13 +14,13 @@ from millpond.sql.parser.statement import MillpondParser
 # The words that the tokenizer tells apart; every other word is an ordinary name.
 _WORDS = frozenset(
     """
-    ALL AND ANTI ANY AS ASC BETWEEN CASE COLLATE CROSS CUBE CURRENT_DATE CURRENT_TIMESTAMP CURRENT_USER DEFAULT
-    DESC DISTINCT DIV ELSE END ESCAPE EXCEPT EXISTS FALSE FILTER FIRST FOR FROM FULL HAVING ILIKE IN INNER
+    ALL AND ANTI ANY AS ASC BETWEEN CASE COLLATE CROSS CUBE CURRENT_DATE CURRENT_TIMESTAMP CURRENT_USER
+    DEFAULT DESC DISTINCT DIV ELSE END ESCAPE EXCEPT EXISTS FALSE FILTER FIRST FOR FROM FULL HAVING ILIKE IN INNER
     INTERSECT INTERVAL INTO IS JOIN LATERAL LEFT LIKE LIMIT LOCALTIMESTAMP MINUS NATURAL NOT NULL OFFSET ON OR
     OUTER OVER PARTITION PERCENT PIVOT RANGE RECURSIVE REGEXP RIGHT RLIKE ROLLUP ROW ROWS SELECT SEMI
     SESSION_USER SET SOME TABLESAMPLE THEN TRUE UNION UNPIVOT USING VALUES VIEW WHEN WHERE WITH
-    ARRAY BIGINT BINARY BOOL BOOLEAN BYTE CHAR CHARACTER DATE DEC DECIMAL DOUBLE FLOAT INT INTEGER LONG MAP NUMERIC
-    REAL SHORT SMALLINT STRING STRUCT TEXT TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ TINYINT VARCHAR VARIANT VOID
+    ARRAY BIGINT BINARY BOOL BOOLEAN BYTE CHAR CHARACTER DATE DEC DECIMAL DOUBLE FLOAT INT INTEGER LONG MAP
+    NUMERIC REAL SHORT SMALLINT STRING STRUCT TEXT TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ TINYINT VARCHAR VARIANT VOID
     """.split()
 )
 _PHRASES = frozenset(
@@ -27,13 +28,19 @@ _PHRASES = frozenset(
 )
 _OPERATORS = frozenset("/*+ == :: || >= <= <> != := <=> -> =>".split())
 
+# What sqlglot writes for these is not what was read.
+_REPLACED = (exp.WithinGroup, exp.TsOrDsToDate)
+_TO_DATE = SparkGenerator.TRANSFORMS[exp.TsOrDsToDate]
+
 
 class Millpond(Spark):
     """Tokenizer, parser and generator of our SQL."""
 
     class Tokenizer(Spark.Tokenizer):
         KEYWORDS = {
-            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if k in _WORDS or k in _PHRASES or k in _OPERATORS
+            k: v
+            for k, v in Spark.Tokenizer.KEYWORDS.items()
+            if k in _WORDS or k in _PHRASES or k in _OPERATORS
         }
         COMMANDS = set[TokenType]()
         STRING_ESCAPES = ["\\", "'", '"']
@@ -43,12 +50,21 @@ class Millpond(Spark):
 
     class Generator(SparkGenerator):
         TRANSFORMS = {
-            **{k: v for k, v in SparkGenerator.TRANSFORMS.items() if k is not exp.WithinGroup},
+            **{k: v for k, v in SparkGenerator.TRANSFORMS.items() if k not in _REPLACED},
             Path: lambda self, e: self.path_sql(e),
             AnyDepth: lambda self, e: "**",
             Index: lambda self, e: f"[{self.sql(e, 'this')}]",
             StreamWindow: lambda self, e: self.stream_window_sql(e),
+            exp.GroupConcat: lambda self, e: groupconcat_sql(self, e, sep=None),
+            exp.ParseJSON: lambda self, e: self.func("PARSE_JSON", e.this),
+            exp.Space: lambda self, e: self.func("SPACE", e.this),
+            exp.ToChar: lambda self, e: self.func("TO_CHAR", e.this, e.args.get("format")),
         }
+
+        def tsordstodate_sql(self, node: exp.TsOrDsToDate) -> str:
+            if node.args.get("format"):
+                return self.func("TO_DATE", node.this, self.format_time(node))
+            return _TO_DATE(self, node)
 
         def path_sql(self, path: Path) -> str:
             text = ""
@@ -64,4 +80,4 @@ class Millpond(Spark):
 
 def sql_of(node: exp.Expression) -> str:
     """The text of an expression or query in our dialect."""
-    return node.sql(dialect=Millpond, comments=False)
+    return node.sql(dialect=Millpond, comments=False, normalize_functions=False)

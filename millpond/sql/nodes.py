@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from sqlglot import exp
 
 
@@ -37,3 +39,8 @@ class Index(exp.Expression):
     """The step ``[…]`` of a Path; ``this`` is the index, or Star."""
 
     arg_types = {"this": True}
+
+
+def seconds_text(seconds: float) -> str:
+    """A number of seconds that reads back as the same number, without an exponent."""
+    return f"{Decimal(repr(seconds)):f}".removesuffix(".0")

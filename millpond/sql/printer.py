@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from decimal import Decimal
 from functools import singledispatch
 
 from sqlglot import exp
 
 from millpond.options import Setting
 from millpond.sql.dialect import Millpond, sql_of
+from millpond.sql.nodes import seconds_text
 from millpond.sql.statements import (
     AddColumn,
     AlterTable,
@@ -90,13 +90,9 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(print_name(n) for n in names)
 
 
-def _seconds(value: float) -> str:
-    return f"{Decimal(repr(value)):f}s"
-
-
 def _window(window: WindowClause) -> str:
     parts = [sql_of(window.time)] if window.time else []
-    parts += [_seconds(s) for s in (window.size, window.slide) if s is not None]
+    parts += [seconds_text(s) + "s" for s in (window.size, window.slide) if s is not None]
     return f"{window.kind.upper()}({', '.join(parts)})"
 
 
@@ -104,7 +100,9 @@ def _column(column: ColumnDef) -> str:
     return _join(print_name(column.name), type_name(column.type), "" if column.nullable else "NOT NULL")
 
 
-def _columns(columns: Iterable[ColumnDef], key: tuple[str, ...] = (), watermark: Watermark | None = None) -> str:
+def _columns(
+    columns: Iterable[ColumnDef], key: tuple[str, ...] = (), watermark: Watermark | None = None
+) -> str:
     items = [_column(c) for c in columns]
     if key:
         items.append(f"PRIMARY KEY ({_names(key)})")
@@ -171,18 +169,20 @@ def _(s: Truncate) -> str:
 
 @print_statement.register
 def _(s: AlterTable) -> str:
-    match s.action:
+    return f"ALTER TABLE {print_name(s.name)} {_action(s.action)}"
+
+
+def _action(action: AddColumn | RenameColumn | DropColumn | RenameTable) -> str:
+    match action:
         case AddColumn(column, if_not_exists):
             exists = "IF NOT EXISTS" if if_not_exists else ""
-            key = "PRIMARY KEY" if column.primary_key else ""
-            action = _join("ADD COLUMN", exists, _column(column), key)
+            return _join("ADD COLUMN", exists, _column(column), "PRIMARY KEY" if column.primary_key else "")
         case RenameColumn(old, new):
-            action = f"RENAME COLUMN {print_name(old)} TO {print_name(new)}"
+            return f"RENAME COLUMN {print_name(old)} TO {print_name(new)}"
         case DropColumn(name, if_exists):
-            action = _join("DROP COLUMN", "IF EXISTS" if if_exists else "", print_name(name))
+            return _join("DROP COLUMN", "IF EXISTS" if if_exists else "", print_name(name))
         case RenameTable(name):
-            action = f"RENAME TO {print_name(name)}"
-    return f"ALTER TABLE {print_name(s.name)} {action}"
+            return f"RENAME TO {print_name(name)}"
 
 
 @print_statement.register

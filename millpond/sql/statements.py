@@ -1,6 +1,6 @@
 """Statements: what a SQL text asks for, as frozen data.
 
-Names are as spelled; comparisons elsewhere ignore case. Two statements are equal when they mean the same text:
+Names are as spelled; comparisons elsewhere ignore case. Two statements are equal when they say the same:
 ``place`` and ``text`` do not count. Offsets in the ``meta`` of expressions are those of the expanded script.
 """
 

@@ -93,7 +93,7 @@ class _Replacement:
 
 @dataclass(frozen=True)
 class Script:
-    """A SQL text with its variables replaced. Offsets are those of ``expanded``; places are in ``original``."""
+    """A SQL text with its variables replaced. Offsets are of ``expanded``; places are in ``original``."""
 
     original: str
     expanded: str

@@ -1,7 +1,7 @@
 """Unquoted URIs in SQL text: where one ends, and hiding them from the tokenizer.
 
 A URI goes on up to white space, ``;``, an unbalanced bracket, or a comma that is neither inside brackets nor
-directly followed by ``host:port``. A quoted part (``?query="SELECT a, b FROM x"``) and ``${…}`` are kept whole.
+directly followed by ``host:port``. A quoted part (``?query="SELECT a, b"``) and ``${…}`` are kept whole.
 """
 
 from __future__ import annotations

@@ -155,6 +155,20 @@ class BaseParser(SparkParser):
         index = self._index + ahead
         return self._tokens[index] if index < len(self._tokens) else None
 
+    def count_arguments(self) -> int:
+        """How many arguments stand between here, just behind a bracket, and the bracket that closes it."""
+        depth, commas, ahead = 0, 0, 0
+        while token := self.peek(ahead):
+            if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
+                depth += 1
+            elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE):
+                depth -= 1
+            if depth < 0:
+                break
+            commas += depth == 0 and token.token_type == TokenType.COMMA
+            ahead += 1
+        return commas + 1 if ahead else 0
+
     def wrapped(self, parse: Callable[[], T]) -> list[T]:
         """``( item, … )`` with at least one item."""
         self.expect_open()
@@ -196,7 +210,11 @@ class BaseParser(SparkParser):
         self._advance()
         while self._curr and self._curr.start <= self._prev.end + 1:
             joined = self._curr.start <= self._prev.end or self._curr.token_type == TokenType.DASH
-            if not joined and self._prev.token_type != TokenType.DASH and self._prev.token_type != TokenType.NUMBER:
+            if (
+                not joined
+                and self._prev.token_type != TokenType.DASH
+                and self._prev.token_type != TokenType.NUMBER
+            ):
                 break
             self._advance()
         return self._prev
@@ -266,7 +284,9 @@ class BaseParser(SparkParser):
         if value is None:
             value = self._bare({TokenType.COMMA, TokenType.R_PAREN})
             if not value:
-                self.fail_expected(f'a value for option "{name}"', hint="text stands in quotes: 'key' = 'value'")
+                self.fail_expected(
+                    f'a value for option "{name}"', hint="text stands in quotes: 'key' = 'value'"
+                )
             if value.lower() in ("true", "false"):
                 value = value.lower()
         return PlacedSetting(name, value, self.script.place(first.start, self._prev.end + 1))
@@ -298,6 +318,8 @@ class BaseParser(SparkParser):
         fast: bool = False,
     ) -> exp.Table | exp.Dot | None:
         start = self._curr
+        if start and start.token_type in (TokenType.PLACEHOLDER, TokenType.COLON):
+            self.fail("a parameter stands for a value, not for a name")
         if start and start.token_type == TokenType.STRING:
             if not is_uri(start.text):
                 self.fail(

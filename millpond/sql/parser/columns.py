@@ -49,7 +49,9 @@ class ColumnParser(QueryParser):
         keys: list[tuple[Token, tuple[str, ...]]] = []
         self.wrapped(lambda: self._parse_column_item(found, keys))
         if len(keys) > 1:
-            self.fail("a table has one primary key", keys[1][0], hint="for several columns: PRIMARY KEY (a, b)")
+            self.fail(
+                "a table has one primary key", keys[1][0], hint="of several columns: PRIMARY KEY (a, b)"
+            )
         if keys:
             token, found.key = keys[0]
             names = {c.name.lower(): c.name for c in found.columns}

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from millpond.options import Setting, parse_duration
-from millpond.sql.nodes import AnyDepth, Index, Path, StreamWindow
+from millpond.sql.nodes import AnyDepth, Index, Path, StreamWindow, seconds_text
 from millpond.sql.parser.base import BaseParser
 from millpond.sql.statements import Query, WindowClause, WindowKind
 
@@ -20,7 +20,14 @@ _WINDOWS: dict[str, WindowKind] = {
     "SLIDING": "hopping",
     "SESSION": "session",
 }
-_UNITS = {"microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_UNITS = {
+    "microsecond": 1e-6,
+    "millisecond": 1e-3,
+    "second": 1.0,
+    "minute": 60.0,
+    "hour": 3600.0,
+    "day": 86400.0,
+}
 _UNITS["week"] = 7 * _UNITS["day"]
 
 
@@ -68,10 +75,14 @@ class QueryParser(BaseParser):
         return self.at_words("WINDOW") and as_ is not None and as_.token_type == TokenType.ALIAS
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
-        return None if self._at_clause() else super()._parse_table_alias(alias_tokens)
+        return None if self._no_alias() else super()._parse_table_alias(alias_tokens)
 
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
-        return this if self._at_clause() else super()._parse_alias(this, explicit)
+        return this if self._no_alias() else super()._parse_alias(this, explicit)
+
+    def _no_alias(self) -> bool:
+        parameter = self._curr.token_type in (TokenType.COLON, TokenType.PLACEHOLDER)
+        return parameter or self._at_clause()
 
     def _parse_table_hints(self) -> list[exp.Expr] | None:
         return None
@@ -156,12 +167,14 @@ class QueryParser(BaseParser):
         wanted = 2 if kind == "hopping" else 1
         if len(sizes) != len(arguments) or len(sizes) != wanted:
             takes = "a size and a slide: (10m, 2m)" if wanted == 2 else "one length of time: (5m)"
-            self.fail(f"{word.text.upper()} takes {takes}", word, hint="a time column may stand before: (ts, 5m)")
+            self.fail(
+                f"{word.text.upper()} takes {takes}", word, hint="a time column may stand before: (ts, 5m)"
+            )
         return StreamWindow(
             this=exp.var(kind),
             time=time,
-            size=exp.Literal.number(repr(sizes[0])),
-            slide=exp.Literal.number(repr(sizes[1])) if wanted == 2 else None,
+            size=exp.Literal.number(seconds_text(sizes[0])),
+            slide=exp.Literal.number(seconds_text(sizes[1])) if wanted == 2 else None,
         )
 
     def _parse_window_argument(self) -> exp.Expression | float:
@@ -178,7 +191,9 @@ class QueryParser(BaseParser):
                 self.fail(f'"{text}" is not a length of time', first, until=stop, hint=str(e))
             return self._positive(seconds, first)
         if first and first.token_type == TokenType.INTERVAL:
-            return self._positive(self.interval_seconds(self.expect_expression("a length of time"), first), first)
+            return self._positive(
+                self.interval_seconds(self.expect_expression("a length of time"), first), first
+            )
         return self.expect_expression("a length of time, or the time column")
 
     def _argument_end(self) -> Token | None:
@@ -240,7 +255,9 @@ class QueryParser(BaseParser):
                     return True
                 depth = 0
                 while inner := self.peek(ahead):
-                    depth += (inner.token_type == TokenType.L_BRACKET) - (inner.token_type == TokenType.R_BRACKET)
+                    depth += (inner.token_type == TokenType.L_BRACKET) - (
+                        inner.token_type == TokenType.R_BRACKET
+                    )
                     ahead += 1
                     if depth == 0:
                         break

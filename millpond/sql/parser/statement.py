@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from millpond.errors import UnknownName, did_you_mean
+from millpond.sql.parser.functions import careful_functions, worded_functions
 from millpond.sql.parser.queries import Tail
 from millpond.sql.parser.writes import WriteParser
 from millpond.sql.statements import (
@@ -51,6 +52,11 @@ class MillpondParser(WriteParser):
     """Reads one statement; sqlglot's own statements are never reached."""
 
     STRICT_CAST = True
+    FUNCTIONS = careful_functions()
+    FUNCTION_PARSERS = worded_functions()
+    COLUMN_OPERATORS = {
+        k: v for k, v in WriteParser.COLUMN_OPERATORS.items() if k in (TokenType.DOT, TokenType.DCOLON)
+    }
     PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: _placeholder, TokenType.COLON: _placeholder}
     PRIMARY_PARSERS = {**WriteParser.PRIMARY_PARSERS, TokenType.RAW_STRING: _raw_string}
     NO_PAREN_FUNCTION_PARSERS = {
@@ -147,7 +153,9 @@ class MillpondParser(WriteParser):
 
     def _parse_show_statement(self) -> Show | ShowCreate:
         if self.match_words("CREATE"):
-            if not any(self.match_words(*kind) for kind in (("MATERIALIZED", "VIEW"), ("VIEW",), ("STREAM",))):
+            if not any(
+                self.match_words(*kind) for kind in (("MATERIALIZED", "VIEW"), ("VIEW",), ("STREAM",))
+            ):
                 self.expect_words("TABLE")
             return ShowCreate(self.parse_name("the name of a table"))
         word = self._curr.text.upper() if self._curr else ""

@@ -8,7 +8,7 @@ from sqlglot.tokens import TokenType
 from millpond.sql.parser.base import as_expression
 from millpond.sql.parser.definitions import DefinitionParser
 from millpond.sql.parser.queries import Tail
-from millpond.sql.statements import Delete, Insert, Merge, Update, Upsert
+from millpond.sql.statements import Delete, Insert, Merge, Query, Update, Upsert
 
 _QUERY_STARTS = (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN)
 
@@ -20,7 +20,8 @@ class WriteParser(DefinitionParser):
         columns = self._parse_column_list()
         tail = Tail()
         self.parse_tail(tail)
-        query, values = None, ()
+        query: Query | None = None
+        values: tuple[tuple[exp.Expression, ...], ...] = ()
         if self.match_token(TokenType.VALUES):
             values = tuple(self._parse_csv(self._parse_row_values))
             self.parse_tail(tail)
