@@ -101,7 +101,9 @@ def remove_files(directory: Path, names: Iterable[str | None]) -> None:
 
 
 def decode(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.RecordBatch:
-    """The batch, without a copy for one in a file. Raises StateCorrupt, naming ``what``, if a bit of it is wrong."""
+    """The batch, without a copy for one in a file. Raises StateCorrupt, naming ``what``, if a bit of it is
+    wrong.
+    """
     where = f'"{directory / DATA / blob.file}"' if blob.file else "the journal"
     try:
         if blob.file:

@@ -1,7 +1,7 @@
 """The SQLite file: its tables, how it is opened, and what its errors mean.
 
-Every row carries a checksum over all its values (``seal``), and each table a count of its blobs, so that damage
-is told and never read as data. Names are stored in lower case.
+Every row carries a checksum over all its values (``seal``), and each table a count of its blobs, so that
+damage is told and never read as data. Names are stored in lower case.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sqlite3
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millpond.errors import StateLocked, StateUnwritable
@@ -55,12 +55,14 @@ def guarded(directory: Path) -> Iterator[None]:
         code = getattr(e, "sqlite_errorcode", 0)
         file = directory / FILE
         broken = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR)
-        if code & 0xFF in broken or code == sqlite3.SQLITE_IOERR_SHORT_READ:
+        if not code and isinstance(e, sqlite3.ProgrammingError):
+            raise
+        if not code or code & 0xFF in broken or code == sqlite3.SQLITE_IOERR_SHORT_READ:
             raise corrupt(f'"{file}" cannot be read: {e}') from e
         if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StateLocked(f'"{file}" is locked by another program') from e
         raise StateUnwritable(
-            f'"{file}" cannot be written: {e}', hint="check the free space and the mode of the directory"
+            f'"{file}" cannot be used: {e}', hint="check the free space and the mode of the directory"
         ) from e
 
 
@@ -93,9 +95,10 @@ def _connect(directory: Path, mode: str) -> sqlite3.Connection:
     )
 
 
-def check(connection: sqlite3.Connection, directory: Path, clean: bool) -> None:
+def check(connection: sqlite3.Connection, directory: Path) -> None:
     """Raises StateCorrupt if SQLite finds damage; a large file is looked through only after a crash."""
-    if clean and os.stat(directory / FILE).st_size > _CHECKED_BYTES:
+    closed_in_order = connection.execute("SELECT clean FROM state").fetchone() == (1,)
+    if closed_in_order and os.stat(directory / FILE).st_size > _CHECKED_BYTES:
         return
     found = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
     if found != ["ok"]:
@@ -123,15 +126,19 @@ class Mark:
         content = self._path.read_bytes() if self._path.exists() else b""
         if not content:
             return
-        if len(content) != 12 or seal(*struct.unpack(">Q", content[:8])) != int.from_bytes(content[8:], "big"):
+        if len(content) != 12 or seal(*struct.unpack(">Q", content[:8])) != int.from_bytes(
+            content[8:], "big"
+        ):
             raise corrupt(f'"{self._path}" is not as it was written')
         (marked,) = struct.unpack(">Q", content[:8])
         if marked > revision:
             raise corrupt(f'"{self._path.parent / FILE}" has lost its last {marked - revision} writes')
 
     def write(self, revision: int) -> None:
+        """A failure is not the commit's: that has succeeded, and an older mark is right too."""
         assert self._file is not None
-        os.pwrite(self._file, struct.pack(">QI", revision, seal(revision)), 0)
+        with suppress(OSError):
+            os.pwrite(self._file, struct.pack(">QI", revision, seal(revision)), 0)
 
     def close(self) -> None:
         if self._file is not None:

@@ -17,8 +17,8 @@ from millpond.journal.database import verified
 
 @dataclass(slots=True)
 class Facts:
-    """``ledgers`` are the number of blobs of each table and the total of their seals; ``ends`` the next sequence
-    number of each stream; ``inline`` the bytes of each stream that lie in SQLite."""
+    """``ledgers`` are the number of blobs of each table and the total of their seals; ``ends`` the next
+    sequence number of each stream; ``inline`` the bytes of each stream that lie in SQLite."""
 
     last: int = 0
     revision: int = 0
@@ -58,7 +58,9 @@ class Facts:
 
     def set_end(self, connection: sqlite3.Connection, stream: str, end: int) -> None:
         self.ends[stream] = end
-        connection.execute("INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream, end, seal(stream, end)))
+        connection.execute(
+            "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream, end, seal(stream, end))
+        )
 
     def drop_end(self, connection: sqlite3.Connection, stream: str) -> None:
         self.ends.pop(stream, None)

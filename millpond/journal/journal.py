@@ -6,6 +6,7 @@ there whole after a crash, or not at all.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
-from millpond.errors import Closed, StateUnwritable
+from millpond.errors import Closed, Error, StateUnwritable
 from millpond.journal import facts
 from millpond.journal.blobs import DATA, encode, placed, plain, remove_files
 from millpond.journal.catalog import Entry, read_entries, remove_entry, write_entry
@@ -34,13 +35,16 @@ from millpond.journal.stored import (
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 
 class Journal:
     """Opened by the one process that holds the directory's lock; with ``read_only`` by any number.
 
-    All methods may be called by many threads; commits of many threads share a sync. If not ``durable``, nothing
-    survives the process: table changes and positions are only remembered, and streams are written unsynced, for
-    other processes to read. Damage raises StateCorrupt, a full or unwritable disk StateUnwritable.
+    All methods may be called by many threads; commits of many threads share a sync. If not ``durable``,
+    nothing survives the process: table changes and positions are only remembered, and streams are written
+    unsynced, for other processes to read. Damage raises StateCorrupt, a full or unwritable disk
+    StateUnwritable.
     """
 
     def __init__(self, directory: str | Path, *, durable: bool, read_only: bool = False):
@@ -56,8 +60,8 @@ class Journal:
             )
             self._mark = Mark(self._directory, read_only=read_only)
             try:
+                check(self._connection, self._directory)
                 self._facts = facts.read(self._connection)
-                check(self._connection, self._directory, self._facts.clean)
                 self._mark.check(self._facts.revision)
                 if not read_only:
                     self._remove_unnamed_files()
@@ -90,8 +94,8 @@ class Journal:
                 if rows.num_rows:
                     request.sent[stream.lower()] = self._prepared(rows)
             number = self._group.submit(request)
-        except BaseException:
-            remove_files(self._directory, request.files)
+        except Exception:
+            self._remove_unused(sorted(request.files))
             raise
         if number is None:
             remove_files(self._directory, request.files)
@@ -153,9 +157,7 @@ class Journal:
     ) -> None:
         for name, (rows, deletes) in request.changes.items():
             schema = self._schemas.number(connection, rows.schema)
-            seals = write_changes(
-                connection, name, after.last, rows, schema, snapshot=False, deletes=deletes
-            )
+            seals = write_changes(connection, name, after.last, rows, schema, snapshot=False, deletes=deletes)
             after.add_blobs(connection, name, seals)
         for name, rows in request.sent.items():
             schema = self._schemas.number(connection, rows.schema)
@@ -168,7 +170,9 @@ class Journal:
             after.set_done(connection, statement)
 
     def _transaction(self, write: Callable[[sqlite3.Connection], T], after: facts.Facts | None = None) -> T:
-        """Runs ``write`` in a transaction; ``after`` is what is known when it has succeeded. The lock is held."""
+        """Runs ``write`` in a transaction; ``after`` is what is known when it has succeeded. The lock is
+        held.
+        """
         self._check_open()
         if self._read_only:
             raise StateUnwritable(f'the state directory "{self._directory}" is open for reading only')
@@ -185,9 +189,9 @@ class Journal:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+        self._facts = after
         if self._durable:
             self._mark.write(after.revision)
-        self._facts = after
         return result
 
     def _locked_transaction(self, write: Callable[[sqlite3.Connection, facts.Facts], T]) -> T:
@@ -217,17 +221,15 @@ class Journal:
     def restore(self, table: str) -> Iterator[Changes]:
         """What to apply to an empty table, in order, the snapshot first; small commits are put together.
 
-        Reads one moment, while commits go on. Raises StateCorrupt before the damaged part is handed out, or, if a
-        part is missing, at the end.
+        Reads one moment, while commits go on. Raises StateCorrupt before the damaged part is handed out, or,
+        if a part is missing, at the end.
         """
         self._check_open()
         name = table.lower()
         with guarded(self._directory), closing(open_to_read(self._directory)) as connection:
             connection.execute("BEGIN")
             blobs, total = facts.read_ledger(connection, name)
-            for deletes, rows in read_changes(
-                connection, self._directory, name, Schemas(), blobs, total
-            ):
+            for deletes, rows in read_changes(connection, self._directory, name, Schemas(), blobs, total):
                 if deletes:
                     at = rows.num_columns - 1
                     yield Changes(rows.remove_column(at), rows.column(at).combine_chunks())
@@ -239,7 +241,9 @@ class Journal:
         return self._facts.ledgers.get(table.lower(), (0, 0))[0]
 
     def compact(self, table: str, rows: pa.Table, *, commit: int | None = None) -> None:
-        """Replaces what is kept of the table, up to ``commit`` or the newest, by its ``rows`` after that commit."""
+        """Replaces what is kept of the table, up to ``commit`` or the newest, by its ``rows`` after that
+        commit.
+        """
         if not self._durable:
             return
         name = table.lower()
@@ -259,8 +263,8 @@ class Journal:
 
         try:
             old = self._locked_transaction(write)
-        except BaseException:
-            remove_files(self._directory, prepared.files)
+        except Exception:
+            self._remove_unused(sorted(prepared.files))
             raise
         self._remove_unused(old)
 
@@ -285,7 +289,9 @@ class Journal:
     def trim_stream(self, stream: str, before_seq: int) -> None:
         """Lets go of rows below ``before_seq``, as far as whole segments are below it."""
         name = stream.lower()
-        self._remove_unused(self._locked_transaction(lambda connection, _: trim(connection, name, before_seq)))
+        self._remove_unused(
+            self._locked_transaction(lambda connection, _: trim(connection, name, before_seq))
+        )
 
     def expire_stream(self, stream: str, before: float) -> None:
         """Lets go of segments whose rows were all sent before that time, in seconds since 1970."""
@@ -309,19 +315,19 @@ class Journal:
         self._remove_unused(self._locked_transaction(write))
 
     def _roll(self, stream: str) -> None:
+        """The lock is held. The commit before has succeeded, so a failure only puts this off."""
         after = self._facts.copy()
         after.inline[stream] = 0
-        files: list[str] = []
         try:
             self._transaction(
-                lambda connection: files.extend(
-                    roll(connection, self._directory, stream, self._schemas, durable=self._durable)
+                lambda connection: roll(
+                    connection, self._directory, stream, self._schemas, durable=self._durable
                 ),
                 after,
             )
-        except BaseException:
-            remove_files(self._directory, files)
-            raise
+        except Error as e:
+            _log.warning('the rows of stream "%s" stay in the journal: %s', stream, e.message)
+            self._facts.inline[stream] = 0
 
     def entries(self) -> list[Entry]:
         """The catalog, in the order in which its entries were first put."""
@@ -353,8 +359,12 @@ class Journal:
             raise Closed("the journal is closed")
 
     def _remove_unused(self, files: Sequence[str]) -> None:
+        """Removes those of the files that the journal does not name."""
+        if not files:
+            return
         with self._group.lock:
-            self._check_open()
+            if self._closed:
+                return
             for at in range(0, len(files), 500):
                 some = files[at : at + 500]
                 remove_files(self._directory, set(some) - files_in_use(self._connection, some))

@@ -1,7 +1,8 @@
 """Commits that wait for the disk together.
 
-A thread prepares its request by itself, then the first one to get the lock writes all that wait, in one SQLite
-transaction with one sync. Each thread returns only when its own commit is durable.
+A thread prepares its request by itself. The first one to come writes all that wait, in one SQLite transaction
+with one sync, then wakes them and makes the first of those that came meanwhile the next to write. Each thread
+returns only when its own commit is durable.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from millpond.changes import Position
+from millpond.errors import StateUnwritable
 from millpond.journal.stored import Rows
 
 
-@dataclass(slots=True)
+def _held() -> Lock:
+    lock = Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(slots=True, eq=False)
 class Request:
     """What one caller of ``Journal.commit`` wants written, and what came of it."""
 
@@ -24,7 +32,8 @@ class Request:
     done: Sequence[str]
     number: int | None = None
     error: BaseException | None = None
-    settled: bool = field(default=False)
+    leads: bool = False
+    wake: Lock = field(default_factory=_held)
 
     @property
     def files(self) -> set[str]:
@@ -44,24 +53,57 @@ class GroupCommit:
         self._write = write
         self._entering = Lock()
         self._waiting: list[Request] = []
+        self._busy = False
 
     def submit(self, request: Request) -> int | None:
         with self._entering:
             self._waiting.append(request)
-        with self.lock:
-            if not request.settled:
-                with self._entering:
-                    group, self._waiting = self._waiting, []
-                self._settle(group)
+            request.leads, self._busy = not self._busy, True
+        if not request.leads:
+            try:
+                request.wake.acquire()
+            except BaseException:
+                self._withdraw(request)
+                raise
+        if request.leads:
+            self._lead(request)
         if request.error is not None:
             raise request.error
         return request.number
 
-    def _settle(self, group: list[Request]) -> None:
+    def _lead(self, request: Request) -> None:
+        group: list[Request] = []
         try:
-            self._write(group)
+            with self.lock:
+                with self._entering:
+                    group, self._waiting = self._waiting, []
+                self._write(group)
+        except Exception as e:
+            for member in group:
+                member.error = e
         except BaseException as e:
-            for request in group:
-                request.error = e
-        for request in group:
-            request.settled = True
+            for member in group:
+                member.error = StateUnwritable(f"the commit was interrupted: {e!r}")
+            raise
+        finally:
+            for member in group:
+                if member is not request:
+                    member.wake.release()
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Makes the first of those who wait the next to write."""
+        with self._entering:
+            if not self._waiting:
+                self._busy = False
+                return
+            self._waiting[0].leads = True
+            self._waiting[0].wake.release()
+
+    def _withdraw(self, request: Request) -> None:
+        """Takes back a request whose thread was interrupted while it waited, if it is not being written."""
+        with self._entering:
+            if request in self._waiting:
+                self._waiting.remove(request)
+        if request.leads:
+            self._pass_on()

@@ -8,65 +8,58 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.journal.blobs import combined, decode, encode, to_file
+from millpond.journal.blobs import PART_ROWS, decode, encode, to_file
 from millpond.journal.stored import Rows, Schemas, Segment, read_segments, write_segments
 
 ROLL_BYTES = 1 << 23
+_RUN_SECONDS = 60.0
 
 
 def roll(
     connection: sqlite3.Connection, directory: Path, stream: str, schemas: Schemas, *, durable: bool
-) -> list[str]:
+) -> None:
     """Moves the rows of the stream that lie in SQLite into a file, within the caller's transaction.
 
-    Answers the file's name. Readers find the same rows under the same numbers.
+    Readers find the same rows under the same numbers.
     """
     bounds = connection.execute(
         "SELECT MIN(first), MAX(first + rows) FROM segments WHERE name = ? AND file IS NULL", (stream,)
     ).fetchone()
     if bounds[0] is None:
-        return []
+        return
     small = [s for s in read_segments(connection, stream, *bounds) if s.blob.file is None]
-
-    def batches() -> Iterator[tuple[Segment, pa.RecordBatch]]:
-        for segment in small:
-            what = f'stream "{stream}", row {segment.first}'
-            yield segment, decode(segment.blob, schemas.read(connection, segment.schema), directory, what)
-
     runs = []
-    reached = small[0].first
-    for segment, rows in _neighbours(batches()):
-        reached = segment.first
-        runs.append((segment, encode(rows)))
-    assert reached >= small[0].first
-    placed = iter(to_file((b for _, blobs in runs for b in blobs), directory, durable))
+    for run in _runs(small):
+        schema = schemas.read(connection, run[0].schema)
+        batches = [decode(s.blob, schema, directory, f'stream "{stream}", row {s.first}') for s in run]
+        runs.append((run, encode(pa.Table.from_batches(batches))))
+    placed = iter(to_file((blob for _, blobs in runs for blob in blobs), directory, durable))
     connection.executemany(
         "DELETE FROM segments WHERE name = ? AND first = ?", [(stream, s.first) for s in small]
     )
-    files: set[str] = set()
-    for segment, blobs in runs:
+    for run, blobs in runs:
         rows = Rows(b"", tuple(next(placed) for _ in blobs))
-        write_segments(connection, stream, segment.first, segment.sent, rows, segment.schema)
-        files |= rows.files
-    return list(files)
+        # The newest time of the run: no row of it expires too early.
+        write_segments(connection, stream, run[0].first, run[-1].sent, rows, run[0].schema)
 
 
-def _neighbours(
-    batches: Iterator[tuple[Segment, pa.RecordBatch]],
-) -> Iterator[tuple[Segment, pa.Table]]:
-    """Consecutive rows put together; the newest time of sending is not kept, so a run lasts at most a minute."""
-    last: list[Segment] = []
-
-    def same(first: Segment, other: Segment) -> bool:
-        follows = last[-1].end == other.first if last else False
-        return follows and first.schema == other.schema and other.sent - first.sent < 60
-
-    def watched() -> Iterator[tuple[Segment, pa.RecordBatch]]:
-        for segment, batch in batches:
-            yield segment, batch
-            last[:] = [segment]
-
-    yield from combined(watched(), same)
+def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """Neighbours that may lie in one batch: one schema, sent within a minute."""
+    run: list[Segment] = []
+    count = 0
+    for segment in segments:
+        if run and not (
+            run[-1].end == segment.first
+            and run[0].schema == segment.schema
+            and 0 <= segment.sent - run[0].sent < _RUN_SECONDS
+            and count + segment.blob.rows <= PART_ROWS
+        ):
+            yield run
+            run, count = [], 0
+        run.append(segment)
+        count += segment.blob.rows
+    if run:
+        yield run
 
 
 def trim(connection: sqlite3.Connection, stream: str, before: int) -> list[str]:

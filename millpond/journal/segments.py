@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,9 @@ _INLINE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows ``start`` up to ``end`` of a stream. ``inline`` holds their segments, with their schemas, if small."""
+    """The rows ``start`` up to ``end`` of a stream. ``inline`` holds their segments, with their schemas, if
+    small.
+    """
 
     path: str
     stream: str
@@ -62,8 +65,8 @@ def stream_start(path: str | os.PathLike[str], stream: str) -> int:
 def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> list[Part]:
     """The rows ``start`` up to ``end``, as far as they are kept, in parts of at most 131,072 rows.
 
-    The cost does not grow with the range, but for one of up to 20,000 rows that fits into 256 KB: that is read
-    here, and its part needs no access to the directory.
+    The cost does not grow with the range, but for one of up to 20,000 rows that fits into 256 KB: that is
+    read here, and its part needs no access to the directory.
     """
     directory, name = Path(path), stream.lower()
     with guarded(directory), closing(open_to_read(directory)) as connection:
@@ -88,7 +91,7 @@ def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> li
             else:
                 return [Part(str(directory), name, start, end, tuple(inline))]
     cuts = [start, *range((start // PART_ROWS + 1) * PART_ROWS, end, PART_ROWS), end]
-    return [Part(str(directory), name, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [Part(str(directory), name, a, b) for a, b in pairwise(cuts)]
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:

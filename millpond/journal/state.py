@@ -104,7 +104,8 @@ class StateDirectory:
         found = file.read_text(errors="replace")
         if found != FORMAT:
             raise StateForeign(
-                f'the state directory "{self.path}" has the format "{found.strip()[:40]}", not "{FORMAT.strip()}"',
+                f'the state directory "{self.path}" has the format "{found.strip()[:40]}",'
+                f' not "{FORMAT.strip()}"',
                 hint="use the version of Millpond that wrote it, or name another directory",
             )
 

@@ -33,7 +33,9 @@ class Rows:
 
 
 class Schemas:
-    """Schemas by number. The writer calls ``forget`` when a transaction fails, for its numbers are then void."""
+    """Schemas by number. The writer calls ``forget`` when a transaction fails, for its numbers are then
+    void.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -71,7 +73,14 @@ class Schemas:
 
 
 def write_changes(
-    connection: sqlite3.Connection, name: str, number: int, rows: Rows, schema: int, *, snapshot: bool, deletes: bool
+    connection: sqlite3.Connection,
+    name: str,
+    number: int,
+    rows: Rows,
+    schema: int,
+    *,
+    snapshot: bool,
+    deletes: bool,
 ) -> list[int]:
     """Stores the changes of one table in one commit, and answers their seals."""
     seals = []
@@ -79,8 +88,8 @@ def write_changes(
         facts = (name, number, int(snapshot), int(deletes), schema, b.rows, b.length, b.crc, b.file, b.offset)
         seals.append(seal(*facts))
         connection.execute(
-            "INSERT INTO changes (name, number, is_snapshot, has_deletes, schema, rows, length, crc, file, offset,"
-            " data, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO changes (name, number, is_snapshot, has_deletes, schema, rows, length, crc, file,"
+            " offset, data, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*facts, b.data, seals[-1]),
         )
     return seals
@@ -95,7 +104,8 @@ def read_changes(
     """
     what = f'table "{name}"'
     found = connection.execute(
-        f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = ? ORDER BY number, id", (name,)
+        f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = ? ORDER BY number, id",
+        (name,),
     )
 
     def batches() -> Iterator[tuple[bool, pa.RecordBatch]]:
@@ -146,13 +156,24 @@ def read_segments(connection: sqlite3.Connection, name: str, start: int, end: in
     """The segments that hold the rows from ``start`` up to ``end``, in order and without a gap."""
     found = connection.execute(
         f"SELECT first, sent, {_BLOB} FROM segments WHERE name = :name AND first < :end AND first >="
-        " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0) ORDER BY first",
+        " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0)"
+        " ORDER BY first",
         {"name": name, "start": start, "end": end},
     )
     reached: int | None = None
     for first, sent, schema, rows, length, crc, data, file, offset, stored in found:
         verified(
-            stored, f'stream "{name}", row {first}', name, first, sent, schema, rows, length, crc, file, offset
+            stored,
+            f'stream "{name}", row {first}',
+            name,
+            first,
+            sent,
+            schema,
+            rows,
+            length,
+            crc,
+            file,
+            offset,
         )
         if reached is not None and first != reached:
             raise corrupt(f'stream "{name}": rows {reached} to {first - 1} are not in the journal')

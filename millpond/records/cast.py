@@ -15,7 +15,8 @@ from millpond.types import Schema, type_name
 
 
 def conform(schema: Schema, data: pa.Table | pa.RecordBatch, *, what: str) -> pa.Table:
-    """``data`` with exactly the schema's columns and types; a missing column is NULL. Copies only what it casts.
+    """``data`` with exactly the schema's columns and types; a missing column is NULL. Copies only what it
+    casts.
 
     Raises InvalidRecord for an unknown column and for values that a cast would change. NULLs are not checked.
     """

@@ -1,7 +1,8 @@
 """Records to Arrow: dicts, or Arrow data, to a table of exactly a schema's columns.
 
-The hot path is a list of dicts with every field spelled as declared: one C-level pass per column for the values
-and one for their types (about 100 ns a cell in all). Anything else is looked at more closely only then.
+The hot path is a list of dicts with every field spelled as declared: one C-level pass per column for the
+values and one for their types (about 100 ns a cell in all). Anything else is looked at more closely only
+then.
 """
 
 from __future__ import annotations

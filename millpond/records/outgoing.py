@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from functools import lru_cache
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any, cast
 
 import pyarrow as pa
@@ -83,13 +83,13 @@ def _structs(array: pa.Array) -> list[Any]:
 def _lists(array: pa.Array) -> list[Any]:
     items = to_values(array.values)
     ends = array.offsets.to_pylist()
-    return _with_nulls(array, [items[a:b] for a, b in zip(ends, ends[1:], strict=False)])
+    return _with_nulls(array, [items[a:b] for a, b in pairwise(ends)])
 
 
 def _maps(array: pa.Array) -> list[Any]:
     keys, items = to_values(array.keys), to_values(array.items)
     ends = array.offsets.to_pylist()
-    pairs = zip(ends, ends[1:], strict=False)
+    pairs = pairwise(ends)
     return _with_nulls(array, [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in pairs])
 
 
@@ -112,4 +112,4 @@ def _maker(names: tuple[str, ...]) -> Callable[..., list[Row]]:
     variables = ", ".join(f"v{i}" for i in range(len(names)))
     columns = ", ".join(f"c{i}" for i in range(len(names)))
     code = f"lambda {columns}: [{{{cells}}} for {variables}, in zip({columns})]"
-    return cast(Callable[..., list[Row]], eval(code))  # noqa: S307  only reprs of names and our own letters
+    return cast(Callable[..., list[Row]], eval(code))

@@ -32,7 +32,9 @@ def shown(value: object) -> str:
 
 
 def exact(value: Any, dtype: pa.DataType) -> Any:
-    """The value as ``pa.array(…, dtype)`` takes it without loss; None stays None. Raises Unfit. Leaf types only."""
+    """The value as ``pa.array(…, dtype)`` takes it without loss; None stays None. Raises Unfit. Leaf types
+    only.
+    """
     if value is None:
         return None
     return _reader(dtype)(value, dtype)

@@ -26,7 +26,9 @@ def backend_names() -> dict[str, str]:
 
 
 def find_backend(name: str) -> type[Backend]:
-    """The backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that is not there yet."""
+    """The backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that is not
+    there yet.
+    """
     names = backend_names()
     found = names.get(name.lower())
     if found is not None:
@@ -38,7 +40,8 @@ def find_backend(name: str) -> type[Backend]:
     known = ", ".join(sorted(names))
     near = did_you_mean(name, names)
     raise UnknownName(
-        f'there is no table extension "{name}"', hint=f"{near} (known: {known})" if near else f"known: {known}"
+        f'there is no table extension "{name}"',
+        hint=f"{near} (known: {known})" if near else f"known: {known}",
     )
 
 

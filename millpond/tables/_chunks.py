@@ -1,7 +1,7 @@
 """Rows by slot number in immutable Arrow chunks.
 
-Rows are only appended. Small chunks at the end are merged by sixteens, so that n rows that came one by one are
-copied log16(n) times and lie in at most 16 * log16(n) chunks.
+Rows are only appended. Small chunks at the end are merged by sixteens, so that n rows that came one by one
+are copied log16(n) times and lie in at most 16 * log16(n) chunks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Chunks:
 
     __slots__ = ("batches", "rows", "schema", "sizes", "starts")
 
-    def __init__(self, schema: pa.Schema, batches: tuple[pa.RecordBatch, ...] = (), sizes: tuple[int, ...] = ()):
+    def __init__(
+        self, schema: pa.Schema, batches: tuple[pa.RecordBatch, ...] = (), sizes: tuple[int, ...] = ()
+    ):
         self.schema = schema
         self.batches = batches
         self.sizes = sizes

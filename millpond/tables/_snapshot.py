@@ -55,7 +55,9 @@ class MemorySnapshot(Snapshot):
         return self.mark.alive
 
     def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
-        """As Snapshot.get, in the order of the rows; the key is found in its index, others in one made for them."""
+        """As Snapshot.get, in the order of the rows; the key is found in its index, others in one made for
+        them.
+        """
         asked = [self._column(name) for name in columns]
         if len(asked) != keys.num_columns or not asked:
             raise ValueError(f"{len(asked)} columns, but {keys.num_columns} columns of keys")

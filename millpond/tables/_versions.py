@@ -1,8 +1,8 @@
 """Which rows a reader sees.
 
 A slot is one version of a row; slots are numbered in the order in which they were made. A reader that came at
-version v, when there were n slots, sees the slots below n that had not died by v. So a snapshot is two numbers,
-and rows that are made or ended later do not disturb it.
+version v, when there were n slots, sees the slots below n that had not died by v. So a snapshot is two
+numbers, and rows that are made or ended later do not disturb it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Mark:
 class Generation:
     """The indexes over one numbering of the slots. Compaction makes another; readers of the old one keep it.
 
-    ``newest`` leads from a key to its newest slot, dead or alive, and ``replaced`` from a slot to the one that
-    had its key before, or -1. Only the writer changes them, and readers may see changes of commits after theirs:
-    they walk back from slots that are too new.
+    ``newest`` leads from a key to its newest slot, dead or alive, and ``replaced`` from a slot to the one
+    that had its key before, or -1. Only the writer changes them, and readers may see changes of commits after
+    theirs: they walk back from slots that are too new.
     """
 
     newest: dict[Key, int] = field(default_factory=dict)
@@ -70,7 +70,8 @@ class Generation:
     def kept(self, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Generation:
         """The key index over only the slots to keep, numbered anew.
 
-        A slot that is kept has died later than all that it replaced, so of a chain only the old end is cut off.
+        A slot that is kept has died later than all that it replaced, so of a chain only the old end is cut
+        off.
         """
         number = np.cumsum(keep, dtype=np.int64) - 1
         number[~keep] = -1

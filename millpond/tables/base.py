@@ -1,6 +1,7 @@
 """The contract of a table's backend. The suite in tests/contract/test_tables.py holds every backend to it.
 
-A file in this folder with a ``BACKEND`` class is a backend; files that a backend splits into start with ``_``.
+A file in this folder with a ``BACKEND`` class is a backend; files that a backend splits into start with
+``_``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Snapshot(ABC):
     def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
         """The rows, with all columns, whose ``columns`` equal one of the ``keys``, each row once.
 
-        ``keys`` has one column for each of ``columns``, in their order. Numbers are compared by value, whatever
-        their width; a key that does not fit the column's type matches nothing. NULL matches nothing, or with
-        ``nulls`` NULL, as it does in GROUP BY.
+        ``keys`` has one column for each of ``columns``, in their order. Numbers are compared by value,
+        whatever their width; a key that does not fit the column's type matches nothing. NULL matches nothing,
+        or with ``nulls`` NULL, as it does in GROUP BY.
         """
 
     @abstractmethod
@@ -41,8 +42,8 @@ class Snapshot(ABC):
 class Backend(ABC):
     """Rows that change by commits.
 
-    One thread at a time may apply; the backend sees to that itself. Reading never waits for a writer and never
-    sees half an apply. Column names ignore case.
+    One thread at a time may apply; the backend sees to that itself. Reading never waits for a writer and
+    never sees half an apply. Column names ignore case.
     """
 
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -63,14 +64,12 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def apply(
-        self, changes: Changes, position: Position | None = None, *, commit: int | None = None
-    ) -> bool:
+    def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         """Applies all changes or, if it raises, none; False if the position was applied before.
 
-        With a key the last row of each key wins, and deletes end rows; without one every row is kept. A NULL in
-        the key raises InvalidRecord. ``commit`` is the number of the app's commit, never smaller than the one
-        before; without it the table counts on by itself.
+        With a key the last row of each key wins, and deletes end rows; without one every row is kept. A NULL
+        in the key raises InvalidRecord. ``commit`` is the number of the app's commit, never smaller than the
+        one before; without it the table counts on by itself.
         """
 
     def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
@@ -101,5 +100,6 @@ class Backend(ABC):
     def stats(self) -> dict[str, Any]:
         """Numbers about the table: ``rows``, ``bytes``, and what else the backend knows."""
 
+    @abstractmethod
     def close(self) -> None:
         """Lets go of connections and memory. A closed table raises Closed."""

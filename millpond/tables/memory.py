@@ -6,8 +6,7 @@ Readers never wait: a snapshot is an immutable view, published by the writer whe
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import compress
 from threading import Lock
 from typing import Any, ClassVar, Self
@@ -43,7 +42,7 @@ class MemoryTable(Backend):
         self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self._generation = Generation()
-        self._marks = (Mark(-1, 0, 0, 0),)
+        self._marks: tuple[Mark, ...] = (Mark(-1, 0, 0, 0),)
         self._latest = self._view(Chunks(schema.arrow()), self._marks[-1])
         self._positions: dict[str, Position] = {}
         self._writing = Lock()
@@ -54,9 +53,7 @@ class MemoryTable(Backend):
     def open(cls, name: str, schema: Schema, values: Mapping[str, Any], *, null_keys: bool = False) -> Self:
         return cls(schema, name=name, null_keys=null_keys)
 
-    def apply(
-        self, changes: Changes, position: Position | None = None, *, commit: int | None = None
-    ) -> bool:
+    def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         with self._writing:
             if self._closed:
                 raise Closed(f"{self._what} is closed")
@@ -73,7 +70,9 @@ class MemoryTable(Backend):
                 self._upsert(rows, changes.deleted, number)
             elif rows.num_rows:
                 if changes.deleted is not None and changes.deleted.true_count:
-                    raise NotSupported(f"{self._what} has no primary key, so no row of it can be deleted by key")
+                    raise NotSupported(
+                        f"{self._what} has no primary key, so no row of it can be deleted by key"
+                    )
                 self._publish(self._latest.chunks.append(rows), rows.num_rows, number)
             if position is not None:
                 self._positions[position.pipeline] = position
