@@ -65,10 +65,14 @@ class Format(ABC):
 @cache
 def formats() -> tuple[type[Format], ...]:
     """Every format of this folder."""
-    package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
-    return tuple(sorted(Format.__subclasses__(), key=lambda f: f.name))
+    found: list[type[Format]] = []
+    for info in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
+        module = importlib.import_module(f"{__package__}.{info.name}")
+        classes = [
+            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
+        ]
+        found += [c for c in classes if issubclass(c, Format) and c is not Format]
+    return tuple(sorted(found, key=lambda f: f.name))
 
 
 def suffix_of(path: str) -> str:

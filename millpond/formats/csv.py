@@ -18,7 +18,7 @@ from millpond.formats.text import Misfit, convert, guess, holds
 from millpond.types import Column, Schema, type_name
 
 BLOCK = 1 << 20
-LARGEST_BLOCK = 1 << 30
+LARGEST_BLOCK = 1 << 28
 SAMPLE_ROWS = 10_000
 
 
@@ -155,11 +155,17 @@ class Csv(Format):
                         yield fresh
                 return
             except pa.ArrowInvalid as e:
-                if "straddl" not in str(e) or block >= LARGEST_BLOCK:
+                if "straddl" not in str(e):
                     raise self._broken(path, str(e)) from None
+                if block >= LARGEST_BLOCK:
+                    where = self._where(path, self._has_header + done)
+                    raise BadData(
+                        f'file "{path}", {where}: a row of more than {block >> 20} MB',
+                        hint="a quote may not be closed there",
+                    ) from None
             if self._is_short(path, skip):
                 return
-            block *= 8
+            block = min(block * 8, LARGEST_BLOCK)
 
     def _blocks(self, path: str, width: int, skip: int, block: int) -> Iterator[pa.RecordBatch]:
         names = [f"_c{i}" for i in range(width)]

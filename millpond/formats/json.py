@@ -72,7 +72,7 @@ def _is_lines(sample: bytes) -> bool:
         return False
     try:
         DECODER.decode(first.decode())
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -81,7 +81,7 @@ def _parse(path: str, content: bytes) -> Records:
     text = content.decode()
     try:
         value = DECODER.decode(text) if text.strip() else []
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise BadData(f'file "{path}" is not JSON: {e}') from None
     rows = value if isinstance(value, list) else [value]
     for index, row in enumerate(rows):
@@ -98,7 +98,7 @@ def _elements(text: str) -> Iterator[dict[str, Any]]:
             at += 1
         try:
             element, at = DECODER.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(element, dict):
             return

@@ -13,6 +13,9 @@ from millpond.formats.jsonvalues import column_of, field_of
 from millpond.formats.text import Misfit, convert
 from millpond.types import Schema
 
+LARGEST_BLOCK = (1 << 31) - 64
+"""Arrow's reader counts in 32 bits."""
+
 
 @dataclass(frozen=True)
 class Records:
@@ -37,7 +40,7 @@ class BlockReader:
 
         ``parse`` is called when Arrow's reader fails or its answer may not be right.
         """
-        if self._native:
+        if self._native and len(block) <= LARGEST_BLOCK:
             batch = self._read_native(block, enclosed)
             if batch is not None:
                 return batch

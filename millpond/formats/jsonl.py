@@ -72,7 +72,7 @@ def _records(path: str, block: bytes, line: int) -> Iterator[tuple[int, dict[str
             continue
         try:
             record = DECODER.decode(text.decode())
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise BadData(f'file "{path}", line {number}: not JSON: {e}') from None
         if not isinstance(record, dict):
             raise BadData(

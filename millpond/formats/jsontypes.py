@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millpond.formats.jsonvalues import Number
 from millpond.formats.merge import WIDE, merge_types
+from millpond.formats.text import MAX_DIGITS
 from millpond.types import Column, Schema
 
 _LARGEST = 1 << 63
@@ -49,6 +50,6 @@ def _number(text: str) -> pa.DataType:
     digits = text.lstrip("-")
     if not digits.isdigit():
         return pa.float64()
-    if len(digits) < 19 or -_LARGEST <= int(text) < _LARGEST:
-        return pa.int64()
-    return WIDE if len(digits) <= 38 else pa.float64()
+    if len(digits) > MAX_DIGITS:
+        return pa.float64()
+    return pa.int64() if -_LARGEST <= int(text) < _LARGEST else WIDE

@@ -40,12 +40,12 @@ def column_of(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
     if t.is_boolean(dtype):
         return pa.array(_only(values, bool), dtype)
     if t.is_string(dtype):
-        return pa.array([None if v is None else text_of(v) for v in values], dtype)
+        return _strings([None if v is None else text_of(v) for v in values])
     if t.is_binary(dtype):
         return pa.array([_bytes(i, v) for i, v in enumerate(values)], dtype)
     if t.is_null(dtype):
         return pa.nulls(len(values))
-    texts = pa.array([_text_for(i, v, dtype) for i, v in enumerate(values)], pa.string())
+    texts = _strings([_text_for(i, v, dtype) for i, v in enumerate(values)])
     return convert(texts, dtype, empty_is_null=False)
 
 
@@ -90,6 +90,15 @@ def _text_for(index: int, value: Any, dtype: pa.DataType) -> str | None:
     return str(value)
 
 
+def _strings(texts: Sequence[str | None]) -> pa.Array:
+    """A column of text; half of a surrogate pair, which JSON can write, is no text."""
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:
+        bad = next(i for i, t in enumerate(texts) if t and any("\ud800" <= c <= "\udfff" for c in t))
+        raise Misfit(bad, ascii(texts[bad])) from None
+
+
 def _only(values: Sequence[Any], kind: type) -> list[Any]:
     for index, value in enumerate(values):
         if value is not None and not isinstance(value, kind):
@@ -124,9 +133,8 @@ def _lists(values: Sequence[Any], dtype: pa.ListType) -> pa.Array:
 def _maps(values: Sequence[Any], dtype: pa.MapType) -> pa.Array:
     maps = _only(values, dict)
     parents = [i for i, v in enumerate(maps) for _ in v or ()]
-    texts = pa.array([k for v in maps for k in v or ()], pa.string())
     try:
-        keys = convert(texts, dtype.key_type, empty_is_null=False)
+        keys = convert(_strings([k for v in maps for k in v or ()]), dtype.key_type, empty_is_null=False)
     except Misfit as e:
         raise Misfit(parents[e.index], e.value) from None
     items = _inner([item for v in maps for item in (v or {}).values()], dtype.item_type, parents)

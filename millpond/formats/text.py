@@ -97,12 +97,18 @@ def _cast(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if dtype == TIMESTAMP:
         return _instants(texts)
     # Arrow reads "0x1F" as a whole number.
-    if pa.types.is_integer(dtype) and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+    if pa.types.is_integer(dtype) and _any_with(texts, "xX"):
         raise pa.ArrowInvalid("hexadecimal")
-    # Arrow wraps around, without an error, on texts with more digits than a decimal can have.
-    if pa.types.is_decimal(dtype) and (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_DIGITS:
+    # Arrow wraps around, without an error, on more digits than a decimal can have, and on some exponents.
+    if pa.types.is_decimal(dtype) and (
+        (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_DIGITS or _any_with(texts, "eE")
+    ):
         return pa.array([_decimal(t) for t in texts.to_pylist()], dtype)
     return pc.cast(texts, dtype)
+
+
+def _any_with(texts: pa.Array, characters: str) -> bool:
+    return any(pc.any(pc.match_substring(texts, c)).as_py() for c in characters)
 
 
 def _decimal(text: str | None) -> Decimal | None:
@@ -114,9 +120,10 @@ def _decimal(text: str | None) -> Decimal | None:
 
 def _instants(texts: pa.Array) -> pa.Array:
     """Texts that all have a zone, or all have none, take one cast; a mixture is completed first."""
-    zoned = pc.match_substring_regex(texts, f":\\d{{2}}(?:\\.\\d+)?{_ZONE}$")
-    if not pc.any(zoned).as_py():
+    try:
         return pc.cast(pc.cast(texts, pa.timestamp("us")), TIMESTAMP)
+    except pa.ArrowInvalid:
+        zoned = pc.match_substring_regex(texts, f":\\d{{2}}(?:\\.\\d+)?{_ZONE}$")
     if not pc.all(zoned).as_py():
         day_only = pc.equal(pc.utf8_length(texts), 10)
         full = pc.if_else(day_only, pc.binary_join_element_wise(texts, "00:00", "T"), texts)

@@ -237,8 +237,11 @@ class Journal:
                     yield Changes(rows)
 
     def pending(self, table: str) -> int:
-        """How many blobs a restore of the table reads: when it is large, ``compact`` is due."""
-        return self._facts.ledgers.get(table.lower(), (0, 0))[0]
+        """How many blobs of changes a restore reads besides the snapshot: if many, ``compact`` is due."""
+        with self._group.lock, guarded(self._directory):
+            self._check_open()
+            count = "SELECT COUNT(*) FROM changes WHERE name = ? AND is_snapshot = 0"
+            return int(self._connection.execute(count, (table.lower(),)).fetchone()[0])
 
     def compact(self, table: str, rows: pa.Table, *, commit: int | None = None) -> None:
         """Replaces what is kept of the table, up to ``commit`` or the newest, by its ``rows`` after that

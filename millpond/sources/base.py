@@ -67,6 +67,14 @@ class Source(ABC):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split: the columns in the order of ``schema()``, and ``_seq``."""
 
+    def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
+        """An offset after ``start``, up to ``end``, about ``rows`` rows on; ``end`` if it cannot tell."""
+        return end
+
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        """Whether nothing lies between an offset and a later one."""
+        return not self.splits(at, end)
+
     def close(self) -> None:
         """Frees what the source holds. It may be called twice."""
         return
@@ -75,10 +83,14 @@ class Source(ABC):
 @cache
 def sources() -> tuple[type[Source], ...]:
     """Every source of this folder, by kind."""
-    package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
-    return tuple(sorted(Source.__subclasses__(), key=lambda s: s.kind))
+    found: list[type[Source]] = []
+    for info in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
+        module = importlib.import_module(f"{__package__}.{info.name}")
+        classes = [
+            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
+        ]
+        found += [c for c in classes if issubclass(c, Source) and c is not Source]
+    return tuple(sorted(found, key=lambda s: s.kind))
 
 
 def find_source(uri: str) -> type[Source]:

@@ -107,6 +107,10 @@ class FileSource(Source):
                 found.append(FileSplit(piece.rows, share, path, size, mtime_ns, index, piece))
         return found
 
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        before = {entry["path"] for entry in at["files"]} if at else set()
+        return all(entry["path"] in before for entry in end["files"])
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         assert isinstance(split, FileSplit)
         schema = self.schema()
@@ -133,7 +137,7 @@ class FileSource(Source):
         timeout, interval = self.values["file.wait.timeout"], self.values["file.retry.interval"]
         deadline = time.monotonic() + timeout
         attempt = 1
-        while not (found := matching_files(self.path, any_suffix=self.values["format"] is not None)):
+        while not (found := self._matching()):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._missing(timeout)
@@ -142,6 +146,10 @@ class FileSource(Source):
             time.sleep(wait)
             attempt += 1
         return found
+
+    def _matching(self) -> list[str]:
+        with _reading(self.path):
+            return matching_files(self.path, any_suffix=self.values["format"] is not None)
 
     def _missing(self, waited: float) -> FileMissing:
         if is_pattern(self.path):

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from millpond.errors import InvalidOption
 from millpond.formats.base import has_known_suffix
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -14,7 +15,10 @@ _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 def path_of(uri: str) -> str:
     """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute; ``%20`` stays."""
-    return os.path.abspath(uri.partition("://")[2])
+    path = uri.partition("://")[2]
+    if not path:
+        raise InvalidOption(f'"{uri}" names no file', hint="file:///absolute/path or file://relative/path")
+    return os.path.abspath(path)
 
 
 def is_pattern(path: str) -> bool:
@@ -25,7 +29,7 @@ def matching_files(path: str, *, any_suffix: bool = False) -> list[str]:
     """The files of a path, directory or pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
 
     A path that exists is never taken for a pattern. A directory gives the files in it that have a known
-    suffix, or any, and whose name does not begin with ``.`` or ``_``.
+    suffix, or any. Names that begin with ``.`` or ``_`` are left out unless the pattern begins so.
     """
     if os.path.isfile(path):
         return [path]
@@ -35,7 +39,11 @@ def matching_files(path: str, *, any_suffix: bool = False) -> list[str]:
             for entry in os.scandir(path)
             if entry.name[0] not in "._" and (any_suffix or has_known_suffix(entry.name)) and entry.is_file()
         )
-    found = {f for pattern in expand_braces(path) for f in glob.glob(pattern, recursive=True)}
+    found: set[str] = set()
+    for pattern in expand_braces(path):
+        marked = os.path.basename(pattern).startswith("_")
+        matches = glob.glob(pattern, recursive=True)
+        found.update(f for f in matches if marked or not os.path.basename(f).startswith("_"))
     return sorted(f for f in found if os.path.isfile(f))
 
 

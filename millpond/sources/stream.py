@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import InvalidOption
-from millpond.journal.segments import Part, parts, read_part, stream_end
+from millpond.journal.segments import Part, parts, read_part, stream_end, stream_start
 from millpond.options import Option
 from millpond.sources.base import SEQ, Source, Split
 from millpond.types import Schema
@@ -69,6 +69,16 @@ class StreamSource(Source):
         if first >= end["seq"]:
             return []
         return [StreamSplit(part.rows, None, part) for part in parts(self.path, self.name, first, end["seq"])]
+
+    def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
+        """Rows that are not kept any more are passed over at once."""
+        if start is None and self.values["start"] == "latest":
+            return end
+        first = max(start["seq"] if start else 0, stream_start(self.path, self.name))
+        return {"seq": min(end["seq"], first + rows)}
+
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        return (at["seq"] if at else 0) >= int(end["seq"])
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """A column that was added after a row was sent is NULL there."""

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
+from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.types import Schema
+
+_PLANNED = ("cache", "sqlite", "postgresql", "mysql", "mongodb", "redis", "delta", "jdbc")
 
 
 class Snapshot(ABC):
@@ -68,9 +74,14 @@ class Backend(ABC):
         """Applies all changes or, if it raises, none; False if the position was applied before.
 
         With a key the last row of each key wins, and deletes end rows; without one every row is kept. A NULL
-        in the key raises InvalidRecord. ``commit`` is the number of the app's commit, never smaller than the
-        one before; without it the table counts on by itself.
+        in the key raises InvalidRecord. ``commit`` is the number of the app's commit, never smaller
+        than the one before; without it the changes belong to that one.
         """
+
+    @abstractmethod
+    def check(self, changes: Changes) -> Changes:
+        """The changes with the table's columns and types. Raises what ``apply`` would raise for them, so that a
+        journal holds nothing that cannot be applied."""
 
     def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
         """As Snapshot.get, now."""
@@ -103,3 +114,41 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Lets go of connections and memory. A closed table raises Closed."""
+
+
+def backend_names() -> dict[str, str]:
+    """The file that each name of a backend stands for, its other names included, in lower case."""
+    names: dict[str, str] = {}
+    for module in iter_modules([str(Path(__file__).parent)]):
+        if module.ispkg or module.name.startswith("_") or module.name == "base":
+            continue
+        names[module.name] = module.name
+        backend = _load(module.name)
+        names.update({alias.lower(): module.name for alias in backend.aliases})
+    return names
+
+
+def find_backend(name: str) -> type[Backend]:
+    """The backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that is not
+    there yet.
+    """
+    names = backend_names()
+    found = names.get(name.lower())
+    if found is not None:
+        return _load(found)
+    if name.lower() in _PLANNED:
+        raise NotSupported(
+            f'the table extension "{name}" is not in this version', hint=f"known: {', '.join(sorted(names))}"
+        )
+    known = ", ".join(sorted(names))
+    near = did_you_mean(name, names)
+    raise UnknownName(
+        f'there is no table extension "{name}"',
+        hint=f"{near} (known: {known})" if near else f"known: {known}",
+    )
+
+
+def _load(name: str) -> type[Backend]:
+    backend = import_module(f"{__package__}.{name}").BACKEND
+    assert isinstance(backend, type) and issubclass(backend, Backend)
+    return backend

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
-from millpond.errors import Closed, InvalidRecord, NotSupported
-from millpond.records.cast import conform
-from millpond.records.columns import first_null
+from millpond.errors import Closed
+from millpond.tables._checks import checked
 from millpond.tables._chunks import Chunks, Slots
 from millpond.tables._keys import Key, key_list
 from millpond.tables._snapshot import MemorySnapshot
@@ -26,7 +25,6 @@ from millpond.tables.base import Backend
 from millpond.types import Schema
 
 _KEPT_COMMITS = 64
-_IDLE_DEAD = 10_000
 
 
 class MemoryTable(Backend):
@@ -34,6 +32,8 @@ class MemoryTable(Backend):
 
     aliases = ("inMemory",)
     abilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "index", "null_keys"})
+    idle_dead: ClassVar[int] = 10_000
+    """How many dead rows, beyond as many as are alive, wait for a compaction."""
 
     def __init__(self, schema: Schema, *, name: str = "", null_keys: bool = False):
         self.schema = schema
@@ -64,44 +64,23 @@ class MemoryTable(Backend):
             last = self._marks[-1].commit
             if commit is not None and commit < last:
                 raise ValueError(f"commit {commit} of {self._what} after commit {last}")
-            number = last + 1 if commit is None else commit
-            rows = self._checked(changes)
+            number = last if commit is None else commit
+            changes = self.check(changes)
             if self._key:
-                self._upsert(rows, changes.deleted, number)
-            elif rows.num_rows:
-                if changes.deleted is not None and changes.deleted.true_count:
-                    raise NotSupported(
-                        f"{self._what} has no primary key, so no row of it can be deleted by key"
-                    )
-                self._publish(self._latest.chunks.append(rows), rows.num_rows, number)
+                self._upsert(changes.rows, changes.deleted, number)
+            elif len(changes):
+                self._publish(self._latest.chunks.append(changes.rows), len(changes), number)
             if position is not None:
                 self._positions[position.pipeline] = position
             return True
 
-    def _checked(self, changes: Changes) -> pa.Table:
-        rows = conform(self.schema, changes.rows, what=self._what)
-        for at, column in enumerate(self.schema.columns):
-            is_key = column.name in self._key
-            if (is_key and self._null_keys) or not (is_key or not column.nullable):
-                continue
-            values = rows.column(at)
-            if values.null_count and changes.deleted is not None and not is_key:
-                values = pa.chunked_array([values.combine_chunks().is_valid()]).combine_chunks()
-                values = pa.compute.if_else(pa.compute.or_(values, changes.deleted), True, None)
-            row = first_null(values)
-            if row is not None:
-                role = "a primary key" if is_key else "declared NOT NULL"
-                raise InvalidRecord(
-                    f'row {row} for {self._what}: field "{column.name}" is NULL, but it is {role}',
-                    row=row,
-                    field=column.name,
-                )
-        return rows
+    def check(self, changes: Changes) -> Changes:
+        return checked(self.schema, changes, what=self._what, null_keys=self._null_keys)
 
     def _upsert(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
         keys = key_list([rows.column(name) for name in self._key])
         last = dict(zip(keys, range(len(keys)), strict=True))
-        gone = None if deleted is None or not deleted.true_count else np.asarray(deleted)
+        gone = None if deleted is None else np.asarray(deleted)
         if len(last) < len(keys):
             pick = np.sort(np.fromiter(last.values(), np.int64, len(last)))
             rows = rows.take(pa.array(pick))
@@ -149,7 +128,7 @@ class MemoryTable(Backend):
         Snapshots that are held go on with the old slots, which are freed with the last of them.
         """
         mark = self._marks[-1]
-        if mark.slots <= 2 * mark.alive + _IDLE_DEAD:
+        if mark.slots <= 2 * mark.alive + self.idle_dead:
             return
         died = self._died[: mark.slots]
         keep = died > self._marks[0].version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import NoReturn, TypeVar
 
 from sqlglot import exp
@@ -25,6 +26,13 @@ _CLAUSES = (
     "FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION WINDOW EMIT WITH JOIN ON USING SET VALUES SELECT "
     "RETURNING INTO AS INTERSECT EXCEPT CASCADE"
 ).split()
+_AFTER_A_NAME = frozenset(
+    {
+        *(TokenType.COMMA, TokenType.R_PAREN, TokenType.DOT, TokenType.FROM, TokenType.ALIAS, TokenType.L_BRACKET),
+        *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.IS),
+        *(TokenType.PLUS, TokenType.STAR, TokenType.SLASH, TokenType.ORDER_BY, TokenType.ASC, TokenType.DESC),
+    }
+)
 
 
 class Failure(ParseError):
@@ -53,6 +61,7 @@ class BaseParser(SparkParser):
         self.uris = uris
         self.unused_uris = {t.start: t for t in tokens if t.start in uris}
         self.sources_end = False
+        _free_values(tokens)
         self._chunks = [tokens]
         self._advance_chunk()
         self._check_brackets(tokens)
@@ -96,6 +105,9 @@ class BaseParser(SparkParser):
 
     def fail_unexpected(self) -> NoReturn:
         """Raises for a token that nothing could make use of."""
+        word = self._prev.text.upper()
+        if word in ("GROUP", "ORDER"):
+            self.fail_expected("BY")
         for token in (self._curr, self._prev):
             if token and token.token_type == TokenType.VAR:
                 near = get_close_matches(token.text.upper(), _CLAUSES, n=1, cutoff=0.75)
@@ -119,6 +131,8 @@ class BaseParser(SparkParser):
             self.fail_expected(f'"{match[1]}"')
         if "table name" in message:
             self.fail_expected("the name of a table or stream")
+        if match := re.match(r"Expected (TYPE|END|THEN|AS|WHEN)\b", message):
+            self.fail_expected("a type" if match[1] == "TYPE" else match[1])
         if match := re.match(r"Found multiple '(.*)' clauses", message):
             self.fail(f"{match[1]} is there twice", token)
         if not token:
@@ -168,6 +182,18 @@ class BaseParser(SparkParser):
             commas += depth == 0 and token.token_type == TokenType.COMMA
             ahead += 1
         return commas + 1 if ahead else 0
+
+    def _parse_csv(
+        self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA
+    ) -> list[T]:
+        first = parse_method()
+        items = [] if first is None else [first]
+        while self._match(sep):
+            item = parse_method()
+            if item is None:
+                self.fail_expected('something after ","')
+            items.append(item)
+        return items
 
     def wrapped(self, parse: Callable[[], T]) -> list[T]:
         """``( item, … )`` with at least one item."""
@@ -350,6 +376,13 @@ class BaseParser(SparkParser):
                 name.set("this", self.uris[start.start])
             if is_uri(name.name):
                 table.meta["uri"] = True
+
+
+def _free_values(tokens: list[Token]) -> None:
+    """Makes VALUES an ordinary name where no row can follow it."""
+    for token, after in pairwise(tokens):
+        if token.token_type == TokenType.VALUES and after.token_type in _AFTER_A_NAME:
+            token.token_type = TokenType.VAR
 
 
 def as_expression(node: exp.Expr) -> exp.Expression:

@@ -74,6 +74,8 @@ class DefinitionParser(ColumnParser):
         tail = Tail()
         self.parse_tail(tail)
         query = self.parse_query(tail) if self.match_words("AS") else None
+        if not query and not found.columns and not tail.settings:
+            self.fail_expected("columns, WITH or AS")
         return CreateStream(
             name,
             tuple(found.columns),
@@ -94,6 +96,8 @@ class DefinitionParser(ColumnParser):
         tail = Tail()
         self.parse_tail(tail)
         query = self.parse_query(tail) if self.match_words("AS") else None
+        if not query and not found.columns and not found.key and not tail.settings:
+            self.fail_expected("columns, WITH or AS")
         if query is None and found.key and not found.columns:
             self.fail_expected("AS, since only the primary key is given")
         return CreateTable(

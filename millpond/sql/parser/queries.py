@@ -51,7 +51,7 @@ class QueryParser(BaseParser):
             return False
         match token.text.upper():
             case "EMIT":
-                return self.at_words("EMIT", "CHANGES") or self.at_words("EMIT", "FINAL")
+                return self._at_emit()
             case "ERROR":
                 return self.at_words("ERROR", "INTO")
             case "RETURNING":
@@ -59,6 +59,9 @@ class QueryParser(BaseParser):
             case "WINDOW":
                 return self._at_stream_window() or self._at_named_windows()
         return False
+
+    def _at_emit(self) -> bool:
+        return self.at_words("EMIT", "CHANGES") or self.at_words("EMIT", "FINAL")
 
     def _at_stream_window(self) -> bool:
         kind, paren = self.peek(1), self.peek(2)
@@ -75,10 +78,23 @@ class QueryParser(BaseParser):
         return self.at_words("WINDOW") and as_ is not None and as_.token_type == TokenType.ALIAS
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
-        return None if self._no_alias() else super()._parse_table_alias(alias_tokens)
+        if self._no_alias() or self.at_words("EMIT"):
+            return None
+        alias = super()._parse_table_alias(alias_tokens)
+        self._check_alias(alias)
+        return alias
 
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
-        return this if self._no_alias() else super()._parse_alias(this, explicit)
+        star = isinstance(this, exp.Star) or (isinstance(this, exp.Column) and isinstance(this.this, exp.Star))
+        if star or self._no_alias():
+            return this
+        aliased = super()._parse_alias(this, explicit)
+        self._check_alias(aliased if isinstance(aliased, (exp.Alias, exp.Aliases)) else None)
+        return aliased
+
+    def _check_alias(self, alias: exp.Expr | None) -> None:
+        if alias is None and self._prev.token_type == TokenType.ALIAS:
+            self.fail_expected("a name after AS")
 
     def _no_alias(self) -> bool:
         parameter = self._curr.token_type in (TokenType.COLON, TokenType.PLACEHOLDER)
@@ -88,6 +104,23 @@ class QueryParser(BaseParser):
         return None
 
     # Queries
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        projections = self._parse_expressions()
+        if not projections:
+            self.fail_expected("what to select")
+        return projections, None
+
+    def _parse_into(self) -> exp.Into | None:
+        return None
+
+    def _parse_join(
+        self, skip_join_token: bool = False, parse_bracket: bool = False, alias_tokens: Any = None
+    ) -> exp.Join | None:
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if join and self._prev.token_type == TokenType.ON:
+            self.fail_expected("a condition")
+        return join
 
     def _parse_statement(self) -> exp.Expr | None:
         """What sqlglot calls a statement is for us always a query: in a CTE, and after WITH."""
@@ -119,7 +152,7 @@ class QueryParser(BaseParser):
         while True:
             if self.at_settings():
                 tail.settings.extend(self.parse_settings())
-            elif emit and (self.at_words("EMIT", "CHANGES") or self.at_words("EMIT", "FINAL")):
+            elif emit and self._at_emit():
                 if tail.emit:
                     self.fail("EMIT is there twice")
                 self._advance(2)
@@ -137,6 +170,9 @@ class QueryParser(BaseParser):
 
     def _parse_query_modifiers(self, this: Any) -> Any:
         this = super()._parse_query_modifiers(this)
+        distinct = this.args.get("distinct") if isinstance(this, exp.Select) else None
+        if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
+            self.fail("DISTINCT ON is not known", hint="ROW_NUMBER() OVER (PARTITION BY …) picks one row of each")
         while isinstance(this, exp.Select) and self._at_clause() and self.at_words("WINDOW"):
             if any(isinstance(w, StreamWindow) for w in this.args.get("windows") or []):
                 self.fail("WINDOW is there twice")

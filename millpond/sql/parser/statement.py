@@ -29,6 +29,18 @@ from millpond.sql.statements import (
 )
 
 ShowKind = Literal["streams", "tables", "queries", "functions"]
+_QUERY_CLAUSES = (
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.ORDER_BY,
+    TokenType.LIMIT,
+    TokenType.OFFSET,
+    TokenType.CLUSTER_BY,
+    TokenType.DISTRIBUTE_BY,
+    TokenType.SORT_BY,
+    TokenType.TABLE_SAMPLE,
+)
 _SHOWN = ("STREAMS", "TABLES", "QUERIES", "FUNCTIONS")
 
 
@@ -54,13 +66,17 @@ class MillpondParser(WriteParser):
     STRICT_CAST = True
     FUNCTIONS = careful_functions()
     FUNCTION_PARSERS = worded_functions()
+    QUERY_MODIFIER_PARSERS = {
+        k: v for k, v in WriteParser.QUERY_MODIFIER_PARSERS.items() if k in _QUERY_CLAUSES
+    }
+    QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)
     COLUMN_OPERATORS = {
         k: v for k, v in WriteParser.COLUMN_OPERATORS.items() if k in (TokenType.DOT, TokenType.DCOLON)
     }
     PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: _placeholder, TokenType.COLON: _placeholder}
     PRIMARY_PARSERS = {**WriteParser.PRIMARY_PARSERS, TokenType.RAW_STRING: _raw_string}
     NO_PAREN_FUNCTION_PARSERS = {
-        k: v for k, v in WriteParser.NO_PAREN_FUNCTION_PARSERS.items() if k in ("CASE", "IF")
+        k: v for k, v in WriteParser.NO_PAREN_FUNCTION_PARSERS.items() if k == "CASE"
     }
 
     def parse_statement(self) -> Statement:

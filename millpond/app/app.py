@@ -1,0 +1,592 @@
+"""The app: one SQL text, its tables and streams, and the queries between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millpond.app.catalog import Saved, relation_of, saved
+from millpond.app.identity import identity
+from millpond.app.loading import Progress, Report, fingerprint, is_loaded, load_chunks, read_all
+from millpond.app.pipelines import Pipelines
+from millpond.app.script import Step, prepare
+from millpond.app.statements import execute
+from millpond.app.store import Moment, Store
+from millpond.changes import Changes, Position
+from millpond.errors import Closed, Error, FileMissing, InUse, Place, StateForeign, UnknownName
+from millpond.journal.journal import Journal
+from millpond.journal.state import StateDirectory
+from millpond.plan.plans import LoadPlan, PipelinePlan
+from millpond.plan.world import Rooms
+from millpond.query.evaluate import Evaluator, Path as EvaluationPath
+from millpond.query.result import Result, RunningResult
+from millpond.query.table import Record, Table
+from millpond.records import to_arrow
+from millpond.sources.base import Source
+from millpond.sources.memory import publish, withdraw
+from millpond.sources.stream import stream_uri
+from millpond.sql import statements as st
+from millpond.sql.bind import Binder, Params
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checked import Checked
+from millpond.sql.filters import resolve_values
+from millpond.sql.parse import parse
+from millpond.sql.resolve import Input, Resolved
+from millpond.sql.text import Script
+from millpond.types import Column, Schema, normal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("millpond")
+
+
+class App:
+    """Streams, tables and queries of one SQL text.
+
+    ``path_or_sql`` is the path of a SQL file, or SQL. ``state`` is the directory that keeps everything across
+    restarts; without it nothing is kept. ``master`` is the Spark master, by default this machine's cores. Spark
+    starts when a query first needs it.
+
+        with App("CREATE TABLE t (id INT PRIMARY KEY, name STRING)") as app:
+            app.table("t").insert({"id": 1, "name": "one"})
+            app.sql("SELECT * FROM t").rows()
+
+    Methods may be called by several threads.
+    """
+
+    def __init__(
+        self,
+        path_or_sql: str | os.PathLike[str] | None = None,
+        *,
+        state: str | os.PathLike[str] | None = None,
+        master: str | None = None,
+        _on_progress: Report | None = None,
+        _on_emit: Callable[[str, pa.Table], None] | None = None,
+        _path: EvaluationPath = "auto",
+        _read_only: bool = False,
+    ):
+        text = _read_text(path_or_sql)
+        self._master = master
+        self._on_progress = _on_progress or (lambda progress: None)
+        self._on_emit = _on_emit
+        self._read_only = _read_only
+        self._lock = threading.RLock()
+        self._closed = False
+        self._catalog = Catalog()
+        self._rooms = Rooms()
+        self._functions: dict[str, Any] = {}
+        self._scripts: list[Script] = []
+        self._saved: dict[str, Saved] = {}
+        self._unclaimed: dict[str, Saved] = {}
+        self._emitted: dict[str, RunningResult] = {}
+        self._source_values: dict[str, Mapping[str, Any]] = {}
+        self._table_options: dict[str, Mapping[str, Any]] = {}
+        self._counts: dict[str, int] = {}
+        self._in_file = False
+        self._evaluator = Evaluator(self._ask_spark, _path)
+        self._state = StateDirectory(state, read_only=_read_only)
+        try:
+            self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
+            self._store = Store(self._journal)
+            self._runner = Pipelines(self)
+            self._restore(with_queries=text is None)
+            if text is not None:
+                self._run_file(text)
+            self._runner.start_waiting()
+        except BaseException:
+            self.close()
+            raise
+
+    # what programs use
+
+    def sql(self, text: str, params: Params = None) -> Result:
+        """Runs one or several statements; the answer is the last one's. `?` and `:name` are bound to ``params``.
+
+        All statements are checked before the first one runs.
+        """
+        with self._lock:
+            self._check_open()
+            result = self._run(text, params)
+            self._runner.start_waiting()
+            return result
+
+    def table(self, name: str) -> Table:
+        """The table of that name."""
+        backend = self._store.table(name)
+        relation = self._catalog.find(name)
+        if backend is None or relation is None:
+            raise self._catalog.unknown(name, "table")
+        return Table(
+            relation, backend, lambda changes: self._store.commit({relation.name: changes}), self._evaluator
+        )
+
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return self._catalog.names("table")
+
+    def send(self, stream: str, rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch) -> int:
+        """Appends rows to an embedded stream, all or none, and answers how many.
+
+        When it returns they are durable, if the app has a state directory.
+        """
+        self._check_open()
+        relation = self._catalog.find(stream)
+        if relation is None or relation.kind != "stream":
+            raise self._catalog.unknown(stream, "stream")
+        if relation.uri:
+            raise UnknownName(
+                f'stream "{relation.name}" reads {self._mask(relation.uri)}: rows cannot be sent to it',
+                hint="a stream without a connector takes rows",
+            )
+        records = [rows] if isinstance(rows, Mapping) else rows
+        table = to_arrow(relation.schema, records, what=f'stream "{relation.name}"')
+        self._store.commit(sent={relation.name: table})
+        return int(table.num_rows)
+
+    def drain(self, timeout: float = 60.0) -> None:
+        """Waits until everything that the sources held when it was called has taken effect.
+
+        A failed query's error is raised at once; a time-out names what is behind.
+        """
+        self._check_open()
+        self._runner.drain(timeout)
+
+    def ready(self) -> bool:
+        """Whether every table is loaded and every query runs."""
+        return not self._closed and all(p.state == "running" for p in self._runner)
+
+    def close(self) -> None:
+        """Lets current batches finish and stops the app. Spark stays up for other apps of the process."""
+        if self._closed:
+            return
+        self._closed = True
+        if hasattr(self, "_runner"):
+            self._runner.close()
+        for name in self._catalog.names("table"):
+            withdraw(name)
+        self._evaluator.close()
+        if hasattr(self, "_store"):
+            self._store.close()
+        elif hasattr(self, "_journal"):
+            self._journal.close()
+        self._state.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # running a text
+
+    def _run_file(self, text: str) -> None:
+        self._in_file = True
+        restored = bool(self._unclaimed)
+        try:
+            self._run(text, None)
+        finally:
+            self._in_file = False
+        if restored and self._unclaimed and all(not s.claimed for s in self._saved.values() if s.restored):
+            raise StateForeign(
+                f'the state directory "{self._state.path}" belongs to another app: '
+                f"none of its statements is in this SQL",
+                hint="name another directory, or start with the SQL that it was made with",
+            )
+        for entry in list(self._unclaimed.values()):
+            if entry.kind == "query":
+                log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
+                self._forget(entry)
+        self._runner.start_restored()
+
+    def _run(self, text: str, params: Params) -> Result:
+        parsed = parse(text)
+        self._remember(parsed.script)
+        result = Result(pa.table({}), count=0)
+        try:
+            binder = Binder(params)
+            statements = tuple(binder.bind(s) for s in parsed.require())
+            binder.finish()
+            for step in prepare(self, statements, parsed.script.place):
+                result = self._step(step)
+        except Error as error:
+            self._mask_error(error)
+            raise
+        return result
+
+    def _step(self, step: Step) -> Result:
+        if step.claimed is not None:
+            step.claimed.claimed = True
+            self._unclaimed.pop(step.claimed.id, None)
+            return self._emitted.get(step.claimed.name) or Result(pa.table({}), count=0)
+        checked = step.checked
+        assert checked is not None
+        if self._in_file and self._is_done(checked.statement):
+            return Result(pa.table({}), count=0)
+        try:
+            return execute(self, checked)
+        except Error as error:
+            error.place = error.place or checked.statement.place
+            raise
+
+    def _occurrence(self, statement: st.Statement) -> str:
+        """The identity of a statement and which of its kind it is in this run."""
+        key = identity(statement)
+        return f"{key}:{self._counts.get(key, 0)}"
+
+    def _count(self, statement: st.Statement) -> str:
+        found = self._occurrence(statement)
+        key = identity(statement)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return found
+
+    def _is_done(self, statement: st.Statement) -> bool:
+        """Whether a statement of the file that runs once has run before a restart."""
+        if not isinstance(statement, st.Insert):
+            return False
+        done = self._journal.done(self._occurrence(statement))
+        if done:
+            self._count(statement)
+        return done
+
+    def _statement_done(self, statement: st.Statement) -> tuple[str, ...]:
+        """What the commit of a statement says, so that a restart does not run it again."""
+        return (self._count(statement),) if self._in_file else ()
+
+    # what statements do
+
+    def _declare(self, checked: Checked) -> None:
+        """Makes a stream, table or view known, and keeps it."""
+        relation = checked.relation
+        assert relation is not None
+        self._source_values.update(checked.source_options)
+        entry = saved(checked, relation, identity(checked.statement))
+        if not self._read_only:
+            self._journal.put_entry(entry.entry())
+        entry.claimed = True
+        self._saved[entry.id] = entry
+        self._open(relation, checked.table_options)
+
+    def _open(self, relation: Relation, options: Mapping[str, Any]) -> None:
+        if relation.kind == "table":
+            self._table_options[relation.name.lower()] = options
+            extension = str(options.get("extension") or "memory")
+            backend = self._store.create(relation, extension, options)
+            publish(relation.name, backend.scan, relation.schema)
+        self._catalog.add(relation)
+
+    def _declare_query(self, name: str, statement: st.Statement) -> None:
+        """Keeps a running INSERT, so that it goes on after a restart."""
+        if isinstance(statement, st.Insert) and not self._read_only:
+            entry = Saved(name, "query", statement.text, identity(statement), None, {}, claimed=True)
+            self._journal.put_entry(entry.entry())
+            self._saved[entry.id] = entry
+
+    def _query_name(self, prefix: str, statement: st.Statement) -> str:
+        """A name that a restart finds again."""
+        key, _, number = self._count(statement).partition(":")
+        name = f"{prefix}_{key[:8]}"
+        return name if number == "0" else f"{name}_{number}"
+
+    def _start_pipeline(self, plan: PipelinePlan, checked: Checked) -> None:
+        """Puts a running statement in line; it starts when the text has been run."""
+        assert checked.resolved is not None
+        self._source_values.update(checked.source_options)
+        for i in checked.resolved.inputs:
+            if i.relation.kind == "source" and not i.relation.running:
+                self._store.create_hidden(
+                    i.relation.name, i.relation.schema, read_all(self._source(i.relation))
+                )
+        self._runner.add(plan, self._source(plan.batch.stream.relation), ephemeral=not self._kept(plan))
+
+    def _kept(self, plan: PipelinePlan) -> bool:
+        return plan.target.kind != "emit" or self._in_file
+
+    def _source(self, relation: Relation) -> Source:
+        """The source behind a stream or URI."""
+        if relation.uri is None:
+            return self._rooms.open(stream_uri(self._state.path, relation.name), {}, relation.schema)
+        values = self._source_values.get(relation.uri, {})
+        declared = relation.schema if relation.kind == "stream" else None
+        return self._rooms.open(relation.uri, values, declared)
+
+    def _inputs(self, resolved: Resolved, moment: Moment, but: Input | None = None) -> dict[str, pa.Table]:
+        """The rows of a query's inputs by view."""
+        found: dict[str, pa.Table] = {}
+        for i in resolved.inputs:
+            if but is not None and i.view == but.view:
+                continue
+            if i.relation.kind == "source":
+                found[i.view] = read_all(self._source(i.relation))
+            else:
+                found[i.view] = moment.snapshot(i.relation.name).scan()
+        return found
+
+    def _answer(self, checked: Checked) -> pa.Table:
+        """The rows of a query that has an end."""
+        assert checked.resolved is not None
+        self._source_values.update(checked.source_options)
+        return self._evaluator.answer(checked.resolved, self._inputs(checked.resolved, self._store.moment()))
+
+    def _values(self, checked: Checked) -> pa.Table:
+        assert checked.target is not None
+        rows = self._evaluator.answer(resolve_values(checked.target.schema, checked.values), {})
+        return to_arrow(checked.target.schema, rows, what=f'{checked.target.kind} "{checked.target.name}"')
+
+    def _load(self, plan: LoadPlan, checked: Checked) -> int:
+        """Fills a table from its sources; what was loaded before a restart is not loaded again."""
+        position = self._journal.position(plan.name)
+        if plan.by is None:
+            end = {
+                i.relation.name: self._source(i.relation).latest(None)
+                for i in plan.query.inputs
+                if i.relation.kind == "source"
+            }
+            checkpoint = fingerprint(end)
+            if position is not None and position.checkpoint == checkpoint:
+                return 0
+            self._reload(plan, position)
+            rows = self._answer(checked)
+            self._store.commit(
+                {plan.target.name: Changes(rows)}, Position(plan.name, checkpoint, 0, {"loaded": end})
+            )
+            self._on_progress(Progress(plan.target.name, rows.num_rows, 0, None, finished=True))
+            return int(rows.num_rows)
+        source = self._source(plan.by.relation)
+        until = source.latest(None)
+        checkpoint = fingerprint(until)
+        if is_loaded(position, checkpoint):
+            return 0
+        if position is not None and position.checkpoint != checkpoint:
+            self._reload(plan, position)
+        return load_chunks(
+            plan,
+            source,
+            until,
+            self._store,
+            self._evaluator,
+            lambda moment: self._inputs(plan.query, moment, plan.by),
+            self._on_progress,
+        )
+
+    def _reload(self, plan: LoadPlan, position: Position | None) -> None:
+        """Empties a table whose source has changed since it was loaded."""
+        if position is None:
+            return
+        relation = self._catalog.find(plan.target.name)
+        assert relation is not None
+        options = self._table_options[relation.name.lower()]
+        self._store.empty(relation.name, relation, str(options.get("extension") or "memory"), options)
+        self._journal.forget(plan.name)
+
+    def _drop(self, relation: Relation, *, cascade: bool, place: Place | None) -> None:
+        own = f"{relation.kind}:{relation.name}"
+        users = [p for p in self._runner if p.plan.name != own and self._uses(p.plan, relation)]
+        views = [r for r in self._catalog if r.query is not None and self._view_reads(r, relation)]
+        if (users or views) and not cascade:
+            names = ", ".join([f'query "{p.plan.name}"' for p in users] + [f'view "{v.name}"' for v in views])
+            raise InUse(
+                f'{relation.kind} "{relation.name}" is used by {names}',
+                hint=f"DROP {relation.kind.upper()} {relation.name} CASCADE drops them too",
+                place=place,
+            )
+        for view in views:
+            self._drop(view, cascade=True, place=place)
+        for pipeline in users:
+            self._runner.remove(pipeline.plan.name)
+            target = self._catalog.find(pipeline.plan.target.name)
+            if target is not None and pipeline.plan.name == f"{target.kind}:{target.name}":
+                self._drop(target, cascade=True, place=place)
+            self._forget_named("query", pipeline.plan.name)
+        self._runner.remove(own)
+        self._catalog.remove(relation.name)
+        self._forget_named(relation.kind, relation.name)
+        if relation.kind == "table":
+            withdraw(relation.name)
+            self._store.drop(relation.name)
+            self._journal.forget(own)
+        elif relation.kind == "stream":
+            self._journal.drop_stream(relation.name)
+
+    def _uses(self, plan: PipelinePlan, relation: Relation) -> bool:
+        names = {n.lower() for n in (*plan.reads, plan.target.name)}
+        return relation.name.lower() in names
+
+    def _view_reads(self, view: Relation, relation: Relation) -> bool:
+        from millpond.sql.reads import names_read
+
+        return view.query is not None and relation.name.lower() in names_read(view.query)
+
+    def _forget_named(self, kind: str, name: str) -> None:
+        for entry in list(self._saved.values()):
+            if entry.kind == kind and entry.name.lower() == name.lower():
+                self._forget(entry)
+
+    def _forget(self, entry: Saved) -> None:
+        self._saved.pop(entry.id, None)
+        self._unclaimed.pop(entry.id, None)
+        self._journal.drop_entry(entry.kind, entry.name)
+        if entry.kind == "query":
+            self._journal.forget(entry.name)
+            self._runner.remove(entry.name)
+
+    def _text_of(self, name: str) -> str:
+        for entry in self._saved.values():
+            if entry.kind != "query" and entry.name.lower() == name.lower():
+                return entry.text
+        raise self._catalog.unknown(name)
+
+    # restart
+
+    def _restore(self, *, with_queries: bool) -> None:
+        """Puts back what the state directory holds: first what rows are in, then what fills them."""
+        for raw in self._journal.entries():
+            entry = Saved.of(raw)
+            self._saved[entry.id] = entry
+            self._unclaimed[entry.id] = entry
+            if entry.kind != "query":
+                self._open(relation_of(entry, parse(entry.text)), entry.options)
+        if self._read_only:
+            return
+        for entry in list(self._saved.values()):
+            self._resume(entry)
+        if with_queries:
+            self._runner.start_restored()
+
+    def _resume(self, entry: Saved) -> None:
+        """A restored statement goes on: a load that was cut off, a pipeline that ran."""
+        parsed = parse(entry.text)
+        self._remember(parsed.script)
+        statement = parsed.require()[0]
+        query = getattr(statement, "query", None)
+        connected = isinstance(statement, st.CreateStream) and query is None
+        if entry.kind == "view" or (query is None and not connected):
+            return
+        catalog = self._catalog.copy()
+        if entry.kind != "query":
+            catalog.remove(entry.name)
+        from millpond.app.script import check_one
+
+        try:
+            checked = check_one(self, statement, catalog, parsed.script.place)
+            self._source_values.update(checked.source_options)
+            if connected:
+                return
+            self._resume_checked(entry, checked)
+        except Error as error:
+            if entry.kind != "table":
+                raise
+            log.warning('table "%s" stays as it was: %s', entry.name, self._mask(error.message))
+
+    def _resume_checked(self, entry: Saved, checked: Checked) -> None:
+        from millpond.plan.load import plan_load
+        from millpond.plan.pipeline import plan_pipeline
+        from millpond.plan.plans import Target
+
+        checked = self._with_types(checked)
+        assert checked.resolved is not None and checked.target is not None
+        kind = "stream" if checked.target.kind == "stream" else "table"
+        target = Target(kind, checked.target.name)
+        name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
+        known = self._catalog.find(checked.target.name)
+        if known is not None and known.schema != checked.target.schema:
+            log.warning('table "%s" stays as it was: the columns of its source have changed', entry.name)
+            return
+        if checked.running:
+            self._start_pipeline(plan_pipeline(checked, name, target), checked)
+        elif checked.table_options.get("refresh") != "once":
+            self._load(plan_load(checked, name, target), checked)
+
+    # Spark
+
+    def _spark(self) -> SparkSession:
+        from millpond.engine.session import get_session
+
+        return get_session(self._master, self._state.path / "spark")
+
+    def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        from millpond.engine.batch import ask
+
+        return ask(self._spark(), sql, tables)
+
+    def _with_types(self, checked: Checked) -> Checked:
+        """The statement with the types that only Spark's analyser knows."""
+        resolved = checked.resolved
+        if resolved is None or resolved.schema.known:
+            return checked
+        from millpond.sql.render import spark
+
+        empty = {i.view: i.relation.schema.arrow().empty_table() for i in resolved.inputs}
+        found = self._ask_spark(spark.render(resolved.expression), empty)
+        columns = tuple(
+            Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found.schema, strict=True)
+        )
+        schema = Schema(columns, resolved.schema.key)
+        relation = checked.relation and dataclasses.replace(checked.relation, schema=schema)
+        same = checked.target is checked.relation
+        return dataclasses.replace(
+            checked,
+            resolved=dataclasses.replace(resolved, schema=schema),
+            relation=relation,
+            target=relation if same else checked.target,
+        )
+
+    # parts
+
+    @property
+    def _pipelines(self) -> dict[str, Any]:
+        return {p.plan.name: p for p in self._runner}
+
+    def _mask(self, text: str) -> str:
+        """The text without values that came from the environment."""
+        for script in self._scripts:
+            text = script.mask(text)
+        return text
+
+    def _remember(self, script: Script) -> None:
+        if script.secrets:
+            self._scripts.append(script)
+
+    def _mask_error(self, error: Error) -> None:
+        error.message = self._mask(error.message)
+        error.hint = self._mask(error.hint) if error.hint else None
+        error.args = (error.message,)
+        for inner in getattr(error, "errors", ()):
+            self._mask_error(inner)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the app is closed", hint="open a new App")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self.tables())} tables, {len(self._pipelines)} queries"
+        return f"<App: {state}>"
+
+
+def _read_text(path_or_sql: str | os.PathLike[str] | None) -> str | None:
+    if path_or_sql is None:
+        return None
+    is_path = isinstance(path_or_sql, os.PathLike) or (
+        "\n" not in path_or_sql and ";" not in path_or_sql and path_or_sql.strip().lower().endswith(".sql")
+    )
+    if not is_path:
+        return str(path_or_sql)
+    path = Path(path_or_sql)
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileMissing(f'there is no file "{path}"', hint="check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileMissing(
+            f'the file "{path}" cannot be read: {error}', hint="it must be UTF-8 text"
+        ) from None

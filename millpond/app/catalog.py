@@ -1,0 +1,113 @@
+"""The catalog as the journal keeps it: each statement that declares something, with the columns it had."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pyarrow as pa
+
+from millpond.journal.catalog import Entry
+from millpond.sql.catalog import Relation, RelationKind
+from millpond.sql.checked import Checked
+from millpond.sql.parse import Parsed
+from millpond.sql.statements import CreateStream, CreateView
+from millpond.types import Column, Schema
+
+
+@dataclass(slots=True)
+class Saved:
+    """A statement that a restart finds again. ``claimed`` says that this run's SQL has it too."""
+
+    name: str
+    kind: str
+    text: str
+    identity: str
+    schema: Schema | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    claimed: bool = False
+    restored: bool = False
+    running: bool = False
+    uri: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}:{self.name.lower()}"
+
+    def entry(self) -> Entry:
+        return Entry(
+            self.name,
+            self.kind,
+            self.text,
+            {
+                "identity": self.identity,
+                "schema": _dump(self.schema),
+                "options": dict(self.options),
+                "running": self.running,
+                "has_uri": self.uri is not None,
+            },
+        )
+
+    @staticmethod
+    def of(entry: Entry) -> Saved:
+        data = entry.data
+        return Saved(
+            entry.name,
+            entry.kind,
+            entry.text,
+            data["identity"],
+            _load(data["schema"]),
+            data["options"],
+            restored=True,
+            running=data["running"],
+        )
+
+
+def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
+    return Saved(
+        relation.name,
+        relation.kind,
+        checked.statement.text,
+        identity,
+        relation.schema,
+        checked.table_options,
+        running=relation.running,
+        uri=relation.uri,
+    )
+
+
+def relation_of(entry: Saved, parsed: Parsed) -> Relation:
+    """What a kept statement declares, with the columns it had; its text gives a view's query and a stream's URI."""
+    statement = parsed.require()[0]
+    uri = None
+    if isinstance(statement, CreateStream):
+        uri = next((s.value for s in statement.settings if s.name.lower() == "connector"), None)
+    return Relation(
+        entry.name,
+        cast(RelationKind, entry.kind),
+        entry.schema or Schema(()),
+        running=entry.running,
+        uri=uri,
+        query=statement.query if isinstance(statement, CreateView) else None,
+    )
+
+
+def _dump(schema: Schema | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    arrow = schema.arrow().serialize().to_pybytes()
+    return {
+        "arrow": base64.b64encode(arrow).decode(),
+        "key": list(schema.key),
+        "not_null": [c.name for c in schema if not c.nullable],
+    }
+
+
+def _load(data: dict[str, Any] | None) -> Schema | None:
+    if data is None:
+        return None
+    arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow"])))
+    required = set(data["not_null"])
+    return Schema(tuple(Column(f.name, f.type, f.name not in required) for f in arrow), tuple(data["key"]))

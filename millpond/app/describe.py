@@ -1,0 +1,105 @@
+"""SHOW, DESCRIBE, EXPLAIN: the app about itself, as rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.plan.explain import explain_checked
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+from millpond.sql.functions import known_functions
+from millpond.types import type_name
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+
+def show(app: App, what: str) -> pa.Table:
+    if what == "functions":
+        return pa.table({"name": sorted(known_functions() | set(app._functions))})
+    if what == "queries":
+        rows = [p.describe() for p in app._pipelines.values()]
+        return _table(rows, ["name", "state", "batches", "rows", "last_batch_ms", "error", "statement"])
+    if what == "streams":
+        found = [r for r in app._catalog if r.kind == "stream"]
+        return _table(
+            [
+                {
+                    "name": r.name,
+                    "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
+                    "connector": app._mask(r.uri) if r.uri else "embedded",
+                    "rows": app._journal.stream_end(r.name) if not r.uri else None,
+                }
+                for r in found
+            ],
+            ["name", "columns", "connector", "rows"],
+        )
+    tables = [r for r in app._catalog if r.kind in ("table", "view")]
+    return _table(
+        [
+            {
+                "name": r.name,
+                "kind": r.kind,
+                "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
+                "primary_key": ", ".join(r.schema.key) or None,
+                "rows": len(backend) if (backend := app._store.table(r.name)) is not None else None,
+            }
+            for r in tables
+        ],
+        ["name", "kind", "columns", "primary_key", "rows"],
+    )
+
+
+def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
+    columns = [
+        {
+            "column": c.name,
+            "type": type_name(c.type),
+            "key": c.name in relation.schema.key,
+            "nullable": c.nullable and c.name not in relation.schema.key,
+        }
+        for c in relation.schema
+    ]
+    if not extended:
+        return _table(columns, ["column", "type", "key", "nullable"])
+    about: dict[str, Any] = {"name": relation.name, "kind": relation.kind}
+    backend = app._store.table(relation.name)
+    if backend is not None:
+        about |= backend.stats()
+    if relation.kind == "stream" and not relation.uri:
+        about["rows"] = app._journal.stream_end(relation.name)
+    about["queries"] = ", ".join(
+        p.plan.name
+        for p in app._pipelines.values()
+        if relation.name in p.plan.reads or relation.name == p.plan.target.name
+    )
+    rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
+    rows += [{"property": k, "value": str(v)} for k, v in about.items()]
+    return _table(rows, ["property", "value"])
+
+
+def show_create(app: App, relation: Relation) -> pa.Table:
+    return pa.table({"statement": [app._text_of(relation.name)]})
+
+
+def explain(app: App, checked: Checked) -> pa.Table:
+    lines = explain_checked(checked, app._evaluator.way)
+    return pa.table({"plan": [app._mask(line) for line in lines]})
+
+
+def _table(rows: list[dict[str, Any]], columns: list[str]) -> pa.Table:
+    made = {}
+    for name in columns:
+        values = [r.get(name) for r in rows]
+        known = [v for v in values if v is not None]
+        kind = (
+            pa.bool_()
+            if known and isinstance(known[0], bool)
+            else pa.int64()
+            if name in ("rows", "batches", "last_batch_ms")
+            else pa.string()
+        )
+        made[name] = pa.array(values, kind)
+    return pa.table(made)

@@ -1,0 +1,170 @@
+"""The running statements of an app: started together, drained in the order of their streams."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.app.store import Moment
+from millpond.changes import Changes, Position
+from millpond.errors import TimedOut
+from millpond.plan.plans import PipelinePlan
+from millpond.sources.base import Source
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.engine.pipeline import Pipeline
+
+
+@dataclass(slots=True)
+class _Waiting:
+    plan: PipelinePlan
+    source: Source
+    ephemeral: bool
+
+
+class Pipelines:
+    """The host of the app's pipelines. Spark starts with the first of them."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._running: dict[str, Pipeline] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._held = True
+        self._progress = threading.Condition()
+        self._ephemeral: dict[str, Position] = {}
+
+    def __iter__(self) -> Iterator[Pipeline]:
+        return iter(list(self._running.values()))
+
+    def add(self, plan: PipelinePlan, source: Source, *, ephemeral: bool) -> None:
+        self._waiting[plan.name] = _Waiting(plan, source, ephemeral)
+
+    def start_restored(self) -> None:
+        """Restored pipelines may start: the app's SQL has claimed what it wants."""
+        self._held = False
+        self.start_waiting()
+
+    def start_waiting(self) -> None:
+        """Starts what was added since the last time, tables being loaded by now."""
+        if not self._waiting or self._app._in_file:
+            return
+        from millpond.engine.pipeline import Pipeline
+
+        spark = self._app._spark()
+        for name, waiting in list(self._waiting.items()):
+            del self._waiting[name]
+            directory = self._directory(name, ephemeral=waiting.ephemeral)
+            if waiting.ephemeral:
+                shutil.rmtree(directory, ignore_errors=True)
+            elif self.position(name) is None:
+                # Without a position the checkpoint is of a run whose commits are gone.
+                shutil.rmtree(directory, ignore_errors=True)
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            if waiting.ephemeral:
+                self._ephemeral.setdefault(name, Position(name, "", -1))
+            pipeline = Pipeline(waiting.plan, waiting.source, self, directory)
+            pipeline.on_progress = self._signal
+            self._running[name] = pipeline
+            pipeline.start(spark)
+
+    def _directory(self, name: str, *, ephemeral: bool) -> Path:
+        safe = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in name.lower())
+        return self._app._state.path / ("scratch" if ephemeral else "checkpoints") / safe
+
+    def remove(self, name: str) -> None:
+        """Stops a pipeline and forgets its checkpoint."""
+        self._waiting.pop(name, None)
+        pipeline = self._running.pop(name, None)
+        if pipeline is not None:
+            pipeline.stop()
+        for ephemeral in (False, True):
+            shutil.rmtree(self._directory(name, ephemeral=ephemeral), ignore_errors=True)
+
+    def close(self) -> None:
+        for pipeline in self:
+            pipeline.stop()
+        self._signal()
+
+    # host of the pipelines
+
+    def tables(self) -> Moment:
+        return self._app._store.moment()
+
+    def position(self, pipeline: str) -> Position | None:
+        known = self._ephemeral.get(pipeline)
+        if known is not None:
+            return known if known.batch >= 0 else None
+        return self._app._journal.position(pipeline)
+
+    def deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
+        store = self._app._store
+        arrow = plan.batch.output.arrow()
+        rows = rows.rename_columns(arrow.names).cast(arrow)
+        match plan.target.kind:
+            case "table":
+                store.commit({plan.target.name: Changes(rows)}, position)
+            case "stream":
+                store.commit(position=position, sent={plan.target.name: rows})
+            case "emit":
+                self._app._emitted[plan.name].add(rows)
+                if self._app._on_emit is not None and rows.num_rows:
+                    self._app._on_emit(plan.name, rows)
+                if plan.name in self._ephemeral:
+                    self._ephemeral[plan.name] = position
+                else:
+                    store.commit(position=position)
+
+    # draining
+
+    def _signal(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
+
+    def drain(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for pipeline in self._in_order():
+            end = pipeline.source.latest(None)
+            while True:
+                for any_pipeline in self:
+                    any_pipeline.check()
+                if pipeline.reached(end):
+                    break
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    behind = ", ".join(
+                        f'"{p.plan.name}"' for p in self if not p.reached(p.source.latest(None))
+                    )
+                    raise TimedOut(
+                        f"not drained after {timeout:g} s: {behind or pipeline.plan.name} is behind",
+                        hint="wait longer with drain(timeout=…); SHOW QUERIES tells how far each is",
+                    )
+                with self._progress:
+                    if not pipeline.reached(end):
+                        self._progress.wait(min(left, 0.1))
+
+    def _in_order(self) -> list[Pipeline]:
+        """Those that fill a stream before those that read it."""
+        ordered: list[Pipeline] = []
+        seen: set[str] = set()
+
+        def visit(pipeline: Pipeline) -> None:
+            if pipeline.plan.name in seen:
+                return
+            seen.add(pipeline.plan.name)
+            stream = pipeline.plan.batch.stream.relation.name.lower()
+            for other in self:
+                if other.plan.target.kind == "stream" and other.plan.target.name.lower() == stream:
+                    visit(other)
+            ordered.append(pipeline)
+
+        for pipeline in self:
+            visit(pipeline)
+        return ordered

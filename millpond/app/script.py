@@ -1,0 +1,88 @@
+"""A text against what the app already has: every statement is checked before the first one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.app.catalog import Saved
+from millpond.app.identity import identity
+from millpond.errors import CheckFailed, Error, Place, StateForeign
+from millpond.sql import statements as st
+from millpond.sql.catalog import Catalog
+from millpond.sql.check import Checker
+from millpond.sql.checked import Checked
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+Locate = Callable[[int, int], Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A statement to run, or one that the restored state already holds."""
+
+    checked: Checked | None
+    claimed: Saved | None = None
+
+
+def check_one(app: App, statement: st.Statement, catalog: Catalog, locate: Locate) -> Checked:
+    checker = Checker(catalog, app._rooms, locate=locate, functions=app._functions)
+    checked = checker.check(statement)
+    if checked is None:
+        raise_all(checker.errors)
+    assert checked is not None
+    return checked
+
+
+def prepare(app: App, statements: Sequence[st.Statement], locate: Locate) -> list[Step]:
+    """Checks all statements; raises the error, or CheckFailed with all of them."""
+    checker = Checker(app._catalog.copy(), app._rooms, locate=locate, functions=app._functions)
+    unclaimed = dict(app._unclaimed)
+    steps: list[Step] = []
+    for statement in statements:
+        try:
+            claimed = _claim(statement, unclaimed)
+        except Error as error:
+            checker.errors.append(error)
+            continue
+        if claimed is not None:
+            unclaimed.pop(claimed.id)
+            steps.append(Step(None, claimed))
+            continue
+        checked = checker.check(statement)
+        if checked is not None:
+            steps.append(Step(checked))
+    if checker.errors:
+        raise_all(checker.errors)
+    return steps
+
+
+def raise_all(errors: Sequence[Error]) -> None:
+    if len(errors) == 1:
+        raise errors[0]
+    raise CheckFailed(sorted(errors, key=lambda e: (e.line or 0, e.column or 0)))
+
+
+def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None:
+    """The restored entry that a statement stands for; one that says something else is an error."""
+    if isinstance(statement, st.Insert):
+        same = identity(statement)
+        return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)
+    if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView):
+        return None
+    entry = next(
+        (e for e in unclaimed.values() if e.kind != "query" and e.name.lower() == statement.name.lower()),
+        None,
+    )
+    if entry is None:
+        return None
+    if entry.identity == identity(statement) or statement.if_not_exists:
+        return entry
+    raise StateForeign(
+        f'"{statement.name}" was declared differently when the state directory was made',
+        hint=f"drop it first (DROP {entry.kind.upper()} {entry.name}), or name another state directory",
+        place=statement.place,
+    )

@@ -1,0 +1,134 @@
+"""What each statement does, once it has been checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.app import describe
+from millpond.changes import Changes
+from millpond.plan.load import plan_load
+from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.plans import Target
+from millpond.query.result import Result, RunningResult
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+_NOTHING = pa.table({})
+
+
+def execute(app: App, checked: Checked) -> Result:
+    """Runs one statement and answers."""
+    handler = _HANDLERS[type(checked.statement)]
+    return Result(_NOTHING, count=0) if checked.skip else handler(app, checked)
+
+
+def _create_stream(app: App, checked: Checked) -> Result:
+    assert isinstance(checked.statement, st.CreateStream) and checked.relation is not None
+    app._declare(checked)
+    if checked.resolved is not None:
+        plan = plan_pipeline(
+            checked, f"stream:{checked.relation.name}", Target("stream", checked.relation.name)
+        )
+        app._start_pipeline(plan, checked)
+    return Result(_NOTHING, count=0)
+
+
+def _create_table(app: App, checked: Checked) -> Result:
+    assert checked.relation is not None
+    if checked.resolved is None:
+        app._declare(checked)
+        return Result(_NOTHING, count=0)
+    checked = app._with_types(checked)
+    assert checked.relation is not None and checked.resolved is not None
+    app._declare(checked)
+    name = f"table:{checked.relation.name}"
+    target = Target("table", checked.relation.name)
+    if checked.running:
+        app._start_pipeline(plan_pipeline(checked, name, target), checked)
+        return Result(_NOTHING, count=0)
+    return Result(_NOTHING, count=app._load(plan_load(checked, name, target), checked))
+
+
+def _create_view(app: App, checked: Checked) -> Result:
+    app._declare(checked)
+    return Result(_NOTHING, count=0)
+
+
+def _insert(app: App, checked: Checked) -> Result:
+    assert isinstance(checked.statement, st.Insert) and checked.target is not None
+    target = checked.target
+    if checked.running:
+        name = app._query_name(f"insert_{target.name}", checked.statement)
+        kind = "stream" if target.kind == "stream" else "table"
+        app._declare_query(name, checked.statement)
+        app._start_pipeline(plan_pipeline(checked, name, Target(kind, target.name)), checked)
+        return Result(_NOTHING, count=0)
+    if checked.resolved is not None:
+        rows = app._answer(checked)
+    else:
+        rows = app._values(checked)
+    done = app._statement_done(checked.statement)
+    if target.kind == "stream":
+        app._store.commit(sent={target.name: rows}, done=done)
+    else:
+        app._store.commit({target.name: Changes(rows)}, done=done)
+    return Result(_NOTHING, count=rows.num_rows)
+
+
+def _select(app: App, checked: Checked) -> Result:
+    if not checked.running:
+        return Result(app._answer(checked))
+    checked = app._with_types(checked)
+    assert checked.resolved is not None
+    name = app._query_name("select", checked.statement)
+    result = RunningResult(checked.resolved.schema.arrow(), name)
+    app._emitted[name] = result
+    app._declare_query(name, checked.statement)
+    app._start_pipeline(plan_pipeline(checked, name, Target("emit", name)), checked)
+    return result
+
+
+def _drop(app: App, checked: Checked) -> Result:
+    s = checked.statement
+    assert isinstance(s, st.Drop) and checked.relation is not None
+    app._drop(checked.relation, cascade=s.cascade, place=s.place)
+    return Result(_NOTHING, count=0)
+
+
+def _show(app: App, checked: Checked) -> Result:
+    assert isinstance(checked.statement, st.Show)
+    return Result(describe.show(app, checked.statement.what))
+
+
+def _describe(app: App, checked: Checked) -> Result:
+    assert isinstance(checked.statement, st.Describe) and checked.relation is not None
+    return Result(describe.describe(app, checked.relation, extended=checked.statement.extended))
+
+
+def _show_create(app: App, checked: Checked) -> Result:
+    assert checked.relation is not None
+    return Result(describe.show_create(app, checked.relation))
+
+
+def _explain(app: App, checked: Checked) -> Result:
+    return Result(describe.explain(app, checked))
+
+
+_HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
+    st.CreateStream: _create_stream,
+    st.CreateTable: _create_table,
+    st.CreateView: _create_view,
+    st.Insert: _insert,
+    st.Select: _select,
+    st.Drop: _drop,
+    st.Show: _show,
+    st.Describe: _describe,
+    st.ShowCreate: _show_create,
+    st.Explain: _explain,
+}

@@ -1,0 +1,130 @@
+"""The tables of an app and the one way in which they change: a commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from millpond.changes import Changes, Position
+from millpond.errors import InvalidRecord
+from millpond.journal.journal import Journal
+from millpond.sql.catalog import Relation
+from millpond.tables.base import Backend, Snapshot, find_backend
+from millpond.types import Schema
+
+
+class Moment:
+    """All tables as of one commit."""
+
+    def __init__(self, snapshots: Mapping[str, Snapshot], versions: Mapping[str, int]):
+        self._snapshots = snapshots
+        self._versions = versions
+
+    def snapshot(self, table: str) -> Snapshot:
+        return self._snapshots[table.lower()]
+
+    def version(self, table: str) -> int:
+        return self._versions[table.lower()]
+
+
+class Store:
+    """Tables, and the journal that makes their changes durable.
+
+    One commit at a time; ``moment`` waits only for the short step in which a commit becomes visible.
+    """
+
+    def __init__(self, journal: Journal):
+        self.journal = journal
+        self._tables: dict[str, Backend] = {}
+        self._unjournalled: set[str] = set()
+        self._writing = threading.Lock()
+        self._publishing = threading.Lock()
+        self.on_commit: Callable[[], None] = lambda: None
+
+    def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
+        """Opens the table and puts back what the journal holds of it."""
+        backend = find_backend(extension).open(relation.name, relation.schema, values)
+        pieces = 0
+        for changes in self.journal.restore(relation.name):
+            backend.apply(changes)
+            pieces += 1
+        if pieces > 8:
+            self.journal.compact(relation.name, backend.scan())
+        with self._publishing:
+            self._tables[relation.name.lower()] = backend
+        return backend
+
+    def create_hidden(self, name: str, schema: Schema, rows: pa.Table) -> None:
+        """A table that belongs to a query: filled now, not kept in the journal."""
+        backend = find_backend("memory").open(name, schema, {})
+        backend.apply(Changes(rows))
+        self._unjournalled.add(name.lower())
+        with self._publishing:
+            self._tables[name.lower()] = backend
+
+    def table(self, name: str) -> Backend | None:
+        return self._tables.get(name.lower())
+
+    def drop(self, name: str) -> None:
+        with self._writing:
+            self.journal.drop_table(name)
+            with self._publishing:
+                backend = self._tables.pop(name.lower(), None)
+            if backend is not None:
+                backend.close()
+
+    def empty(self, name: str, relation: Relation, extension: str, values: Mapping[str, object]) -> None:
+        """Takes all rows out of a table that will be loaded again."""
+        self.drop(name)
+        self.create(relation, extension, values)
+
+    def moment(self) -> Moment:
+        """All tables as of now."""
+        with self._publishing:
+            return Moment(
+                {n: t.snapshot() for n, t in self._tables.items()},
+                {n: t.version for n, t in self._tables.items()},
+            )
+
+    def commit(
+        self,
+        changes: Mapping[str, Changes] | None = None,
+        position: Position | None = None,
+        *,
+        sent: Mapping[str, pa.Table] | None = None,
+        done: Sequence[str] = (),
+    ) -> bool:
+        """Applies everything or nothing; False when the position was applied before."""
+        changes = changes or {}
+        for name, change in changes.items():
+            self._validate(name, change)
+        with self._writing:
+            journalled = {n: c for n, c in changes.items() if n.lower() not in self._unjournalled}
+            number = self.journal.commit(journalled, position, sent or {}, done)
+            if number is None:
+                return False
+            with self._publishing:
+                for name, change in changes.items():
+                    self._tables[name.lower()].apply(change, commit=number)
+        self.on_commit()
+        return True
+
+    def _validate(self, name: str, change: Changes) -> None:
+        """What would make ``apply`` fail must be found before the journal holds it."""
+        for column in self._tables[name.lower()].schema.key:
+            values = change.rows[column]
+            if values.null_count:
+                row = values.to_pylist().index(None)
+                raise InvalidRecord(
+                    f'row {row}: NULL in column "{column}" of the primary key of table "{name}"',
+                    row=row,
+                    field=column,
+                    hint=f"filter such rows out: WHERE {column} IS NOT NULL",
+                )
+
+    def close(self) -> None:
+        for backend in self._tables.values():
+            backend.close()
+        self.journal.close()

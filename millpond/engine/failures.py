@@ -1,0 +1,40 @@
+"""Spark's exceptions in our words."""
+
+from __future__ import annotations
+
+import re
+
+from millpond.errors import Error, QueryFailed
+
+_KNOWN = {
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
+        "scalar subquery returned more than one row",
+        "add a condition, LIMIT 1 or an aggregate",
+    ),
+    "DIVIDE_BY_ZERO": ("division by zero", "use try_divide(a, b), which gives NULL"),
+    "ARITHMETIC_OVERFLOW": ("overflow", "CAST to a wider type first"),
+    "BINARY_ARITHMETIC_OVERFLOW": ("overflow", "CAST to a wider type first"),
+    "CAST_OVERFLOW": ("a value does not fit the type it is cast to", "CAST to a wider type"),
+    "CAST_INVALID_INPUT": (
+        "a value cannot be cast",
+        "use try_cast, which gives NULL",
+    ),
+    "NUMERIC_VALUE_OUT_OF_RANGE": ("a number does not fit its type", "CAST to a wider type"),
+    "INVALID_ARRAY_INDEX": ("an array index is out of range", "use try_element_at or get"),
+}
+_CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
+
+
+def explain(error: BaseException) -> Error:
+    """The error that a person should see."""
+    if isinstance(error, Error):
+        return error
+    text = str(error)
+    for name, rest in _CLASS.findall(text):
+        if name in _KNOWN:
+            message, hint = _KNOWN[name]
+            detail = rest.split(" Use ")[0].split(" If necessary")[0].strip()
+            return QueryFailed(f"{message}: {detail}" if detail else message, hint=hint)
+    match = _CLASS.search(text)
+    line = f"{match[2].strip()} ({match[1]})" if match else (text.strip().splitlines() or [repr(error)])[0]
+    return QueryFailed(line)

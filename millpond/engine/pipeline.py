@@ -1,0 +1,153 @@
+"""A running statement: a Spark query whose batches become commits."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from millpond.changes import Offset, Position
+from millpond.engine.batch import BatchStage, Tables
+from millpond.engine.failures import explain
+from millpond.engine.reader import read_stream, unwrap
+from millpond.errors import Closed, Error
+from millpond.plan.pipeline import stream_select
+from millpond.plan.plans import PipelinePlan
+from millpond.sources.base import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+MAX_ROWS = 1_000_000
+"""Rows of one batch at the most."""
+
+
+class Host(Protocol):
+    """What a pipeline needs of its app."""
+
+    def tables(self) -> Tables:
+        """All tables as of now."""
+
+    def deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
+        """Makes the rows and the position count, both or neither; a repeated position does nothing."""
+
+    def position(self, pipeline: str) -> Position | None:
+        """The newest position that counts."""
+
+
+class Pipeline:
+    """States: new → running → stopped | failed. ``error`` says why it failed."""
+
+    def __init__(self, plan: PipelinePlan, source: Source, host: Host, directory: Path):
+        self.plan = plan
+        self.source = source
+        self.error: Error | None = None
+        self.rows_in = 0
+        self.rows_out = 0
+        self.batches = 0
+        self.last_batch_seconds = 0.0
+        self._host = host
+        self._directory = directory
+        self._stage = BatchStage(plan.batch)
+        self._query: StreamingQuery | None = None
+        self._stopping = False
+        self._busy = threading.Lock()
+        position = host.position(plan.name)
+        self.offset: Offset | None = position.offsets.get(self._stream) if position else None
+        self.on_progress: Callable[[], None] = lambda: None
+
+    @property
+    def _stream(self) -> str:
+        return self.plan.batch.stream.relation.name
+
+    @property
+    def state(self) -> str:
+        if self.error is not None:
+            return "failed"
+        if self._query is None:
+            return "new"
+        return "stopped" if self._stopping else "running"
+
+    def start(self, spark: SparkSession) -> None:
+        """Starts the query where the last position ended, or at the beginning."""
+        session = spark.newSession()
+        frame = read_stream(session, self.source, self.offset, MAX_ROWS)
+        frame.createOrReplaceTempView("__source")
+        batch = self.plan.batch
+        alias = batch.stream.alias.replace("`", "``")
+        where = f" WHERE {batch.filter}" if batch.filter else ""
+        frame = session.sql(f"SELECT {stream_select(batch)} FROM __source AS `{alias}`{where}")
+        self._query = (
+            frame.writeStream.foreachBatch(self._batch)
+            .queryName(self.plan.name)
+            .option("checkpointLocation", str(self._directory))
+            .start()
+        )
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        with self._busy:
+            if self._stopping:
+                # Returning would tell Spark that the batch is done.
+                raise Closed("the pipeline is stopping")
+            began = time.monotonic()
+            try:
+                position = self._position(number)
+                applied = self._host.position(self.plan.name)
+                if applied is None or not applied.covers(position):
+                    rows = self._stage.run(frame, self._host.tables())
+                    self._host.deliver(self.plan, rows, position)
+                    self.rows_out += rows.num_rows
+            except BaseException as error:
+                self.error = explain(error)
+                self.on_progress()
+                raise
+            self.offset = position.offsets[self._stream]
+            self.batches += 1
+            self.last_batch_seconds = time.monotonic() - began
+        self.on_progress()
+
+    def _position(self, number: int) -> Position:
+        """The position after a batch, from the checkpoint that numbered it."""
+        identity = json.loads((self._directory / "metadata").read_text())["id"]
+        lines = (self._directory / "offsets" / str(number)).read_text().splitlines()
+        end = unwrap(json.loads(lines[-1]))
+        return Position(self.plan.name, identity, number, {self._stream: end or {}})
+
+    def check(self) -> None:
+        """Raises the error that the pipeline failed with."""
+        if self.error is None and self._query is not None and not self._stopping and not self._query.isActive:
+            failure = self._query.exception()
+            self.error = explain(failure) if failure is not None else Closed("the query ended by itself")
+        if self.error is not None:
+            raise self.error
+
+    def reached(self, end: Offset) -> bool:
+        """Whether everything up to ``end`` has been applied."""
+        return self.source.reached(self.offset, end)
+
+    def stop(self) -> None:
+        """Lets the current batch finish, then ends the query."""
+        with self._busy:
+            self._stopping = True
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Exception:  # it may have ended with an error of its own
+                return
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.plan.name,
+            "state": self.state,
+            "batches": self.batches,
+            "rows": self.rows_out,
+            "last_batch_ms": round(self.last_batch_seconds * 1000),
+            "error": self.error.message if self.error else None,
+            "statement": self.plan.text,
+        }

@@ -1,0 +1,100 @@
+"""Our sources as a Spark streaming source.
+
+Spark asks for offsets and partitions in one process and reads in others: a source is pickled into the options.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition, ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from millpond.changes import Offset
+from millpond.sources.base import SEQ, Source, Split
+from millpond.types import quote, type_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT = "millpond"
+
+
+class Partition(InputPartition):
+    def __init__(self, split: Split):
+        super().__init__(None)
+        self.split = split
+
+
+class Reader(DataSourceStreamReader):
+    """Offsets are wrapped as ``{"at": json}``: Spark wants a dict of plain values, ours may be nested."""
+
+    def __init__(self, source: Source, start: Offset | None, max_rows: int):
+        self.source = source
+        self.start = start
+        self.max_rows = max_rows
+
+    def initialOffset(self) -> dict[str, Any]:
+        return wrap(self.start)
+
+    def getDefaultReadLimit(self) -> Any:
+        return ReadMaxRows(self.max_rows)
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        begin = unwrap(start)
+        end = self.source.latest(begin)
+        if not isinstance(limit, ReadAllAvailable):
+            end = self.source.clip(begin, end, self.max_rows)
+        return wrap(end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        until = unwrap(end)
+        if until is None or start == end:
+            return []
+        return [Partition(s) for s in self.source.splits(unwrap(start), until)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return iter(cast("Iterator[pa.RecordBatch]", self.source.read(cast(Partition, partition).split)))
+
+
+class MillpondSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def _source(self) -> Source:
+        return cast(Source, pickle.loads(base64.b64decode(self.options["source"])))
+
+    def schema(self) -> str:
+        columns = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self._source().schema())
+        return f"{columns}, {quote(SEQ)} BIGINT"
+
+    def streamReader(self, schema: StructType) -> Reader:
+        start = json.loads(self.options.get("start", "null"))
+        return Reader(self._source(), start, int(self.options["max_rows"]))
+
+
+def wrap(offset: Offset | None) -> dict[str, Any]:
+    return {"at": json.dumps(offset, sort_keys=True)}
+
+
+def unwrap(offset: dict[str, Any]) -> Offset | None:
+    return cast("Offset | None", json.loads(offset["at"]))
+
+
+def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_rows: int) -> DataFrame:
+    """The rows of a source after ``start``, as a streaming DataFrame with ``_seq``."""
+    spark.dataSource.register(MillpondSource)
+    return (
+        spark.readStream.format(FORMAT)
+        .option("source", base64.b64encode(pickle.dumps(source)).decode())
+        .option("start", json.dumps(start))
+        .option("max_rows", str(max_rows))
+        .load()
+    )

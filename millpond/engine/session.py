@@ -1,0 +1,123 @@
+"""One Spark for the process: started when the first pipeline needs it, shared by every app."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.engine.java import prepare_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_lock = threading.Lock()
+
+_LOG_CONFIG = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+_SETTINGS = {
+    "spark.app.name": "millpond",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "64MB",
+    "spark.python.worker.reuse": "true",
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+def started() -> bool:
+    """Whether Spark is up in this process."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def get_session(master: str | None = None, log_dir: Path | None = None) -> SparkSession:
+    """The process's Spark session, started at the first call.
+
+    Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. Raises JavaMissing.
+    """
+    with _lock:
+        from pyspark.sql import SparkSession
+
+        if started():
+            return SparkSession.builder.getOrCreate()
+        directory = log_dir or Path(tempfile.mkdtemp(prefix="millpond-spark-"))
+        directory.mkdir(parents=True, exist_ok=True)
+        log = directory / "spark.log"
+        os.environ.update(prepare_java(directory))
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        config = directory / "log4j2.properties"
+        config.write_text(_LOG_CONFIG.format(log=log), encoding="utf-8")
+        where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
+        builder = SparkSession.builder.master(where)
+        for name, value in _settings(directory, config).items():
+            builder = builder.config(name, value)
+        with _quiet(log):
+            session = builder.getOrCreate()
+        atexit.register(_stop, session)
+        return session
+
+
+def _settings(directory: Path, log_config: Path) -> dict[str, str]:
+    cores = os.cpu_count() or 2
+    return _SETTINGS | {
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+        "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} -XX:+UseParallelGC",
+        "spark.local.dir": str(directory / "spark-local"),
+        "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+    }
+
+
+@contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """The JVM inherits a standard error that is the log file."""
+    sys.stderr.flush()
+    sys.stdout.flush()
+    saved = os.dup(2)
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(fd, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(fd)
+
+
+def _stop(session: SparkSession) -> None:
+    try:
+        session.stop()
+    except Exception:  # the JVM may be gone already at exit
+        return

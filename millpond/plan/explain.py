@@ -1,0 +1,89 @@
+"""EXPLAIN: a plan in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from millpond.plan.load import plan_load
+from millpond.plan.pipeline import plan_batch
+from millpond.plan.plans import BatchPlan, Target
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+from millpond.sql.render import spark
+from millpond.sql.resolve import Resolved
+from millpond.types import type_name
+
+Way = Callable[[Resolved], tuple[str, str]]
+
+
+def explain_checked(checked: Checked, way: Way) -> list[str]:
+    """The lines of EXPLAIN for a statement. ``way`` tells who answers a query."""
+    statement = checked.statement
+    inner = statement.statement if isinstance(statement, st.Explain) else statement
+    lines = [_headline(inner, checked)]
+    if checked.resolved is not None:
+        lines += list(_query(checked, inner, way))
+        lines.append("output: " + ", ".join(f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema))
+    if checked.target is not None:
+        lines.append(_target(checked))
+    return lines
+
+
+def _headline(statement: st.Statement, checked: Checked) -> str:
+    name = {
+        st.CreateStream: "CREATE STREAM",
+        st.CreateTable: "CREATE TABLE",
+        st.CreateView: "CREATE VIEW",
+        st.Insert: "INSERT",
+        st.Select: "SELECT",
+        st.Drop: "DROP",
+    }.get(type(statement), type(statement).__name__)
+    if checked.resolved is None:
+        return f"{name}: done at once"
+    if checked.running:
+        return f"{name}: runs for as long as the app"
+    return f"{name}: answered once"
+
+
+def _query(checked: Checked, statement: st.Statement, way: Way) -> Iterator[str]:
+    assert checked.resolved is not None
+    if checked.running:
+        yield from _batch(plan_batch(checked.resolved))
+        return
+    for i in checked.resolved.inputs:
+        yield f"read {i.relation.kind} {i.relation.name} as {i.alias}"
+    if isinstance(statement, st.CreateTable):
+        load = plan_load(checked, "", Target("table", statement.name))
+        yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
+    who, why = way(checked.resolved)
+    yield f"evaluated by: {who} ({why})"
+    if who == "spark":
+        yield f"sql: {spark.render(checked.resolved.expression)}"
+
+
+def _batch(batch: BatchPlan) -> Iterator[str]:
+    relation = batch.stream.relation
+    where = f", filter {batch.filter}" if batch.filter else ""
+    yield f"stream stage: read {relation.name} ({', '.join(batch.columns) or 'no columns'}){where}"
+    for table in batch.tables:
+        if table.lookup is None:
+            yield f"batch stage: table {table.table} whole, registered once per version"
+        else:
+            columns = ", ".join(table.lookup.columns)
+            source = ", ".join(table.lookup.keys)
+            yield (
+                f"batch stage: table {table.table} whole while small or unchanged, "
+                f"else looked up by {columns} = {source}"
+            )
+    yield f"batch sql: {batch.sql}"
+    yield "state: none beside the target"
+
+
+def _target(checked: Checked) -> str:
+    target = checked.target
+    assert target is not None
+    if target.kind == "stream":
+        return f"target: stream {target.name}, appended with the position in one commit: exactly once"
+    if target.schema.key:
+        return f"target: table {target.name}, upsert by {', '.join(target.schema.key)} in one commit: exactly once"
+    return f"target: table {target.name}, every row appended in one commit: exactly once"

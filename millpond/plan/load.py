@@ -1,0 +1,54 @@
+"""A table from sources that have an end: loaded once."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.plan.plans import LoadPlan, Target
+from millpond.sql.checked import Checked
+from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.resolve import Input, Resolved
+from millpond.sql.running import from_items
+
+
+def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
+    assert checked.resolved is not None
+    return LoadPlan(name, checked.statement.text, checked.resolved, target, _chunk_by(checked.resolved))
+
+
+def _chunk_by(resolved: Resolved) -> Input | None:
+    """The source by whose chunks the query can be answered: each of its rows counts by itself."""
+    sources = [i for i in resolved.inputs if i.relation.kind == "source"]
+    if len(sources) != 1:
+        return None
+    source = sources[0]
+    select = resolved.expression
+    while True:
+        while isinstance(select, exp.Subquery):
+            select = select.this
+        if not isinstance(select, exp.Select) or not _row_by_row(select):
+            return None
+        items = list(from_items(select))
+        for item, join in items:
+            if isinstance(item, exp.Table) and item.name == source.view:
+                kept = all((j.side or "").upper() in ("", "LEFT") for _, j in items if j is not None)
+                left = join is None or not join.side
+                return source if kept and left and not _elsewhere(select, source.view) else None
+        if len(items) != 1 or not isinstance(items[0][0], exp.Subquery):
+            return None
+        select = items[0][0]
+
+
+def _row_by_row(select: exp.Select) -> bool:
+    return not (
+        is_aggregated(select)
+        or any(
+            select.args.get(k)
+            for k in ("distinct", "order", "limit", "offset", "qualify", "laterals", "with_")
+        )
+        or any(contains_window(p) for p in select.expressions)
+    )
+
+
+def _elsewhere(select: exp.Select, view: str) -> bool:
+    return sum(t.name == view for t in select.find_all(exp.Table)) > 1

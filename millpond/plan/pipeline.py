@@ -1,0 +1,122 @@
+"""A checked running statement becomes a pipeline."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.plan.lookups import table_inputs
+from millpond.plan.plans import BatchPlan, PipelinePlan, Target
+from millpond.sql.checked import Checked
+from millpond.sql.render import spark
+from millpond.sql.resolve import Input, Resolved
+from millpond.sql.running import Streams, from_items
+from millpond.types import quote
+
+SEQ = "_seq"
+
+
+def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
+    assert checked.resolved is not None
+    return PipelinePlan(
+        name=name,
+        text=checked.statement.text,
+        batch=plan_batch(checked.resolved),
+        target=target,
+        reads=checked.reads,
+    )
+
+
+def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
+    """The batch stage of a query over one stream, or over the source ``by`` read in chunks."""
+    stream = by or next(i for i in resolved.inputs if i.relation.running)
+    tree = resolved.expression.copy()
+    streams = Streams(Resolved(tree, resolved.schema, resolved.inputs))
+    streams.views = {stream.view}
+    _carry_seq(tree, streams)
+    direct = _select_of(tree, stream.view)
+    needed = _columns_of(tree, stream, direct)
+    inputs = tuple(i for i in resolved.inputs if i.view != stream.view)
+    alias = stream.alias if direct is not None else None
+    return BatchPlan(
+        stream=stream,
+        columns=needed,
+        filter=_stream_filter(direct, stream) if direct is not None else None,
+        tables=table_inputs(Resolved(tree, resolved.schema, inputs), direct or tree, alias),
+        sql=spark.render(tree),
+        output=resolved.schema,
+    )
+
+
+def _carry_seq(query: exp.Expr, streams: Streams) -> None:
+    """Every SELECT from the stream to the outermost also gives the stream's ``_seq``."""
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    for item, _ in from_items(query):
+        if not streams.is_stream(item):
+            continue
+        if isinstance(item, exp.Subquery):
+            _carry_seq(item.this, streams)
+        elif isinstance(item, exp.Table) and item.name not in streams.views:
+            inner = streams.ctes[item.name.lower()]
+            if not any(p.alias == SEQ for p in inner.expressions):
+                _carry_seq(inner, streams)
+        names = item.args.get("alias")
+        if isinstance(names, exp.TableAlias) and names.args.get("columns"):
+            names.append("columns", exp.to_identifier(SEQ, quoted=True))
+        column = exp.Column(
+            this=exp.to_identifier(SEQ, quoted=True),
+            table=exp.to_identifier(item.alias_or_name, quoted=True),
+        )
+        query.append("expressions", exp.alias_(column, SEQ, quoted=True))
+        return
+
+
+def _select_of(tree: exp.Expr, view: str) -> exp.Select | None:
+    """The SELECT that reads the stream itself, when only renaming SELECTs stand around it."""
+    select = tree
+    while True:
+        while isinstance(select, exp.Subquery):
+            select = select.this
+        if not isinstance(select, exp.Select):
+            return None
+        items = list(from_items(select))
+        if any(isinstance(i, exp.Table) and i.name == view for i, _ in items):
+            return select
+        if len(items) != 1 or not isinstance(items[0][0], exp.Subquery) or select.args.get("where"):
+            return None
+        select = items[0][0]
+
+
+def _columns_of(tree: exp.Expr, stream: Input, direct: exp.Select | None) -> tuple[str, ...]:
+    """The columns of the stream that the query names."""
+    alias = stream.alias.lower()
+    used = {c.name.lower() for c in tree.find_all(exp.Column) if c.table.lower() == alias}
+    if direct is None:
+        return stream.relation.schema.names
+    return tuple(n for n in stream.relation.schema.names if n.lower() in used)
+
+
+def _stream_filter(select: exp.Select, stream: Input) -> str | None:
+    """The conjuncts of WHERE that look at the stream alone."""
+    where = select.args.get("where")
+    if where is None:
+        return None
+    parts: list[exp.Expr] = []
+
+    def collect(node: exp.Expr) -> None:
+        node = node.unnest()
+        if isinstance(node, exp.And):
+            collect(node.left)
+            collect(node.right)
+        elif not node.find(exp.Select) and all(
+            c.table.lower() == stream.alias.lower() for c in node.find_all(exp.Column)
+        ):
+            parts.append(exp.Paren(this=node.copy()))
+
+    collect(where.this)
+    return " AND ".join(spark.expression(p) for p in parts) or None
+
+
+def stream_select(batch: BatchPlan) -> str:
+    """The stream stage as a projection: the columns that the batch needs."""
+    return ", ".join(quote(c) for c in (*batch.columns, SEQ))

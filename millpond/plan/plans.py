@@ -1,0 +1,80 @@
+"""Plans: what will run, as frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from millpond.sql.resolve import Input, Resolved
+from millpond.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """How the rows of a table that a batch needs are found: by keys.
+
+    ``columns`` of the table equal ``keys``: Spark SQL expressions over the batch, or, when ``of`` names the view of
+    a table that was looked up before, columns of that table.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """A table that a batch meets, under the name that it has in the batch's SQL."""
+
+    view: str
+    table: str
+    lookup: Lookup | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One batch: rows of a stream and of tables in, rows out.
+
+    ``columns`` are those of the stream that are needed, ``filter`` a condition on them alone.
+    The rows that come out have the columns of ``output`` and ``_seq``.
+    """
+
+    stream: Input
+    columns: tuple[str, ...]
+    filter: str | None
+    tables: tuple[TableInput, ...]
+    sql: str
+    output: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go: a table, an embedded stream, or whoever asked."""
+
+    kind: Literal["table", "stream", "emit"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """A running statement."""
+
+    name: str
+    text: str
+    batch: BatchPlan
+    target: Target
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """A table that is filled once from sources that have an end.
+
+    ``chunked``: its rows can be made chunk by chunk of the one source ``by``; else the query runs as a whole.
+    """
+
+    name: str
+    text: str
+    query: Resolved
+    target: Target
+    by: Input | None

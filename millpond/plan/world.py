@@ -1,0 +1,38 @@
+"""What the checker asks of sources and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millpond.options import Option
+from millpond.sources.base import Source, find_source
+from millpond.sql.catalog import Relation
+from millpond.tables.base import find_backend
+from millpond.types import Schema
+
+
+class Rooms:
+    """The sources and backends of this installation, as the checker sees them.
+
+    Sources that were opened to find their columns are kept, so that running does not open them again.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[str, str], Source] = {}
+
+    def source_options(self, uri: str) -> Sequence[Option]:
+        return find_source(uri).options
+
+    def backend_options(self, extension: str) -> Sequence[Option]:
+        return find_backend(extension).options
+
+    def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
+        key = (uri, repr((sorted(values.items()), declared)))
+        if key not in self._opened:
+            self._opened[key] = find_source(uri)(uri, values, declared)
+        return self._opened[key]
+
+    def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
+        source = self.open(uri, values, declared)
+        return Relation(uri, "source", source.schema(), running=source.follows, uri=uri)

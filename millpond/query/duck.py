@@ -1,0 +1,71 @@
+"""Queries answered by DuckDB over Arrow tables, without a copy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import QueryFailed
+from millpond.sql.render import duckdb as render
+from millpond.sql.resolve import Resolved
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "scalar_subquery_error_on_multiple_rows": True,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+    "arrow_large_buffer_size": False,
+    "preserve_insertion_order": True,
+}
+
+
+class Duck:
+    """One in-memory DuckDB. Threads share it, each query on a connection of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._root: duckdb.DuckDBPyConnection | None = None
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        with self._lock:
+            if self._root is None:
+                self._root = duckdb.connect(":memory:")
+                for name, value in _SETTINGS.items():
+                    shown = f"'{value}'" if isinstance(value, str) else str(value).lower()
+                    self._root.execute(f"SET GLOBAL {name} = {shown}")
+            return self._root.cursor()
+
+    def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The answer of a DuckDB query over named Arrow tables."""
+        import duckdb
+
+        connection = self._connection()
+        try:
+            for name, table in tables.items():
+                connection.register(name, table)
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            message, hint = render.explain_error(error)
+            raise QueryFailed(message, hint=hint) from error
+        finally:
+            connection.close()
+
+    def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The answer of a resolved query; ``tables`` are its inputs by view. Raises ``Unrenderable``."""
+        found = self.run(render.render(query.expression), tables)
+        return found.rename_columns(list(query.schema.names))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._root is not None:
+                self._root.close()
+                self._root = None

@@ -1,0 +1,51 @@
+"""One way to ask: DuckDB where it answers as Spark would, else Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import pyarrow as pa
+
+from millpond.query.duck import Duck
+from millpond.sql.render import spark
+from millpond.sql.render.duckdb import Unrenderable, render
+from millpond.sql.resolve import Resolved
+
+Path = Literal["auto", "duckdb", "spark"]
+SparkAnswer = Callable[[str, Mapping[str, pa.Table]], pa.Table]
+"""(Spark SQL, tables by view) → rows. The engine gives it."""
+
+
+class Evaluator:
+    """Answers resolved queries over Arrow tables."""
+
+    def __init__(self, ask_spark: SparkAnswer, path: Path = "auto"):
+        self._duck = Duck()
+        self._ask_spark = ask_spark
+        self.path = path
+
+    def way(self, query: Resolved) -> tuple[Literal["duckdb", "spark"], str]:
+        """Who answers a query, and why."""
+        if self.path == "spark":
+            return "spark", "asked for"
+        if not query.schema.known:
+            return "spark", "only Spark knows the type of a column"
+        try:
+            render(query.expression)
+        except Unrenderable as reason:
+            if self.path == "duckdb":
+                raise
+            return "spark", str(reason)
+        return "duckdb", "in process"
+
+    def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The rows; ``tables`` are the inputs by view name."""
+        way, _ = self.way(query)
+        if way == "duckdb":
+            return self._duck.answer(query, tables)
+        found = self._ask_spark(spark.render(query.expression), tables)
+        return found.rename_columns(list(query.schema.names))
+
+    def close(self) -> None:
+        self._duck.close()

@@ -1,0 +1,109 @@
+"""Answers: rows that a person, a program or a notebook can take."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.errors import PackageMissing
+from millpond.records import to_rows
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+class Result:
+    """The answer of a statement.
+
+    ``count`` is the number of rows that the statement touched; None for a query.
+    """
+
+    def __init__(self, table: pa.Table, *, count: int | None = None):
+        self._table = table
+        self.count = count
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table; equal column names keep their place."""
+        return self._table
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts. Of equal column names the later ones become ``id_1``, ``id_2``, …"""
+        return to_rows(self.to_arrow())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a Polars DataFrame; needs the extra ``polars``."""
+        try:
+            import polars
+        except ImportError:
+            raise PackageMissing("Polars is not installed", hint="pip install 'millpond[polars]'") from None
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.to_arrow().column_names)
+
+    def __len__(self) -> int:
+        return int(self.to_arrow().num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
+
+    def __repr__(self) -> str:
+        if self.count is not None:
+            return f"<Result: {self.count} rows>"
+        return f"<Result: {len(self)} rows of {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        """A table in a notebook, at most 100 rows of it."""
+        if self.count is not None:
+            return f"<p>{self.count} rows</p>"
+        table = self.to_arrow()
+        head = "".join(f"<th>{html.escape(c)}</th>" for c in table.column_names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"
+            for row in to_rows(table.slice(0, 100))
+        )
+        more = f"<p>{table.num_rows - 100} more rows</p>" if table.num_rows > 100 else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+class RunningResult(Result):
+    """The answer of a query that runs: what it has emitted so far. Threads may add and read."""
+
+    def __init__(self, schema: pa.Schema, name: str):
+        super().__init__(schema.empty_table())
+        self.name = name
+        self._batches: list[pa.Table] = []
+        self._lock = threading.Lock()
+        self._grew = threading.Condition(self._lock)
+
+    def add(self, table: pa.Table) -> None:
+        with self._grew:
+            self._batches.append(table)
+            self._grew.notify_all()
+
+    def to_arrow(self) -> pa.Table:
+        with self._lock:
+            if len(self._batches) > 1:
+                self._batches = [pa.concat_tables(self._batches, promote_options="permissive")]
+            return self._batches[0] if self._batches else self._table
+
+    def since(self, seen: int) -> pa.Table:
+        """The rows after the first ``seen``."""
+        return self.to_arrow().slice(seen)
+
+    def wait(self, seen: int, timeout: float) -> bool:
+        """Waits until there are more than ``seen`` rows; False when the time is over."""
+        with self._grew:
+            return self._grew.wait_for(lambda: sum(b.num_rows for b in self._batches) > seen, timeout)

@@ -1,0 +1,126 @@
+"""A query's columns become the columns of a target: by position, cast to its types, NULL where none is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Place, SqlError, TypeMismatch
+from millpond.sql.resolve import Resolved
+from millpond.types import Schema, type_name
+
+_OUT = "__out"
+
+
+def build_type(dtype: pa.DataType) -> exp.DataType:
+    """A type as a node of the tree."""
+    return exp.DataType.build(type_name(dtype), dialect="spark")
+
+
+def assignable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
+    """Whether a value may be stored without CAST, as Spark's ANSI store assignment has it."""
+    if source is None or target is None or source == target:
+        return True
+    t = pa.types
+    if t.is_null(source):
+        return True
+
+    def number(d: pa.DataType) -> bool:
+        return bool(t.is_integer(d) or t.is_floating(d) or t.is_decimal(d))
+
+    def moment(d: pa.DataType) -> bool:
+        return bool(t.is_date(d) or t.is_timestamp(d))
+
+    if number(source) and number(target):
+        return True
+    if t.is_string(target):
+        return not t.is_nested(source) and not t.is_binary(source)
+    if moment(source) and moment(target):
+        return True
+    if t.is_list(source) and t.is_list(target):
+        return assignable(source.value_type, target.value_type)
+    if t.is_map(source) and t.is_map(target):
+        return assignable(source.key_type, target.key_type) and assignable(source.item_type, target.item_type)
+    if t.is_struct(source) and t.is_struct(target):
+        return source.num_fields == target.num_fields and all(
+            assignable(a.type, b.type) for a, b in zip(source, target, strict=True)
+        )
+    return False
+
+
+def check_count(given: int, columns: Sequence[str], what: str, place: Place | None) -> SqlError | None:
+    """The error for a wrong number of columns; it names the missing ones."""
+    if given == len(columns):
+        return None
+    if given < len(columns):
+        missing = ", ".join(f'"{c}"' for c in columns[given:])
+        return TypeMismatch(
+            f"{what} gives {given} columns, the target has {len(columns)}: {missing} missing",
+            hint=f"give every column, or name the ones you give: ({', '.join(columns[:given])})",
+            place=place,
+        )
+    return TypeMismatch(
+        f"{what} gives {given} columns, the target has {len(columns)}: {', '.join(columns)}",
+        place=place,
+    )
+
+
+def assign(
+    resolved: Resolved, target: Schema, columns: Sequence[str], place: Place | None
+) -> tuple[Resolved, list[SqlError]]:
+    """The query in the shape of the target. ``columns`` are those it fills, in order; the others are NULL."""
+    count = check_count(len(resolved.schema), columns, "the query", place)
+    if count is not None:
+        return resolved, [count]
+    errors: list[SqlError] = []
+    filled = {name.lower(): i for i, name in enumerate(columns)}
+    outputs: list[exp.Expr] = []
+    inner_names = _inner_names(resolved.expression, len(resolved.schema))
+    for column in target:
+        index = filled.get(column.name.lower())
+        value: exp.Expr
+        if index is None:
+            value = exp.Null()
+            source: pa.DataType | None = pa.null()
+        else:
+            given = resolved.schema.columns[index]
+            source = given.type
+            if not assignable(source, column.type):
+                errors.append(
+                    TypeMismatch(
+                        f'column "{column.name}" is {type_name(column.type)}, '
+                        f'"{given.name}" is {type_name(source)}',
+                        hint=f"CAST({given.name} AS {type_name(column.type)})",
+                        place=place,
+                    )
+                )
+                continue
+            value = exp.Column(
+                this=exp.to_identifier(inner_names[index], quoted=True),
+                table=exp.to_identifier(_OUT, quoted=True),
+            )
+            value.meta["dtype"] = source
+        if column.type is not None and source != column.type:
+            value = exp.Cast(this=value, to=build_type(column.type))
+        outputs.append(exp.alias_(value, column.name, quoted=True))
+    wrapped = exp.Select(
+        expressions=outputs,
+        from_=exp.From(
+            this=exp.Subquery(
+                this=resolved.expression,
+                alias=exp.TableAlias(this=exp.to_identifier(_OUT, quoted=True)),
+            )
+        ),
+    )
+    return Resolved(wrapped, target, resolved.inputs), errors
+
+
+def _inner_names(tree: exp.Expr, count: int) -> list[str]:
+    select = tree
+    while not isinstance(select, exp.Select):
+        if isinstance(select, exp.Values):
+            return [f"col{i + 1}" for i in range(count)]
+        select = select.this
+    return [p.alias for p in select.expressions]

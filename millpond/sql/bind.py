@@ -1,0 +1,152 @@
+"""Parameters: `?` and `:name` become typed literals of the tree. Nothing is pasted into a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from sqlglot import exp
+
+from millpond.errors import InvalidRecord, SqlError
+from millpond.sql.statements import Statement
+
+Params = Sequence[Any] | Mapping[str, Any] | None
+S = TypeVar("S", bound=Statement)
+
+
+class Binder:
+    """Hands out the values of one call; every value must be used, every placeholder must have one."""
+
+    def __init__(self, params: Params):
+        self._named = {k.lower(): v for k, v in params.items()} if isinstance(params, Mapping) else {}
+        self._listed: list[Any] = [] if params is None or isinstance(params, Mapping) else list(params)
+        self._next = 0
+        self._used: set[str] = set()
+
+    def bind(self, statement: S) -> S:
+        """The statement with its placeholders replaced."""
+        nodes = sorted(
+            (p for root in _roots(statement) for p in root.find_all(exp.Placeholder)),
+            key=lambda p: (p._meta or {}).get("start", 0),
+        )
+        if not nodes:
+            return statement
+        copied = _copy(statement)
+        nodes = sorted(
+            (p for root in _roots(copied) for p in root.find_all(exp.Placeholder)),
+            key=lambda p: (p._meta or {}).get("start", 0),
+        )
+        swaps = {id(p): self._value(p) for p in nodes}
+        return _swap(copied, swaps)
+
+    def _value(self, node: exp.Placeholder) -> exp.Expr:
+        name = node.name
+        if name and name != "?":
+            if name.lower() not in self._named:
+                raise SqlError(f'parameter ":{name}" has no value', hint=f'params={{"{name}": …}}')
+            self._used.add(name.lower())
+            return literal(self._named[name.lower()], f":{name}")
+        if self._next >= len(self._listed):
+            raise SqlError(
+                f"there are more ? than values: {len(self._listed)} given", hint="params=[…] in order"
+            )
+        self._next += 1
+        return literal(self._listed[self._next - 1], f"? number {self._next}")
+
+    def finish(self) -> None:
+        """Raises when a value was given that nothing uses."""
+        if self._next < len(self._listed):
+            raise SqlError(f"{len(self._listed)} values are given, the text has {self._next} ?")
+        unused = set(self._named) - self._used
+        if unused:
+            raise SqlError(f'parameter "{sorted(unused)[0]}" is not in the text')
+
+
+def literal(value: Any, what: str) -> exp.Expr:
+    """A Python value as a typed literal."""
+    match value:
+        case None:
+            return exp.Null()
+        case bool():
+            return exp.true() if value else exp.false()
+        case int():
+            if -(2**31) <= value < 2**31:
+                return _number(str(value))
+            if -(2**63) <= value < 2**63:
+                return _cast(exp.Literal.string(str(value)), "BIGINT")
+            return _cast(exp.Literal.string(str(value)), "DECIMAL(38,0)")
+        case float():
+            return _cast(exp.Literal.string(repr(value)), "DOUBLE")
+        case Decimal():
+            digits = value.as_tuple()
+            exponent = digits.exponent
+            if not isinstance(exponent, int):
+                raise InvalidRecord(f"{what}: {value} is not a decimal number")
+            scale = max(0, -exponent)
+            precision = max(len(digits.digits) + max(0, exponent), scale, 1)
+            return _cast(exp.Literal.string(f"{value:f}"), f"DECIMAL({precision},{scale})")
+        case str():
+            return exp.Literal.string(value)
+        case bytes():
+            return exp.HexString(this=value.hex())
+        case dt.datetime():
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+            moment = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+            text = moment.isoformat(sep=" ") + ("" if value.tzinfo is None else "+00:00")
+            return _cast(exp.Literal.string(text), kind)
+        case dt.date():
+            return _cast(exp.Literal.string(value.isoformat()), "DATE")
+        case list() | tuple():
+            return exp.Array(expressions=[literal(v, what) for v in value])
+    raise InvalidRecord(f"{what}: a {type(value).__name__} cannot be a parameter")
+
+
+def _number(text: str) -> exp.Expr:
+    if text.startswith("-"):
+        return exp.Paren(this=exp.Neg(this=exp.Literal.number(text[1:])))
+    return exp.Literal.number(text)
+
+
+def _cast(value: exp.Expr, to: str) -> exp.Expr:
+    return exp.Cast(this=value, to=exp.DataType.build(to, dialect="spark"))
+
+
+def _roots(value: Any) -> Iterator[exp.Expr]:
+    """The trees in a statement, however deep."""
+    if isinstance(value, exp.Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _roots(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _roots(getattr(value, field.name))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, exp.Expr):
+        return value.copy()
+    if isinstance(value, tuple):
+        return tuple(_copy(v) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {f.name: _copy(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **changes)
+    return value
+
+
+def _swap(value: Any, swaps: Mapping[int, exp.Expr]) -> Any:
+    if isinstance(value, exp.Expr):
+        if id(value) in swaps:
+            return swaps[id(value)]
+        for node in list(value.find_all(exp.Placeholder)):
+            node.replace(swaps[id(node)])
+        return value
+    if isinstance(value, tuple):
+        return tuple(_swap(v, swaps) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {f.name: _swap(getattr(value, f.name), swaps) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **changes)
+    return value

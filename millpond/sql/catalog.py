@@ -1,0 +1,73 @@
+"""What a name means: streams, tables and views share one namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from millpond.errors import Place, UnknownName, did_you_mean
+from millpond.sql.statements import Query
+from millpond.types import Schema
+
+RelationKind = Literal["stream", "table", "view", "source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Something that can stand in FROM.
+
+    ``uri`` is set for a source (and for a stream with a connector), ``query`` for a view.
+    ``running`` says that rows keep coming: a query over it runs.
+    """
+
+    name: str
+    kind: RelationKind
+    schema: Schema
+    running: bool = False
+    uri: str | None = None
+    query: Query | None = None
+
+
+class Catalog:
+    """The relations of an app by name, ignoring case. A copy is cheap; ``check`` works on one."""
+
+    def __init__(self, relations: dict[str, Relation] | None = None):
+        self._relations = dict(relations or {})
+
+    def copy(self) -> Catalog:
+        return Catalog(self._relations)
+
+    def __iter__(self) -> Iterator[Relation]:
+        return iter(list(self._relations.values()))
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._relations
+
+    def find(self, name: str) -> Relation | None:
+        return self._relations.get(name.lower())
+
+    def add(self, relation: Relation) -> None:
+        self._relations[relation.name.lower()] = relation
+
+    def remove(self, name: str) -> None:
+        self._relations.pop(name.lower(), None)
+
+    def names(self, *kinds: RelationKind) -> list[str]:
+        return [r.name for r in self if not kinds or r.kind in kinds]
+
+    def unknown(self, name: str, what: str = "stream or table", place: Place | None = None) -> UnknownName:
+        """The error for a name that is not here."""
+        otherwise = (
+            f"declare it first with CREATE STREAM or CREATE TABLE, "
+            f"or read a Kafka topic with kafka_topic('{name}')"
+        )
+        return UnknownName(
+            f'{what} "{name}" is not known',
+            hint=did_you_mean(name, self.names(), otherwise),
+            place=place,
+        )
+
+
+Describe = Callable[[str, str], Relation]
+"""(uri, alias) → the relation that it names. Raises an Error when it cannot be read."""

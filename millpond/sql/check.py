@@ -1,0 +1,610 @@
+"""Checking: statements against the catalog, before anything runs.
+
+`Checker.check` finds every mistake of a statement and tells what it declares; what the engine cannot run yet is
+refused here, by name. A name whose statement is wrong is declared all the same, so that one mistake gives one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import (
+    AlreadyExists,
+    Error,
+    InvalidOption,
+    NotSupported,
+    Place,
+    SqlError,
+    TypeMismatch,
+    UnknownName,
+    did_you_mean,
+)
+from millpond.options import Option, Setting, find_option, read_options, unknown_option
+from millpond.sql import statements as st
+from millpond.sql.assign import assign, assignable, build_type, check_count
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.resolve import Resolved, Resolver
+from millpond.sql.running import check_running
+from millpond.sql.typing import type_of
+from millpond.types import Column, Schema, type_name
+
+Locate = Callable[[int, int], Place]
+_UNKNOWN = Schema(())
+
+
+class Checker:
+    """Checks the statements of one text in order; the catalog grows with what they declare."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        *,
+        locate: Locate | None = None,
+        functions: Iterable[str] = (),
+    ):
+        self.catalog = catalog
+        self.world = world
+        self.locate = locate
+        self.functions = tuple(functions)
+        self.errors: list[Error] = []
+        self._source_values: dict[str, Mapping[str, Any]] = {}
+        self._settings: tuple[Setting, ...] = ()
+        self._used: set[int] = set()
+
+    def check(self, statement: st.Statement) -> Checked | None:
+        """The checked statement, or None; then ``errors`` has grown."""
+        before = len(self.errors)
+        self._source_values = {}
+        method = getattr(self, "_" + type(statement).__name__.lower(), None)
+        if method is None:
+            self._refuse(_title(statement), statement)
+            return None
+        try:
+            checked: Checked | None = method(statement)
+        except Error as error:
+            error.place = error.place or statement.place
+            self.errors.append(error)
+            return None
+        return checked if len(self.errors) == before else None
+
+    # CREATE
+
+    def _createstream(self, s: st.CreateStream) -> Checked | None:
+        skip = self._name_taken(s.name, "stream", s)
+        if skip:
+            return Checked(s, skip=True)
+        if s.watermark is not None:
+            self._refuse("WATERMARK", s)
+        if s.errors_into:
+            self._refuse("ERROR INTO", s)
+        declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
+        self._no_duplicates(declared, s)
+        if s.query is not None:
+            return self._derived_stream(s, declared)
+        connector = named(s.settings, "connector")
+        if connector is None:
+            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self._later(s.settings))
+            if not s.columns:
+                self.errors.append(
+                    SqlError(
+                        f'stream "{s.name}" has neither columns nor a connector',
+                        hint="declare its columns: CREATE STREAM s (id BIGINT, name STRING)",
+                        place=s.place,
+                    )
+                )
+            relation = Relation(s.name, "stream", declared, running=True)
+            self.catalog.add(relation)
+            return Checked(s, relation=relation)
+        return self._connected_stream(s, connector, declared)
+
+    def _connected_stream(self, s: st.CreateStream, connector: Setting, declared: Schema) -> Checked | None:
+        uri = connector.value
+        self.catalog.add(Relation(s.name, "stream", declared, running=True, uri=uri))
+        try:
+            options = self.world.source_options(uri)
+        except Error as error:
+            error.place = connector.place or s.place
+            raise
+        rest = [x for x in self._later(s.settings) if x is not connector]
+        values = read_options(f'stream "{s.name}"', options, rest)
+        described = self.world.describe(uri, values, declared if s.columns else None)
+        relation = Relation(s.name, "stream", described.schema, running=True, uri=uri)
+        self.catalog.add(relation)
+        return Checked(s, relation=relation, source_options={uri: values})
+
+    def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
+        assert s.query is not None
+        self.catalog.add(Relation(s.name, "stream", declared, running=True))
+        resolved = self._resolve_query(s.query, s.settings, STREAM_OPTIONS, f'stream "{s.name}"', s)
+        if resolved is None:
+            return None
+        if not resolved.running:
+            self._refuse("CREATE STREAM … AS over tables", s)
+        resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        relation = Relation(s.name, "stream", resolved.schema, running=True)
+        self.catalog.add(relation)
+        return Checked(
+            s, resolved=resolved, relation=relation, target=relation, source_options=self._source_values
+        )
+
+    def _createtable(self, s: st.CreateTable) -> Checked | None:
+        skip = self._name_taken(s.name, "table", s)
+        if skip:
+            return Checked(s, skip=True)
+        if s.errors_into:
+            self._refuse("ERROR INTO", s)
+        key = s.key
+        declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
+        self._no_duplicates(declared, s)
+        self.catalog.add(Relation(s.name, "table", declared))
+        table_options = self._backend_options(s)
+        if s.query is None:
+            if not s.columns:
+                self.errors.append(
+                    SqlError(
+                        f'table "{s.name}" has no columns', hint="declare them: (id BIGINT, …)", place=s.place
+                    )
+                )
+            values = read_options(f'table "{s.name}"', table_options, self._later(s.settings))
+            if values["primary.key"]:
+                key = key or _split_key(values["primary.key"])
+            relation = self._keyed(s, declared, key)
+            return Checked(s, relation=relation, table_options=values)
+        resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s)
+        if resolved is None:
+            return None
+        own = [x for x in s.settings if find_option(table_options, x.name)]
+        values = read_options(f'table "{s.name}"', table_options, own)
+        if values["primary.key"]:
+            key = key or _split_key(values["primary.key"])
+        if (
+            not resolved.running
+            and values["refresh"] == "live"
+            and any(i.relation.kind == "table" for i in resolved.inputs)
+        ):
+            self.errors.append(
+                NotSupported(
+                    "CREATE TABLE … AS over tables does not follow them yet",
+                    hint="WITH ('refresh' = 'once') makes a copy; CREATE VIEW names the query",
+                    place=s.place,
+                )
+            )
+        if resolved.running and values["refresh"] == "once":
+            self._refuse("'refresh' = 'once' over a stream", s)
+        resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        relation = self._keyed(s, Schema(resolved.schema.columns), key)
+        return Checked(
+            s,
+            resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
+            relation=relation,
+            target=relation,
+            table_options=values,
+            source_options=self._source_values,
+        )
+
+    def _createview(self, s: st.CreateView) -> Checked | None:
+        if self._name_taken(s.name, "view", s):
+            return Checked(s, skip=True)
+        self.catalog.add(Relation(s.name, "view", _UNKNOWN))
+        if s.materialized:
+            self._refuse("CREATE MATERIALIZED VIEW", s)
+            return None
+        resolved = self._resolve_query(s.query, s.settings, (), f'view "{s.name}"', s)
+        if resolved is None:
+            return None
+        resolved = self._named_outputs(resolved, s)
+        columns = resolved.schema.columns
+        if s.names:
+            if len(s.names) != len(columns):
+                self.errors.append(
+                    TypeMismatch(
+                        f'view "{s.name}" names {len(s.names)} columns, its query gives {len(columns)}',
+                        place=s.place,
+                    )
+                )
+            columns = tuple(Column(n, c.type) for n, c in zip(s.names, columns, strict=False))
+        relation = Relation(s.name, "view", Schema(columns), running=resolved.running, query=s.query)
+        self.catalog.add(relation)
+        return Checked(s, resolved=resolved, relation=relation, source_options=self._source_values)
+
+    # INSERT, SELECT
+
+    def _insert(self, s: st.Insert) -> Checked | None:
+        if s.target_is_uri:
+            self._refuse("INSERT INTO a URI", s)
+            return None
+        if s.errors_into:
+            self._refuse("ERROR INTO", s)
+        target = self.catalog.find(s.target)
+        if target is None:
+            self.errors.append(self.catalog.unknown(s.target, place=s.place))
+            return None
+        if target.kind not in ("table", "stream") or (target.kind == "stream" and target.uri):
+            self.errors.append(
+                SqlError(
+                    f'"{s.target}" cannot be inserted into: it is a {target.kind}'
+                    + (" that reads a connector" if target.uri else ""),
+                    place=s.place,
+                )
+            )
+            return None
+        columns = self._target_columns(s, target)
+        if columns is None:
+            return None
+        if s.query is None:
+            if s.settings:
+                raise unknown_option("INSERT … VALUES", (), s.settings[0])
+            return self._insert_values(s, target, columns)
+        resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s)
+        if resolved is None:
+            return None
+        shaped, errors = assign(resolved, target.schema, columns, s.place)
+        self.errors.extend(errors)
+        return Checked(s, resolved=shaped, target=target, source_options=self._source_values)
+
+    def _target_columns(self, s: st.Insert, target: Relation) -> list[str] | None:
+        if not s.columns:
+            return list(target.schema.names)
+        found: list[str] = []
+        for name in s.columns:
+            column = target.schema.find(name)
+            if column is None:
+                self.errors.append(
+                    UnknownName(
+                        f'column "{name}" is not in {target.kind} "{target.name}"',
+                        hint=did_you_mean(
+                            name, target.schema.names, f"its columns: {', '.join(target.schema.names)}"
+                        ),
+                        place=s.place,
+                    )
+                )
+            elif column.name in found:
+                self.errors.append(SqlError(f'column "{name}" is named twice', place=s.place))
+            else:
+                found.append(column.name)
+        return found if len(found) == len(s.columns) else None
+
+    def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
+        resolver = self._resolver()
+        rows: list[tuple[exp.Expr, ...]] = []
+        for row in s.values:
+            error = check_count(len(row), columns, "a row of VALUES", s.place)
+            if error is not None:
+                self.errors.append(error)
+                continue
+            cells: dict[str, exp.Expr] = {}
+            for name, cell in zip(columns, row, strict=True):
+                column = target.schema.find(name)
+                assert column is not None
+                value = resolver.condition(cell, ())
+                dtype = self._type(value, resolver)
+                if not _insertable(dtype, column.type):
+                    self.errors.append(
+                        TypeMismatch(
+                            f'column "{column.name}" is {type_name(column.type)}, '
+                            f"this value is {type_name(dtype)}",
+                            hint=f"write CAST(… AS {type_name(column.type)}) if it is meant",
+                            place=resolver.place(cell) or s.place,
+                        )
+                    )
+                if column.type is not None and dtype != column.type:
+                    value = exp.Cast(this=value, to=build_type(column.type))
+                cells[name.lower()] = value
+            rows.append(tuple(cells.get(c.name.lower(), _null(c)) for c in target.schema))
+        self.errors.extend(resolver.errors)
+        return Checked(s, target=target, values=tuple(rows))
+
+    def _select(self, s: st.Select) -> Checked | None:
+        if s.errors_into:
+            self._refuse("ERROR INTO", s)
+        resolved = self._resolve_query(s.query, s.settings, (), "SELECT", s)
+        if resolved is None:
+            return None
+        if s.query.emit == "changes" and not resolved.running:
+            self._refuse("EMIT CHANGES on a query of tables", s)
+        return Checked(s, resolved=resolved, source_options=self._source_values)
+
+    # the rest
+
+    def _drop(self, s: st.Drop) -> Checked | None:
+        if s.kind in ("index", "materialized view", "query"):
+            self._refuse(f"DROP {s.kind.upper()}", s)
+            return None
+        relation = self.catalog.find(s.name)
+        if relation is None:
+            if s.if_exists:
+                return Checked(s, skip=True)
+            self.errors.append(self.catalog.unknown(s.name, s.kind, s.place))
+            return None
+        if relation.kind != s.kind:
+            self.errors.append(
+                SqlError(
+                    f'"{relation.name}" is a {relation.kind}, not a {s.kind}',
+                    hint=f"DROP {relation.kind.upper()} {relation.name}",
+                    place=s.place,
+                )
+            )
+            return None
+        self.catalog.remove(s.name)
+        return Checked(s, relation=relation)
+
+    def _show(self, s: st.Show) -> Checked | None:
+        return Checked(s)
+
+    def _describe(self, s: st.Describe) -> Checked | None:
+        if "://" in s.name:
+            values = read_options(s.name, self.world.source_options(s.name), ())
+            return Checked(s, relation=self.world.describe(s.name, values, None))
+        return self._about(s.name, s)
+
+    def _showcreate(self, s: st.ShowCreate) -> Checked | None:
+        return self._about(s.name, s)
+
+    def _about(self, name: str, s: st.Statement) -> Checked | None:
+        relation = self.catalog.find(name)
+        if relation is None:
+            self.errors.append(self.catalog.unknown(name, place=s.place))
+            return None
+        return Checked(s, relation=relation)
+
+    def _explain(self, s: st.Explain) -> Checked | None:
+        if s.analyze:
+            self._refuse("EXPLAIN ANALYZE", s)
+            return None
+        catalog = self.catalog
+        self.catalog = catalog.copy()
+        try:
+            inner = self.check(s.statement)
+        finally:
+            self.catalog = catalog
+        if inner is None:
+            return None
+        return Checked(
+            s,
+            inner.resolved,
+            inner.relation,
+            inner.target,
+            inner.values,
+            inner.table_options,
+            inner.source_options,
+        )
+
+    # parts
+
+    def _resolver(self) -> Resolver:
+        return Resolver(
+            self.catalog, describe=self._describe_uri, locate=self.locate, functions=self.functions
+        )
+
+    def _resolve_query(
+        self,
+        query: st.Query,
+        settings: tuple[Setting, ...],
+        own_options: Sequence[Option],
+        owner: str,
+        s: st.Statement,
+    ) -> Resolved | None:
+        if query.emit == "final" and query.window is None:
+            self.errors.append(
+                SqlError(
+                    "EMIT FINAL needs a window: without one nothing ever closes",
+                    hint="add WINDOW TUMBLING(…), or use EMIT CHANGES",
+                    place=s.place,
+                )
+            )
+            return None
+        if query.window is not None:
+            self._refuse(f"WINDOW {query.window.kind.upper()}", s)
+        settings = self._later(settings)
+        uris = _uris(query.expression)
+        shares = self._share_out(settings, own_options, uris, owner)
+        self._shares = shares
+        resolver = self._resolver()
+        resolved = resolver.resolve(query.expression)
+        self.errors.extend(resolver.errors)
+        if resolver.errors:
+            return None
+        if resolved.running:
+            self.errors.extend(check_running(resolved, resolver.place, s.place))
+        return resolved
+
+    def _share_out(
+        self, settings: tuple[Setting, ...], own: Sequence[Option], uris: dict[str, str], owner: str
+    ) -> dict[str, list[Setting]]:
+        """Each setting goes to whichever of the statement and its sources declares it."""
+        declared: dict[str, Sequence[Option]] = {}
+        for alias, uri in uris.items():
+            try:
+                declared[alias] = self.world.source_options(uri)
+            except Error:
+                declared[alias] = ()  # reported where the URI is resolved
+        shares: dict[str, list[Setting]] = {alias: [] for alias in uris}
+        for setting in settings:
+            prefix, dot, rest = setting.name.partition(".")
+            alias = next((a for a in uris if dot and a.lower() == prefix.lower()), None)
+            if alias is not None and find_option(declared[alias], rest):
+                shares[alias].append(Setting(rest, setting.value, setting.place))
+                continue
+            takers = [a for a in uris if find_option(declared[a], setting.name)]
+            mine = find_option(own, setting.name) is not None
+            if len(takers) + mine > 1:
+                options = [f"'{a}.{setting.name}'" for a in takers]
+                self.errors.append(
+                    InvalidOption(
+                        f'option "{setting.name}" is declared by more than one input of {owner}',
+                        hint=f"name the input: {' or '.join(options)}",
+                        place=setting.place,
+                    )
+                )
+            elif takers:
+                shares[takers[0]].append(setting)
+            elif not mine:
+                everything = [*own, *(o for options in declared.values() for o in options)]
+                self.errors.append(unknown_option(owner, everything, setting))
+        return shares
+
+    def _describe_uri(self, uri: str, alias: str) -> Relation:
+        options = self.world.source_options(uri)
+        values = read_options(f'source "{alias}"', options, getattr(self, "_shares", {}).get(alias, ()))
+        self._source_values[uri] = values
+        return self.world.describe(uri, values, None)
+
+    def _backend_options(self, s: st.CreateTable) -> tuple[Option, ...]:
+        extension = named(s.settings, "extension")
+        name = extension.value if extension else "memory"
+        try:
+            return (*COMMON_TABLE_OPTIONS, *self.world.backend_options(name))
+        except Error as error:
+            error.place = (extension.place if extension else None) or s.place
+            raise
+
+    def _later(self, settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+        """The settings without those that this version refuses."""
+        kept = []
+        for setting in settings:
+            reason = LATER.get(setting.name.lower())
+            if reason is None:
+                kept.append(setting)
+            else:
+                self.errors.append(
+                    NotSupported(
+                        f'option "{setting.name}" is not supported yet: {reason}', place=setting.place
+                    )
+                )
+        return tuple(kept)
+
+    def _name_taken(self, name: str, kind: str, s: Any) -> bool:
+        """Whether the statement has nothing to do; a taken name is an error otherwise."""
+        there = self.catalog.find(name)
+        if there is None:
+            return False
+        if s.if_not_exists:
+            return True
+        if s.or_replace:
+            self._refuse("OR REPLACE", s)
+            return False
+        self.errors.append(
+            AlreadyExists(
+                f'{there.kind.capitalize()} "{there.name}" already exists',
+                hint=f"DROP {there.kind.upper()} {there.name} first, or CREATE {kind.upper()} IF NOT EXISTS",
+                place=s.place,
+            )
+        )
+        return False
+
+    def _keyed(self, s: st.CreateTable, schema: Schema, key: tuple[str, ...]) -> Relation:
+        spelled: list[str] = []
+        for name in key:
+            column = schema.find(name)
+            if column is None:
+                self.errors.append(
+                    UnknownName(
+                        f'key column "{name}" is not in table "{s.name}"',
+                        hint=did_you_mean(name, schema.names, f"its columns: {', '.join(schema.names)}"),
+                        place=s.place,
+                    )
+                )
+            else:
+                if column.type is not None and (
+                    pa.types.is_nested(column.type) or pa.types.is_floating(column.type)
+                ):
+                    self.errors.append(
+                        TypeMismatch(
+                            f'column "{column.name}" of type {type_name(column.type)} cannot be a primary key',
+                            place=s.place,
+                        )
+                    )
+                spelled.append(column.name)
+        relation = Relation(s.name, "table", Schema(schema.columns, tuple(spelled)))
+        self.catalog.add(relation)
+        return relation
+
+    def _no_duplicates(self, schema: Schema, s: st.Statement) -> None:
+        seen: set[str] = set()
+        for column in schema:
+            if column.name.lower() in seen:
+                self.errors.append(SqlError(f'column "{column.name}" is declared twice', place=s.place))
+            seen.add(column.name.lower())
+
+    def _shape(self, resolved: Resolved, declared: Schema, s: st.Statement) -> Resolved:
+        shaped, errors = assign(resolved, declared, list(declared.names), s.place)
+        self.errors.extend(errors)
+        return shaped
+
+    def _named_outputs(self, resolved: Resolved, s: st.Statement) -> Resolved:
+        seen: set[str] = set()
+        for column in resolved.schema:
+            if column.name.lower() in seen:
+                self.errors.append(
+                    SqlError(
+                        f'the query gives two columns "{column.name}"',
+                        hint="give one of them another name with AS",
+                        place=s.place,
+                    )
+                )
+            seen.add(column.name.lower())
+        return resolved
+
+    def _type(self, node: exp.Expr, resolver: Resolver) -> pa.DataType | None:
+        try:
+            return type_of(node)
+        except TypeMismatch as error:
+            error.place = error.place or resolver.place(node)
+            self.errors.append(error)
+            return None
+
+    def _refuse(self, what: str, s: st.Statement) -> None:
+        self.errors.append(
+            NotSupported(
+                f"{what} is not supported yet",
+                hint="docs/limits.md lists what this version runs",
+                place=s.place,
+            )
+        )
+
+
+def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
+    """VALUES may also write dates and times as text."""
+    if source is not None and target is not None and pa.types.is_string(source):
+        if pa.types.is_date(target) or pa.types.is_timestamp(target):
+            return True
+    return assignable(source, target)
+
+
+def _null(column: Column) -> exp.Expr:
+    return exp.Cast(this=exp.Null(), to=build_type(column.type or pa.string()))
+
+
+def _split_key(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _uris(tree: exp.Expr) -> dict[str, str]:
+    """alias → URI of the sources in a query."""
+    return {t.alias or t.name: t.name for t in tree.find_all(exp.Table) if t.meta.get("uri")}
+
+
+def _title(statement: st.Statement) -> str:
+    words = {
+        st.Upsert: "UPSERT",
+        st.Update: "UPDATE",
+        st.Delete: "DELETE",
+        st.Merge: "MERGE",
+        st.Begin: "BEGIN",
+        st.Commit: "COMMIT",
+        st.Rollback: "ROLLBACK",
+        st.Truncate: "TRUNCATE",
+        st.AlterTable: "ALTER TABLE",
+        st.CreateIndex: "CREATE INDEX",
+        st.ExplainUpgrade: "EXPLAIN UPGRADE",
+        st.Replay: "REPLAY",
+    }
+    if isinstance(statement, st.ControlQuery):
+        return f"{statement.action.upper()} QUERY"
+    return words.get(type(statement), type(statement).__name__)

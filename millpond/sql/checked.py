@@ -1,0 +1,100 @@
+"""What a checked statement knows beyond its text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sqlglot import exp
+
+from millpond.options import Option, Setting
+from millpond.sql.catalog import Relation
+from millpond.sql.resolve import Resolved
+from millpond.sql.statements import Statement
+from millpond.types import Schema
+
+
+class World(Protocol):
+    """What the checker must know of the rooms above it."""
+
+    def source_options(self, uri: str) -> Sequence[Option]:
+        """The declared options of the source behind a URI. Raises NotSupported."""
+
+    def backend_options(self, extension: str) -> Sequence[Option]:
+        """The declared options of a table backend. Raises UnknownName or NotSupported."""
+
+    def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
+        """What a URI gives. Raises an Error when it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A statement without mistakes.
+
+    ``resolved`` is its query, for INSERT and CTAS with the columns already in the order, under the names
+    and with the types of the target. ``relation`` is what it declares. ``reads`` are the names it needs.
+    ``sources`` are the values of the options of each URI that its query reads.
+    """
+
+    statement: Statement
+    resolved: Resolved | None = None
+    relation: Relation | None = None
+    target: Relation | None = None
+    values: tuple[tuple[exp.Expr, ...], ...] = ()
+    table_options: Mapping[str, Any] = field(default_factory=dict)
+    source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    skip: bool = False
+    """IF NOT EXISTS and it exists: nothing to do."""
+
+    @property
+    def running(self) -> bool:
+        return self.resolved is not None and self.resolved.running
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        if self.resolved is None:
+            return ()
+        return tuple(
+            dict.fromkeys(i.relation.name for i in self.resolved.inputs if not _is_source(i.relation))
+        )
+
+
+def _is_source(relation: Relation) -> bool:
+    return relation.kind == "source"
+
+
+COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
+    Option("extension", "text", "The backend that keeps the rows.", default="memory"),
+    Option("primary.key", "text", "The key columns of CREATE TABLE … AS, separated by commas."),
+    Option(
+        "refresh",
+        "choice",
+        "live: the table follows its inputs. once: it is a copy, made when the statement runs.",
+        default="live",
+        choices=("live", "once"),
+    ),
+)
+
+STREAM_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "connector", "text", "The URI that the stream reads. Without it programs send rows to the stream."
+    ),
+)
+
+LATER: Mapping[str, str] = {
+    "retention": "keeping rows for a limited time",
+    "ttl": "keeping rows for a limited time",
+    "max_memory": "a memory limit",
+    "on.conflict": "refusing a second row of a key",
+    "on.miss": "what to do with a row that finds no match",
+    "on.error": "error tables",
+    "table.wait.timeout": "starting before a table is loaded",
+    "late": "late rows",
+    "delivery": "delivery guarantees of sinks",
+}
+"""Options of the language that this version cannot honour: they are refused by name."""
+
+
+def named(settings: Sequence[Setting], name: str) -> Setting | None:
+    return next((s for s in settings if s.name.lower() == name), None)

@@ -1,0 +1,13 @@
+"""Which names a query reads."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.sql.statements import Query
+
+
+def names_read(query: Query) -> set[str]:
+    """The names in FROM anywhere in the query, in lower case, without its own CTEs."""
+    ctes = {c.alias.lower() for c in query.expression.find_all(exp.CTE)}
+    return {t.name.lower() for t in query.expression.find_all(exp.Table) if not t.meta.get("uri")} - ctes

@@ -1,0 +1,26 @@
+"""Rewrites of a resolved query: what an evaluator cannot say, said in words that it has.
+
+Each rewrite is a function from tree to tree in the file of its name. ``FOR_DUCKDB`` and ``FOR_SPARK`` are their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from millpond.sql.rewrite.any_all import any_all
+from millpond.sql.rewrite.in_value import in_value
+
+Rewrite = Callable[[exp.Expr], exp.Expr]
+
+FOR_DUCKDB: tuple[Rewrite, ...] = (any_all,)
+FOR_SPARK: tuple[Rewrite, ...] = (any_all, in_value)
+
+
+def rewrite(tree: exp.Expr, rewrites: tuple[Rewrite, ...]) -> exp.Expr:
+    """A copy of the tree with every rewrite applied in order."""
+    tree = tree.copy()
+    for step in rewrites:
+        tree = step(tree)
+    return tree

@@ -1,0 +1,23 @@
+"""Where an expression stands: whether NULL and FALSE mean the same there."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+
+def is_filter(node: exp.Expr, *, through_or: bool = True) -> bool:
+    """Whether the node decides a filter: then NULL counts as FALSE.
+
+    Only AND, OR (when ``through_or``) and parentheses may stand between the node and the filter.
+    """
+    child, parent = node, node.parent
+    while isinstance(parent, exp.And | exp.Paren) or (through_or and isinstance(parent, exp.Or)):
+        child, parent = parent, parent.parent
+    if isinstance(parent, exp.Where | exp.Having | exp.Qualify):
+        return True
+    if isinstance(parent, exp.Join):
+        return parent.args.get("on") is child
+    if isinstance(parent, exp.If) and through_or:
+        searched = not (isinstance(parent.parent, exp.Case) and parent.parent.args.get("this") is not None)
+        return searched and parent.this is child
+    return False

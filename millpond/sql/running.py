@@ -1,0 +1,130 @@
+"""What a query over a stream may be in this version: every row of a batch on its own, joined with tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sqlglot import exp
+
+from millpond.errors import NotSupported, Place, SqlError
+from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.resolve import Resolved
+
+
+def from_items(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Join | None]]:
+    """The inputs of a SELECT in order, each with the join that brings it."""
+    from_ = select.args.get("from_")
+    if from_ is not None:
+        yield from_.this, None
+    for join in select.args.get("joins") or ():
+        yield join.this, join
+
+
+class Streams:
+    """Which parts of a resolved query come from a stream."""
+
+    def __init__(self, resolved: Resolved):
+        self.views = {i.view for i in resolved.inputs if i.relation.running}
+        self.ctes: dict[str, exp.Expr] = {}
+        for cte in resolved.expression.find_all(exp.CTE):
+            self.ctes[cte.alias.lower()] = cte.this
+
+    def is_stream(self, item: exp.Expr) -> bool:
+        """Whether an item of FROM, or anything in it, is a stream."""
+        if isinstance(item, exp.Table):
+            if item.name in self.views:
+                return True
+            cte = self.ctes.get(item.name.lower())
+            return cte is not None and self.query_has_stream(cte)
+        if isinstance(item, exp.Subquery):
+            return self.query_has_stream(item.this)
+        return False
+
+    def query_has_stream(self, query: exp.Expr) -> bool:
+        if isinstance(query, exp.SetOperation):
+            return self.query_has_stream(query.left) or self.query_has_stream(query.right)
+        if isinstance(query, exp.Subquery):
+            return self.query_has_stream(query.this)
+        return any(self.is_stream(item) for item, _ in from_items(query))
+
+
+def check_running(
+    resolved: Resolved, place: Callable[[exp.Expr], Place | None], at: Place | None
+) -> Iterator[SqlError]:
+    """The reasons why a query over a stream cannot run."""
+    yield from _check(resolved.expression, Streams(resolved), place, at)
+
+
+def _check(
+    query: exp.Expr, streams: Streams, place: Callable[[exp.Expr], Place | None], at: Place | None
+) -> Iterator[SqlError]:
+    def refuse(what: str, node: exp.Expr | None = None) -> NotSupported:
+        return NotSupported(
+            f"{what} on a stream is not supported yet",
+            hint="docs/limits.md lists what this version runs",
+            place=(place(node) if node is not None else None) or at,
+        )
+
+    if isinstance(query, exp.Subquery):
+        yield from _check(query.this, streams, place, at)
+        return
+    if isinstance(query, exp.SetOperation):
+        yield refuse(type(query).__name__.upper(), query)
+        return
+    if not streams.query_has_stream(query):
+        return
+    if is_aggregated(query):  # type: ignore[arg-type]
+        yield refuse("GROUP BY and aggregates", query.args.get("group") or query.expressions[0])
+    for key, title in (
+        ("distinct", "DISTINCT"),
+        ("order", "ORDER BY"),
+        ("limit", "LIMIT"),
+        ("offset", "OFFSET"),
+    ):
+        if query.args.get(key):
+            yield refuse(title, query.args[key])
+    if any(contains_window(p) for p in query.expressions):
+        yield refuse("OVER", query.expressions[0])
+    seen = 0
+    for item, join in from_items(query):
+        here = streams.is_stream(item)
+        side = (join.side or "").upper() if join is not None else ""
+        kind = (join.kind or "").upper() if join is not None else ""
+        if join is not None and (
+            side == "FULL"
+            or (side == "RIGHT" and not here)
+            or (side == "LEFT" and here and kind not in ("SEMI", "ANTI"))
+            or (kind in ("SEMI", "ANTI") and here)
+        ):
+            yield refuse(f"{side or kind} JOIN that keeps rows of a table", item)
+        if here and isinstance(item, exp.Subquery):
+            yield from _check(item.this, streams, place, at)
+        elif here and isinstance(item, exp.Table) and item.name.lower() in streams.ctes:
+            yield from _check(streams.ctes[item.name.lower()], streams, place, at)
+        seen += here
+    if seen > 1:
+        yield refuse("a join of two streams")
+    for sub in _subqueries(query):
+        if streams.query_has_stream(sub):
+            yield SqlError(
+                "a subquery cannot read a stream: it has no end",
+                hint="subqueries read tables; keep the stream's rows in one with CREATE TABLE … AS",
+                place=place(sub) or at,
+            )
+
+
+def _subqueries(select: exp.Expr) -> Iterator[exp.Expr]:
+    """Queries inside the expressions of a SELECT, not those in its FROM or WITH."""
+    skipped = {id(select.args.get("from_")), id(select.args.get("with_"))}
+    skipped |= {id(j.this) for j in select.args.get("joins") or ()}
+
+    def walk(node: exp.Expr) -> Iterator[exp.Expr]:
+        for child in node.iter_expressions():
+            if id(child) in skipped:
+                continue
+            if isinstance(child, exp.Select | exp.SetOperation):
+                yield child
+            else:
+                yield from walk(child)
+
+    yield from walk(select)
