@@ -13,8 +13,9 @@ from millpond.types import Schema
 
 
 def checked(schema: Schema, changes: Changes, *, what: str, null_keys: bool) -> Changes:
-    """The changes with exactly the schema's columns. Raises InvalidRecord for rows that do not fit, a NULL in the
-    key, and a NULL in a NOT NULL column of a row that is not a delete; NotSupported for deletes without a key."""
+    """The changes with exactly the schema's columns. Raises InvalidRecord for rows that do not fit, a NULL in
+    the key, and a NULL in a NOT NULL column of a row that is not a delete; NotSupported for deletes without a
+    key."""
     rows = conform(schema, changes.rows, what=what)
     deleted = changes.deleted
     if isinstance(deleted, pa.ChunkedArray):

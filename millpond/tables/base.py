@@ -80,8 +80,8 @@ class Backend(ABC):
 
     @abstractmethod
     def check(self, changes: Changes) -> Changes:
-        """The changes with the table's columns and types. Raises what ``apply`` would raise for them, so that a
-        journal holds nothing that cannot be applied."""
+        """The changes with the table's columns and types. Raises what ``apply`` would raise for them, so that
+        a journal holds nothing that cannot be applied."""
 
     def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
         """As Snapshot.get, now."""
