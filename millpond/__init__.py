@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from millpond.app.app import App
-from millpond.errors import Error
-from millpond.query.result import Result
-from millpond.query.table import Table
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millpond.app.app import App as App
+    from millpond.errors import Error as Error
+    from millpond.query.result import Result as Result
+    from millpond.query.table import Table as Table
 
 __version__ = "0.1.0"
 __all__ = ["App", "Error", "Result", "Table", "__version__"]
+
+_HOMES = {
+    "App": "millpond.app.app",
+    "Error": "millpond.errors",
+    "Result": "millpond.query.result",
+    "Table": "millpond.query.table",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Public names are loaded when first used: Spark's workers import this package for one room of it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -99,23 +99,38 @@ def _cast(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     # Arrow reads "0x1F" as a whole number.
     if pa.types.is_integer(dtype) and _any_with(texts, "xX"):
         raise pa.ArrowInvalid("hexadecimal")
-    # Arrow wraps around, without an error, on more digits than a decimal can have, and on some exponents.
-    if pa.types.is_decimal(dtype) and (
-        (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_DIGITS or _any_with(texts, "eE")
-    ):
-        return pa.array([_decimal(t) for t in texts.to_pylist()], dtype)
+    if pa.types.is_decimal(dtype) and not _casts_exactly(texts, dtype):
+        return pa.array([_decimal(t, dtype) for t in texts.to_pylist()], dtype)
     return pc.cast(texts, dtype)
+
+
+def _casts_exactly(texts: pa.Array, dtype: pa.DataType) -> bool:
+    """Whether Arrow's cast to a decimal is right: it wraps around, without an error, where digits and scale
+    together are more than a decimal has, and makes 0 of numbers with large negative exponents."""
+    length = pc.max(pc.binary_length(texts)).as_py() or 0
+    whole = dtype.precision - dtype.scale
+    if length > MAX_DIGITS or _any_with(texts, "eE"):
+        return False
+    if length <= whole:
+        return True
+    return bool(pc.all(pc.match_substring_regex(texts, rf"^[+-]?0*\d{{0,{whole}}}(?:\.\d*)?$")).as_py())
 
 
 def _any_with(texts: pa.Array, characters: str) -> bool:
     return any(pc.any(pc.match_substring(texts, c)).as_py() for c in characters)
 
 
-def _decimal(text: str | None) -> Decimal | None:
+def _decimal(text: str | None, dtype: pa.DataType) -> Decimal | None:
+    """The number with exactly the scale of the type, so that Arrow has nothing left to do."""
+    if text is None:
+        return None
     try:
-        return None if text is None else Decimal(text).normalize(_EXACT)
+        number = Decimal(text).quantize(Decimal((0, (1,), -dtype.scale)), context=_EXACT)
     except ArithmeticError:
-        raise pa.ArrowInvalid("not a decimal") from None
+        raise pa.ArrowInvalid("not a decimal of this scale") from None
+    if len(number.as_tuple().digits) > dtype.precision:
+        raise pa.ArrowInvalid("not a decimal of this precision")
+    return number
 
 
 def _instants(texts: pa.Array) -> pa.Array:

@@ -191,6 +191,21 @@ def test_nothing_lies_between_equal_offsets(world: World) -> None:
     end = source.latest(None)
     assert source.splits(end, through_json(end)) == []
     assert source.latest(end) == end
+    assert source.reached(end, through_json(end)) and not source.reached(None, end)
+
+
+def test_a_range_is_walked_in_steps(world: World) -> None:
+    for first in range(0, 40, 8):
+        world.add(rows(first, 8))
+    source = open_source(world)
+    end = source.latest(None)
+    at: Offset | None = None
+    parts: list[pa.Table] = []
+    while at is None or not source.reached(at, end):
+        to = through_json(source.clip(at, end, 7))
+        parts.append(read(source, at, to))
+        at = to
+    assert pa.concat_tables(parts).equals(read(source, None, end))
 
 
 def test_an_empty_table_is_read(world: World) -> None:
@@ -219,10 +234,24 @@ def test_a_stream_from_its_end_begins_after_the_first_offset(tmp_path: Path) -> 
     world = StreamWorld(tmp_path)
     world.add(rows(0, 5))
     source = open_source(world, start="latest")
-    first = source.latest(None)
+    first = source.clip(None, source.latest(None), 2)
     assert source.splits(None, first) == []
     world.add(rows(5, 5))
     assert content(read(source, first, source.latest(first))) == rows(5, 5).to_pylist()
+    world.close()
+
+
+def test_rows_of_a_stream_that_are_not_kept_are_passed_over(tmp_path: Path) -> None:
+    world = StreamWorld(tmp_path)
+    for first in range(0, 50, 10):
+        world.add(rows(first, 10))
+    world.journal.trim_stream("s", 30)
+    source = open_source(world)
+    end = source.latest(None)
+    step = source.clip(None, end, 5)
+    kept = read(source, None, end)
+    assert content(kept) == rows(50 - len(kept), len(kept)).to_pylist()
+    assert content(read(source, None, step)) == content(kept)[:5]
     world.close()
 
 

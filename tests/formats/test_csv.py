@@ -241,6 +241,15 @@ def test_rows_larger_than_a_block(path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [(r["id"], r["s"]) for r in read(path)] == rows
 
 
+def test_a_quote_that_is_not_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_format, "BLOCK", 64)
+    monkeypatch.setattr(csv_format, "LARGEST_BLOCK", 512)
+    path.write_text("id,s\n" + "1,x\n" * 20 + '2,"y\n' + "3,z\n" * 2000)
+    with pytest.raises(BadData, match="line 22: a row of more than") as e:
+        read(path)
+    assert "quote" in (e.value.hint or "")
+
+
 def test_packed_files(tmp_path: Path) -> None:
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(b"a,b\n1,x\n"))

@@ -59,6 +59,7 @@ def data(tmp_path: Path) -> Path:
         ("{a,sub/{c,deep/d}}.csv", [1, 3, 4]),
         ("", [1, 2, 5]),
         ("sub", [3]),
+        ("*[!d]", [1, 2, 5]),
     ],
 )
 def test_files_of_a_path(data: Path, pattern: str, expected: list[int]) -> None:
@@ -88,6 +89,12 @@ def test_the_format_option_goes_before_the_suffix(data: Path) -> None:
     with pytest.raises(UnknownName, match='format "parket"') as u:
         source(data / "rows.txt", format="parket")
     assert u.value.hint == 'did you mean "parquet"?'
+
+
+def test_a_uri_without_a_path() -> None:
+    for uri in ("file://", "file:x.csv"):
+        with pytest.raises(InvalidOption, match="names no file"):
+            FileSource(uri, {}, None)
 
 
 def test_wrong_options_are_told_when_the_source_is_made(data: Path) -> None:

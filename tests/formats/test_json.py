@@ -59,6 +59,7 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         (["1", "9223372036854775808"], pa.decimal128(38, 0)),
         (["1", "1.5"], pa.float64()),
         (["1e3"], pa.float64()),
+        (["1" * 5000], pa.float64()),
         (["true"], pa.bool_()),
         (['"2024-01-01"'], pa.string()),
         (["1", '"x"'], pa.string()),
@@ -143,6 +144,8 @@ def test_nested_decimals_are_exact(write: Any) -> None:
         ('{"x": "a"}', pa.struct([("x", pa.int64())])),
         ('[1, "a"]', pa.list_(ELEMENT)),
         ('"%"', pa.binary()),
+        ('"\\ud800"', pa.string()),
+        ('{"a": 1, "": 2}', pa.map_(pa.int64(), pa.int64())),
     ],
 )
 def test_misfits_name_file_place_column_and_value(write: Any, text: str, dtype: pa.DataType) -> None:
@@ -237,6 +240,7 @@ def test_discovery_of_a_large_array_takes_a_sample(tmp_path: Path) -> None:
         ("c.json", '[{"a": 1}, 5]', "record 2: not a JSON object"),
         ("d.json", '[{"a": 1}, null]', "record 2: not a JSON object"),
         ("e.json", '[{"a": 1}', "is not JSON"),
+        ("g.jsonl", '{"a": ' + "[" * 100_000, "line 1: not JSON"),
         ("f.json", "5", "record 1: not a JSON object"),
     ],
 )

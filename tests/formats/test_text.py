@@ -4,7 +4,7 @@ from decimal import Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.formats.merge import settle
@@ -25,6 +25,7 @@ def fits(text: str, precision: int, scale: int) -> Decimal | None:
 numbers = st.from_regex(r"[+-]?[0-9]{1,45}(\.[0-9]{0,45})?(e-?[0-9]{1,2})?", fullmatch=True)
 
 
+@settings(deadline=None)
 @given(numbers, st.integers(1, 38), st.integers(0, 38))
 def test_a_decimal_is_exact_or_a_misfit(text: str, precision: int, scale: int) -> None:
     dtype = pa.decimal128(precision, min(scale, precision))
@@ -40,6 +41,7 @@ def test_a_decimal_is_exact_or_a_misfit(text: str, precision: int, scale: int) -
         assert found[1].as_py() == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**80), 2**80)), min_size=1))
 def test_whole_numbers_are_exact_or_a_misfit(values: list[int | None]) -> None:
     texts = pa.array([None if v is None else str(v) for v in values], pa.string())
@@ -53,6 +55,7 @@ def test_whole_numbers_are_exact_or_a_misfit(values: list[int | None]) -> None:
     assert convert(texts, pa.decimal128(38, 0)).to_pylist() == values
 
 
+@settings(deadline=None)
 @given(st.datetimes())
 def test_timestamps_in_every_notation(value: object) -> None:
     text = str(value)
@@ -61,6 +64,7 @@ def test_timestamps_in_every_notation(value: object) -> None:
     assert guess(pa.array(forms)) == TIMESTAMP
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.text())))
 def test_what_is_guessed_can_be_converted(texts: list[str | None]) -> None:
     column = pa.array(texts, pa.string())

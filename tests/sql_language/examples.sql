@@ -238,7 +238,7 @@ REPLAY orders$errors;
 SELECT * FROM orders$errors e WHERE e.reason LIKE '%x%';
 -- L17
 SELECT status, metrics, properties, stream, emit, window, changes, final, key, tables, query, error FROM t;
-SELECT a AS status, b AS window, c emit, d query, e stream FROM t AS stream;
+SELECT a AS status, b AS window, c AS emit, d query, e stream FROM t AS stream;
 SELECT emit FROM emit;
 SELECT t.emit, t.window, t.status FROM t WHERE t.window = 1 GROUP BY t.emit ORDER BY window;
 SELECT format, comment, schema, database, session, index, view, show, update, replace, load, file, value, type, date, timestamp FROM t;
