@@ -28,8 +28,23 @@ _CLAUSES = (
 ).split()
 _AFTER_A_NAME = frozenset(
     {
-        *(TokenType.COMMA, TokenType.R_PAREN, TokenType.DOT, TokenType.FROM, TokenType.ALIAS, TokenType.L_BRACKET),
-        *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.IS),
+        *(
+            TokenType.COMMA,
+            TokenType.R_PAREN,
+            TokenType.DOT,
+            TokenType.FROM,
+            TokenType.ALIAS,
+            TokenType.L_BRACKET,
+        ),
+        *(
+            TokenType.EQ,
+            TokenType.NEQ,
+            TokenType.LT,
+            TokenType.LTE,
+            TokenType.GT,
+            TokenType.GTE,
+            TokenType.IS,
+        ),
         *(TokenType.PLUS, TokenType.STAR, TokenType.SLASH, TokenType.ORDER_BY, TokenType.ASC, TokenType.DESC),
     }
 )
@@ -183,9 +198,7 @@ class BaseParser(SparkParser):
             ahead += 1
         return commas + 1 if ahead else 0
 
-    def _parse_csv(
-        self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA
-    ) -> list[T]:
+    def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
         first = parse_method()
         items = [] if first is None else [first]
         while self._match(sep):

@@ -85,7 +85,9 @@ class QueryParser(BaseParser):
         return alias
 
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
-        star = isinstance(this, exp.Star) or (isinstance(this, exp.Column) and isinstance(this.this, exp.Star))
+        star = isinstance(this, exp.Star) or (
+            isinstance(this, exp.Column) and isinstance(this.this, exp.Star)
+        )
         if star or self._no_alias():
             return this
         aliased = super()._parse_alias(this, explicit)
@@ -172,7 +174,9 @@ class QueryParser(BaseParser):
         this = super()._parse_query_modifiers(this)
         distinct = this.args.get("distinct") if isinstance(this, exp.Select) else None
         if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
-            self.fail("DISTINCT ON is not known", hint="ROW_NUMBER() OVER (PARTITION BY …) picks one row of each")
+            self.fail(
+                "DISTINCT ON is not known", hint="ROW_NUMBER() OVER (PARTITION BY …) picks one row of each"
+            )
         while isinstance(this, exp.Select) and self._at_clause() and self.at_words("WINDOW"):
             if any(isinstance(w, StreamWindow) for w in this.args.get("windows") or []):
                 self.fail("WINDOW is there twice")
