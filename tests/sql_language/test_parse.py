@@ -23,7 +23,7 @@ def one(text: str) -> Any:
 def test_create_stream() -> None:
     stream = one(
         "CREATE STREAM IF NOT EXISTS Trades (ts TIMESTAMP NOT NULL, v INT, "
-        "WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS) WITH ('connector'='kafka://trades', \"format\"=\"json\")"
+        "WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS) WITH ('connector'='kafka://trades', \"format\"='json')"
     )
     assert isinstance(stream, s.CreateStream)
     assert stream.name == "Trades"
@@ -224,11 +224,12 @@ def test_names_keep_their_spelling() -> None:
 
 
 _WORDS = (
-    "status metrics properties stream emit window changes final key tables query queries error format comment "
-    "schema database session index view show update replace load file value type date timestamp begin commit "
-    "start stop pause resume upsert merge insert delete table column columns user year month day hour first last "
-    "data options partition rows range row set no name version source target matched location language top limit "
-    "offset string int array map struct filter transform if any some next unique watermark tumbling returning values"
+    "status metrics properties stream emit window changes final key tables query queries error "
+    "format comment schema database session index view show update replace load file value type date "
+    "timestamp begin commit start stop pause resume upsert merge insert delete table column columns "
+    "user year month day hour first last data options partition rows range row set no name version "
+    "source target matched location language top limit offset string int array map struct filter "
+    "transform if any some next unique watermark tumbling returning values "
 ).split()
 
 

@@ -68,7 +68,7 @@ names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 column_names = names | st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Z")), min_size=1, max_size=8
 ).filter(lambda n: "://" not in n)
-texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=12)
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
 options = st.lists(st.builds(Setting, texts.filter(str.strip), texts), max_size=3).map(tuple)
 
 _simple = st.sampled_from(
