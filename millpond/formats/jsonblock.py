@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.formats.base import misfit
 from millpond.formats.jsonvalues import column_of, field_of
@@ -15,6 +16,8 @@ from millpond.types import Schema
 
 LARGEST_BLOCK = (1 << 31) - 64
 """Arrow's reader counts in 32 bits."""
+
+_TINY = r'[:\[,]\s*"?\s*[+-]?[0-9.]+[eE]-[0-9]{3,}\s*["\],}]'
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class BlockReader:
         self.declared = declared
         self.arrow = schema.arrow()
         self._native = all(_is_native(f.type) or _is_time(f.type) for f in self.arrow)
+        self._decimals = any(_exact(f.type) != f.type for f in self.arrow)
         self._spelling = {f.name: f.name for f in self.arrow}
 
     def read(self, block: bytes, parse: Callable[[], Records], *, enclosed: bool = False) -> pa.RecordBatch:
@@ -40,7 +44,8 @@ class BlockReader:
 
         ``parse`` is called when Arrow's reader fails or its answer may not be right.
         """
-        if self._native and len(block) <= LARGEST_BLOCK:
+        native = self._native and len(block) <= LARGEST_BLOCK
+        if native and not (self._decimals and _has_tiny_number(block)):
             batch = self._read_native(block, enclosed)
             if batch is not None:
                 return batch
@@ -50,7 +55,10 @@ class BlockReader:
         from pyarrow import json as arrow_json
 
         spelling = dict(self._spelling)
-        fields = [pa.field(spelling[f.name], pa.string() if _is_time(f.type) else f.type) for f in self.arrow]
+        fields = [
+            pa.field(spelling[f.name], pa.string() if _is_time(f.type) else _exact(f.type))
+            for f in self.arrow
+        ]
         explicit = pa.schema(fields)
         if enclosed:
             block = b'{"rows":' + block + b"}"
@@ -70,8 +78,6 @@ class BlockReader:
             for field, column in zip(self.arrow, columns, strict=True):
                 if _is_time(field.type):
                     column = convert(column, field.type, empty_is_null=False)
-                elif _has_decimal(field.type):
-                    column.validate(full=True)
                 arrays.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, Misfit):
             return None
@@ -139,8 +145,20 @@ def _is_native(dtype: pa.DataType) -> bool:
     )
 
 
-def _has_decimal(dtype: pa.DataType) -> bool:
+def _exact(dtype: pa.DataType) -> pa.DataType:
+    """The type with wide decimals: with the digits of DECIMAL alone, Arrow's reader wraps around silently."""
     t = pa.types
+    if t.is_decimal(dtype):
+        return pa.decimal256(76, dtype.scale)
+    if t.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_exact(dtype.value_type)))
     if t.is_struct(dtype):
-        return any(_has_decimal(f.type) for f in dtype)
-    return bool(t.is_decimal(dtype) or (t.is_list(dtype) and _has_decimal(dtype.value_type)))
+        return pa.struct([f.with_type(_exact(f.type)) for f in dtype])
+    return dtype
+
+
+def _has_tiny_number(block: bytes) -> bool:
+    """Whether a number has an exponent below -99, of which Arrow's reader makes 0, or crashes."""
+    if b"e-" not in block and b"E-" not in block:
+        return False
+    return bool(pc.match_substring_regex(pa.array([block], pa.binary()), _TINY)[0].as_py())

@@ -122,7 +122,9 @@ def _cast(path: str, row: int, column: pa.Array, source: pa.Field, field: pa.Fie
     try:
         # Only nanoseconds are lost on the way to the normal type, which is what "safe" would refuse.
         column = column.cast(normal(column.type), safe=False)
-        if pa.types.is_integer(column.type) and pa.types.is_decimal(field.type):
+        number = pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)
+        if number and pa.types.is_decimal(field.type):
+            # Without room for more digits Arrow wraps around where it should fail.
             column = column.cast(pa.decimal256(76, field.type.scale))
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:

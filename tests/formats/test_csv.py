@@ -109,6 +109,23 @@ def test_decimals_that_do_not_fit(path: Path, text: str) -> None:
         read(path, schema(v=pa.decimal128(10, 2)))
 
 
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        ("9" * 39, pa.decimal128(38, 0)),
+        ("4", pa.decimal128(38, 38)),
+        ("69039", pa.decimal128(38, 35)),
+        ("1e-80", pa.decimal128(5, 2)),
+        ("1e-2147483647", pa.decimal128(38, 2)),
+        ("1e999999999999999999999", pa.decimal128(38, 2)),
+    ],
+)
+def test_decimals_that_arrow_would_wrap_around(path: Path, text: str, dtype: pa.DataType) -> None:
+    path.write_text(f"v\n{text}\n")
+    with pytest.raises(BadData, match="is not a DECIMAL"):
+        read(path, schema(v=dtype))
+
+
 def test_timestamps_with_and_without_zones_are_utc(path: Path) -> None:
     path.write_text(
         "v\n2024-01-01 10:00:00\n2024-01-01T10:00:00+02:00\n2024-01-01T10:00:00.123456789Z\n"

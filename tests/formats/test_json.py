@@ -132,6 +132,13 @@ def test_nested_decimals_are_exact(write: Any) -> None:
     [
         ("1.005", pa.decimal128(10, 2)),
         ("123456789.50", pa.decimal128(10, 2)),
+        ("4", pa.decimal128(38, 38)),
+        ("69039", pa.decimal128(38, 35)),
+        ("1e-80", pa.decimal128(5, 2)),
+        ("6.06e-256", pa.decimal128(28, 21)),
+        ("1e-2147483647", pa.decimal128(38, 2)),
+        ('"1e-2147483647"', pa.decimal128(38, 2)),
+        ("[4]", pa.list_(pa.field("element", pa.decimal128(38, 38)))),
         ("128", pa.int8()),
         ("9223372036854775808", pa.int64()),
         ("1.0", pa.int64()),
