@@ -10,6 +10,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,8 @@ def to_file(blobs: Iterable[Blob], directory: Path, durable: bool) -> list[Blob]
         if durable:
             sync_directory(directory / DATA)
     except OSError as e:
-        (directory / DATA / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (directory / DATA / name).unlink()
         raise StateUnwritable(f'"{directory / DATA / name}" cannot be written: {e.strerror or e}') from e
     return stored
 

@@ -22,6 +22,8 @@ from millpond.records.values import Unfit, exact, shown
 from millpond.types import type_name
 
 _NONE = type(None)
+_FIRST_MICROSECOND = -62_135_596_800_000_000
+_LAST_MICROSECOND = 253_402_300_799_999_999
 
 
 class BadValue(Exception):
@@ -78,8 +80,10 @@ def _fast(values: Sequence[Any], kinds: set[type], dtype: pa.DataType) -> pa.Arr
         plain = kinds == {bytes}
     elif t.is_timestamp(dtype):
         if kinds == {str}:
-            return pa.array(values, pa.string()).cast(dtype)
-        plain = kinds == {datetime} and (dtype.tz is not None or not any(v and v.tzinfo for v in values))
+            return _in_range(pa.array(values, pa.string()).cast(dtype))
+        if kinds == {datetime} and (dtype.tz is not None or not any(v and v.tzinfo for v in values)):
+            return _in_range(pa.array(values, dtype))
+        return None
     elif t.is_date(dtype):
         if kinds == {str}:
             return pa.array(values, pa.string()).cast(dtype)
@@ -87,6 +91,13 @@ def _fast(values: Sequence[Any], kinds: set[type], dtype: pa.DataType) -> pa.Arr
     else:
         plain = t.is_duration(dtype) and kinds == {timedelta}
     return pa.array(values, dtype) if plain else None
+
+
+def _in_range(moments: pa.Array) -> pa.Array | None:
+    """The timestamps if all are of the years 1 to 9999, which a datetime holds, also after going to UTC."""
+    numbers = pc.min_max(moments.view(pa.int64()))
+    first, last = numbers["min"].as_py(), numbers["max"].as_py()
+    return moments if first >= _FIRST_MICROSECOND and last <= _LAST_MICROSECOND else None
 
 
 def _slow(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:

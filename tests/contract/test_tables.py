@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from millpond.changes import Changes, Position
 from millpond.errors import Closed, InvalidRecord, NotSupported, UnknownName
 from millpond.options import read_options
@@ -51,7 +52,9 @@ def changes(schema: Schema, *records: dict[str, Any], deleted: list[bool] | None
     return Changes(to_arrow(Schema(schema.columns), list(records), what="the table"), gone)
 
 
-def item(id: int | None, name: str | None = None, tier: str | None = None, qty: int | None = None) -> dict[str, Any]:
+def item(
+    id: int | None, name: str | None = None, tier: str | None = None, qty: int | None = None
+) -> dict[str, Any]:
     return {"id": id, "Name": name, "tier": tier, "qty": qty}
 
 
@@ -125,7 +128,7 @@ def test_without_a_key_every_row_is_kept_in_order(make: Make) -> None:
 
 def test_null_in_the_key_is_refused_and_nothing_is_kept(make: Make) -> None:
     table = make()
-    with pytest.raises(InvalidRecord, match='row 1 .*"id"') as caught:
+    with pytest.raises(InvalidRecord, match=r'row 1 .*"id"') as caught:
         table.apply(changes(ITEMS, item(1, "a"), item(None, "b")), Position("p", "c", 0))
     assert caught.value.row == 1 and caught.value.field == "id"
     assert len(table) == 0 and table.version == 0
@@ -135,7 +138,7 @@ def test_null_in_the_key_is_refused_and_nothing_is_kept(make: Make) -> None:
 def test_null_in_a_not_null_column_is_refused_but_for_deletes(make: Make) -> None:
     schema = Schema((Column("id", pa.int64()), Column("v", pa.string(), nullable=False)), ("id",))
     table = make(schema)
-    with pytest.raises(InvalidRecord, match='row 0 .*"v" is NULL'):
+    with pytest.raises(InvalidRecord, match=r'row 0 .*"v" is NULL'):
         table.apply(Changes(pa.table({"id": [1], "v": pa.array([None], pa.string())})))
     table.apply(Changes(pa.table({"id": [1], "v": ["x"]})))
     table.apply(Changes(pa.table({"id": [1], "v": pa.array([None], pa.string())}), pa.array([True])))
@@ -154,7 +157,9 @@ def test_null_keys_of_groups_equal_themselves(make: Make) -> None:
 
 def test_columns_are_found_by_name_in_any_case_and_order(make: Make) -> None:
     table = make()
-    table.apply(Changes(pa.table({"QTY": pa.array([7], pa.int64()), "ID": pa.array([1], pa.int16()), "name": ["a"]})))
+    table.apply(
+        Changes(pa.table({"QTY": pa.array([7], pa.int64()), "ID": pa.array([1], pa.int16()), "name": ["a"]}))
+    )
     assert rows(table.scan()) == [item(1, "a", None, 7)]
     assert to_rows(table.scan(["QTY", "id"])) == [{"qty": 7, "id": 1}]
     assert rows(table.get(["NAME"], keys(pa.string(), "a"))) == [item(1, "a", None, 7)]
@@ -168,10 +173,17 @@ def test_get_answers_each_row_once(make: Make) -> None:
     table = make()
     table.apply(changes(ITEMS, *(item(i, f"n{i}", "GOLD" if i % 3 else "IRON", i) for i in range(10))))
     assert by_id(table, 3, 3, 5, 99, None) == [item(3, "n3", "IRON", 3), item(5, "n5", "GOLD", 5)]
-    assert [r["id"] for r in rows(table.get(["tier"], keys(pa.string(), "IRON", "IRON", None)))] == [0, 3, 6, 9]
+    assert [r["id"] for r in rows(table.get(["tier"], keys(pa.string(), "IRON", "IRON", None)))] == [
+        0,
+        3,
+        6,
+        9,
+    ]
 
 
-@pytest.mark.parametrize("dtype", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint32(), pa.float64()], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint32(), pa.float64()], ids=str
+)
 def test_get_compares_numbers_of_any_width(make: Make, dtype: pa.DataType) -> None:
     table = make()
     table.apply(changes(ITEMS, *(item(i, f"n{i}", None, i) for i in (1, 2, 3))))
@@ -246,7 +258,9 @@ def test_snapshots_hold_through_many_updates_of_the_same_keys(make: Make) -> Non
     table = make()
     held: list[tuple[int, Any]] = []
     for step in range(300):
-        table.apply(Changes(pa.table({"id": range(100), "qty": pa.array([step] * 100, pa.int32())})), commit=step)
+        table.apply(
+            Changes(pa.table({"id": range(100), "qty": pa.array([step] * 100, pa.int32())})), commit=step
+        )
         if step % 50 == 0:
             held.append((step, table.snapshot()))
     for step, snapshot in held:
@@ -313,15 +327,21 @@ TYPED: list[tuple[pa.DataType, list[Any]]] = [
     (pa.duration("us"), [timedelta(days=-3, microseconds=1), timedelta(seconds=5)]),
     (pa.list_(pa.field("element", pa.int32())), [[], [1, None, 3]]),
     (
-        pa.struct([pa.field("x", pa.decimal128(5, 2)), pa.field("y", pa.list_(pa.field("element", pa.string())))]),
+        pa.struct(
+            [pa.field("x", pa.decimal128(5, 2)), pa.field("y", pa.list_(pa.field("element", pa.string())))]
+        ),
         [{"x": Decimal("1.50"), "y": ["a", None]}, {"x": None, "y": None}],
     ),
 ]
 MAPS = (pa.map_(pa.string(), TIMESTAMP), [{}, {"a": NOON.replace(tzinfo=UTC), "b": None}])
 
 
-@pytest.mark.parametrize(("dtype", "values"), [*TYPED, MAPS], ids=lambda v: str(v) if isinstance(v, pa.DataType) else "")
-def test_values_of_every_type_come_back_as_they_were(make: Make, dtype: pa.DataType, values: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "values"), [*TYPED, MAPS], ids=lambda v: str(v) if isinstance(v, pa.DataType) else ""
+)
+def test_values_of_every_type_come_back_as_they_were(
+    make: Make, dtype: pa.DataType, values: list[Any]
+) -> None:
     schema = Schema((Column("id", pa.int32()), Column("v", dtype)), ("id",))
     table = make(schema)
     records = [{"id": i, "v": v} for i, v in enumerate([*values, None])]
@@ -332,7 +352,9 @@ def test_values_of_every_type_come_back_as_they_were(make: Make, dtype: pa.DataT
         assert rows(table.get(["id"], keys(pa.int64(), record["id"]))) == [record]
 
 
-@pytest.mark.parametrize(("dtype", "values"), TYPED, ids=lambda v: str(v) if isinstance(v, pa.DataType) else "")
+@pytest.mark.parametrize(
+    ("dtype", "values"), TYPED, ids=lambda v: str(v) if isinstance(v, pa.DataType) else ""
+)
 def test_every_type_may_be_a_key_and_be_looked_up(make: Make, dtype: pa.DataType, values: list[Any]) -> None:
     schema = Schema((Column("k", dtype), Column("v", pa.int32())), ("k",))
     table = make(schema)
@@ -344,7 +366,9 @@ def test_every_type_may_be_a_key_and_be_looked_up(make: Make, dtype: pa.DataType
         assert to_rows(found) == [{"k": k, "v": 2}]
     other = make(Schema(schema.columns))
     other.apply(changes(schema, *({"k": k, "v": 0} for k in values)))
-    found = other.get(["k"], to_arrow(Schema(schema.columns[:1]), [{"k": values[0]}, {"k": None}], what="keys"))
+    found = other.get(
+        ["k"], to_arrow(Schema(schema.columns[:1]), [{"k": values[0]}, {"k": None}], what="keys")
+    )
     assert to_rows(found) == [{"k": values[0], "v": 0}]
 
 
@@ -367,7 +391,9 @@ def test_many_rows_in_one_apply_and_many_applies_of_one_row(make: Make) -> None:
     count = 100_000
     ids = list(range(count))
     random.Random(3).shuffle(ids)
-    data = pa.table({"id": ids, "Name": [f"n{i}" for i in ids], "qty": pa.array([i % 7 for i in ids], pa.int32())})
+    data = pa.table(
+        {"id": ids, "Name": [f"n{i}" for i in ids], "qty": pa.array([i % 7 for i in ids], pa.int32())}
+    )
     table = make()
     table.apply(Changes(data))
     for i in range(1000):
@@ -388,7 +414,9 @@ def test_readers_see_whole_commits_while_a_writer_goes_on(make: Make) -> None:
     def batch(step: int) -> Changes:
         tiers = ["hot" if (i + step) % 20 == 0 else "cold" for i in range(size)]
         return Changes(
-            pa.table({"id": range(size), "Name": [str(step)] * size, "tier": tiers, "qty": pa.array([step] * size)})
+            pa.table(
+                {"id": range(size), "Name": [str(step)] * size, "tier": tiers, "qty": pa.array([step] * size)}
+            )
         )
 
     table.apply(batch(0))

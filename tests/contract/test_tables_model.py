@@ -8,7 +8,14 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
 from millpond.changes import Changes
 from millpond.options import read_options
 from millpond.tables import backend_names, find_backend
@@ -71,7 +78,9 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(wanted=st.lists(parts, max_size=6))
     def get_by_key(self, wanted: list[tuple[int, str]]) -> None:
-        keys = pa.table({"b": pa.array([b for _, b in wanted], pa.string()), "a": [float(a) for a, _ in wanted]})
+        keys = pa.table(
+            {"b": pa.array([b for _, b in wanted], pa.string()), "a": [float(a) for a, _ in wanted]}
+        )
         for view, model in [(self.table, self.model), *self.held]:
             expected = sorted((model[k] for k in set(wanted) if k in model), key=repr)
             assert rows_of(view.get(["b", "a"], keys)) == expected
@@ -99,4 +108,6 @@ class TableMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("name", sorted(set(backend_names().values())))
 def test_a_table_behaves_as_a_dict(name: str) -> None:
     machine = type("Machine", (TableMachine,), {"backend": name})
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+    )

@@ -1,0 +1,194 @@
+"""The one connection that writes, and its transactions.
+
+What is known by heart is replaced only when a transaction has succeeded, so that memory and file agree.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from millpond.changes import Position
+from millpond.errors import Closed, Error, StateUnwritable
+from millpond.journal import facts
+from millpond.journal.blobs import DATA, remove_files
+from millpond.journal.database import Mark, check, guarded, open_to_read, open_to_write
+from millpond.journal.facts import Facts
+from millpond.journal.requests import GroupCommit, Request
+from millpond.journal.roll import ROLL_BYTES, roll
+from millpond.journal.stored import Schemas, files_in_use, write_changes, write_segments
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Many threads may call it; it writes for one at a time, or for all that wait in one transaction."""
+
+    def __init__(self, directory: Path, *, durable: bool, read_only: bool):
+        self.directory = directory
+        self.durable = durable
+        self._read_only = read_only
+        self._closed = False
+        self.schemas = Schemas()
+        self._group = GroupCommit(self._write_group)
+        with guarded(directory):
+            self._connection = open_to_read(directory) if read_only else open_to_write(directory, durable)
+            self._mark = Mark(directory, read_only=read_only)
+            try:
+                check(self._connection, directory)
+                self.facts = facts.read(self._connection)
+                self._mark.check(self.facts.revision)
+                if not read_only:
+                    self._remove_unnamed_files()
+            except BaseException:
+                self._mark.close()
+                self._connection.close()
+                raise
+
+    def submit(self, request: Request) -> int | None:
+        """Writes the request, together with others that wait, and answers its number once it is durable."""
+        return self._group.submit(request)
+
+    def applied(self, position: Position | None) -> bool:
+        return position is not None and _covered(self.facts, position)
+
+    def transaction(self, write: Callable[[sqlite3.Connection, Facts], T]) -> T:
+        """Runs ``write`` in a transaction of its own. It changes the facts that it is given as it writes."""
+        with self._group.lock:
+            return self._transaction(write)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, while nothing is being written."""
+        with self._group.lock, guarded(self.directory):
+            self.check_open()
+            yield self._connection
+
+    def remove_unused(self, files: Sequence[str]) -> None:
+        """Removes those of the files that the journal does not name."""
+        if not files:
+            return
+        with self._group.lock:
+            if self._closed:
+                return
+            for at in range(0, len(files), 500):
+                some = files[at : at + 500]
+                remove_files(self.directory, set(some) - files_in_use(self._connection, some))
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise Closed("the journal is closed")
+
+    def close(self) -> None:
+        with self._group.lock:
+            if self._closed:
+                return
+            if not self._read_only:
+                with guarded(self.directory):
+                    self.facts.write(self._connection, clean=True)
+            self._closed = True
+            self._connection.close()
+            self._mark.close()
+
+    def _write_group(self, group: list[Request]) -> None:
+        """Called by one thread at a time, the lock held."""
+        self.check_open()
+        if not self.durable and not any(r.sent for r in group):
+            for request in group:
+                _number(request, self.facts)
+                if request.number is not None:
+                    if request.position:
+                        self.facts.positions[request.position.pipeline] = request.position
+                    self.facts.done.update(request.done)
+            return
+
+        def write(connection: sqlite3.Connection, after: Facts) -> None:
+            sent_at = time.time()
+            for request in group:
+                _number(request, after)
+                if request.number is not None:
+                    self._write_request(connection, request, after, sent_at)
+
+        self._transaction(write)
+        for stream in {s for r in group for s in r.sent}:
+            if self.facts.inline.get(stream, 0) >= ROLL_BYTES:
+                self._roll(stream)
+
+    def _write_request(
+        self, connection: sqlite3.Connection, request: Request, after: Facts, sent_at: float
+    ) -> None:
+        for name, (rows, deletes) in request.changes.items():
+            schema = self.schemas.number(connection, rows.schema)
+            number = after.last
+            seals = write_changes(connection, name, number, rows, schema, snapshot=False, deletes=deletes)
+            after.add_blobs(connection, name, seals)
+        for name, rows in request.sent.items():
+            schema = self.schemas.number(connection, rows.schema)
+            first = after.ends.get(name, 0)
+            after.set_end(connection, name, write_segments(connection, name, first, sent_at, rows, schema))
+            after.inline[name] = after.inline.get(name, 0) + sum(len(b.data or b"") for b in rows.blobs)
+        if request.position:
+            after.set_position(connection, request.position)
+        for statement in request.done:
+            after.set_done(connection, statement)
+
+    def _transaction(self, write: Callable[[sqlite3.Connection, Facts], T]) -> T:
+        self.check_open()
+        if self._read_only:
+            raise StateUnwritable(f'the state directory "{self.directory}" is open for reading only')
+        after = self.facts.copy()
+        with guarded(self.directory):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                result = write(self._connection, after)
+                after.revision += 1
+                after.write(self._connection, clean=False)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self.schemas.forget()
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        self.facts = after
+        if self.durable:
+            self._mark.write(after.revision)
+        return result
+
+    def _roll(self, stream: str) -> None:
+        """The commit before has succeeded, so a failure only puts this off."""
+
+        def write(connection: sqlite3.Connection, after: Facts) -> None:
+            roll(connection, self.directory, stream, self.schemas, durable=self.durable)
+            after.inline[stream] = 0
+
+        try:
+            self._transaction(write)
+        except Error as e:
+            _log.warning('the rows of stream "%s" stay in the journal: %s', stream, e.message)
+            self.facts.inline[stream] = 0
+
+    def _remove_unnamed_files(self) -> None:
+        if (self.directory / DATA).exists():
+            present = {p.name for p in (self.directory / DATA).iterdir()}
+            remove_files(self.directory, present - files_in_use(self._connection))
+
+
+def _covered(known: Facts, position: Position) -> bool:
+    newest = known.positions.get(position.pipeline)
+    return newest is not None and newest.covers(position)
+
+
+def _number(request: Request, after: Facts) -> None:
+    """Gives the request the next number, or none if its position was applied before."""
+    if request.position is None or not _covered(after, request.position):
+        after.last += 1
+        request.number = after.last
+    else:
+        request.number = None
