@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
@@ -44,17 +45,15 @@ def parse(text: str, env: Mapping[str, str] | None = None) -> Parsed:
     ``env`` gives the values of ``${NAME}``, by default the environment of the process.
     """
     script = Script.of(text, env)
-    tokens, uris, unclosed = _tokenize(script)
+    tokens, uris, unreadable = _tokenize(script)
     found: list[Statement] = []
-    errors: list[tuple[int, SqlError]] = [*script.errors]
-    broken = {offset for offset, _ in script.errors}
+    errors: list[tuple[int, SqlError]] = [*script.errors, *unreadable]
+    broken = [offset for offset, _ in errors]
     parser = _parser()
     for chunk, end in _chunks(tokens, len(script.expanded)):
         start = chunk[0].start
         if any(start <= offset <= end for offset in broken):
             continue
-        if unclosed and end > unclosed[0]:
-            break
         try:
             parser.load(chunk, script, uris)
             found.append(parser.parse_statement())
@@ -63,8 +62,6 @@ def parse(text: str, env: Mapping[str, str] | None = None) -> Parsed:
         except RecursionError:
             message = "this statement is nested too deeply"
             errors.append((start, SqlSyntaxError(message, place=script.place(start, start + 1))))
-    if unclosed:
-        errors.append(unclosed)
     return Parsed(tuple(found), tuple(e for _, e in sorted(errors, key=lambda e: e[0])), script)
 
 
@@ -80,9 +77,9 @@ def parse_one_statement(text: str, env: Mapping[str, str] | None = None) -> Stat
 def parse_condition(text: str) -> exp.Expression:
     """A condition such as ``tier = 'GOLD' AND age > 65``; variables are not replaced."""
     script = Script(text, text)
-    tokens, uris, unclosed = _tokenize(script)
-    if unclosed:
-        raise unclosed[1]
+    tokens, uris, unreadable = _tokenize(script)
+    if unreadable:
+        raise unreadable[0][1]
     parser = _parser()
     try:
         parser.load(tokens, script, uris)
@@ -100,21 +97,44 @@ def _parser() -> MillpondParser:
     return MillpondParser(dialect=_dialect())
 
 
-def _tokenize(script: Script) -> tuple[list[Token], dict[int, str], tuple[int, SqlSyntaxError] | None]:
-    """The tokens, the unquoted URIs by offset, and what is never closed; the tokens then end before it."""
+def _tokenize(script: Script) -> tuple[list[Token], dict[int, str], list[tuple[int, SqlError]]]:
+    """The tokens, the unquoted URIs by offset, and by offset what could not be read."""
     text = script.expanded
     found = list(pieces(text))
-    unclosed = next((p for p in found if not p.closed), None)
     spans = [(p.start, p.end) for p in found if p.kind == "uri"]
-    masked = mask_uris(text, spans)
-    if unclosed:
-        masked = masked[: unclosed.start]
     uris = {start: text[start:end] for start, end in spans}
+    masked = mask_uris(text, spans)
+    errors: list[tuple[int, SqlError]] = []
+    if unclosed := next((p for p in found if not p.closed), None):
+        errors.append(_unclosed(unclosed, script))
+        masked = masked[: unclosed.start]
     try:
-        tokens = _dialect().tokenize(masked)
-    except TokenError as e:
-        raise SqlSyntaxError("the text cannot be read", hint=str(e)) from e
-    return tokens, uris, _unclosed(unclosed, script) if unclosed else None
+        return _dialect().tokenize(masked), uris, errors
+    except TokenError:
+        tokens, unreadable = _tokenize_parts(masked, found, script)
+        return tokens, uris, errors + unreadable
+
+
+def _tokenize_parts(
+    text: str, found: list[Piece], script: Script
+) -> tuple[list[Token], list[tuple[int, SqlError]]]:
+    """Statement by statement, so that what cannot be read harms only its own."""
+    ends = [i + 1 for p in found if p.kind == "code" for i in range(p.start, p.end) if text[i : i + 1] == ";"]
+    tokens: list[Token] = []
+    errors: list[tuple[int, SqlError]] = []
+    for start, end in pairwise([0, *ends, len(text)]):
+        try:
+            part = _dialect().tokenize(text[start:end])
+        except TokenError:
+            at = start + len(text[start:end]) - len(text[start:end].lstrip())
+            message = "this statement has a string or number that cannot be read"
+            errors.append((at, SqlSyntaxError(message, place=script.place(at, end))))
+            continue
+        for token in part:
+            token.start += start
+            token.end += start
+        tokens += part
+    return tokens, errors
 
 
 def _unclosed(piece: Piece, script: Script) -> tuple[int, SqlSyntaxError]:

@@ -158,3 +158,9 @@ def test_one_statement_and_conditions() -> None:
 def test_deep_nesting_is_an_error_and_not_a_crash() -> None:
     error = only_error("SELECT " + "(" * 5000 + "1" + ")" * 5000)
     assert "nested" in error.message
+
+
+def test_what_the_tokenizer_cannot_read_harms_only_its_statement() -> None:
+    parsed = parse("SELECT 1; SELECT X'zz'; SELECT * FROM kafka://x WHERE a; SELCT")
+    assert [st.text for st in parsed.statements] == ["SELECT 1", "SELECT * FROM kafka://x WHERE a"]
+    assert [e.column for e in parsed.errors] == [11, 58]

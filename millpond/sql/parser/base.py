@@ -71,7 +71,6 @@ class BaseParser(SparkParser):
         self.script = script
         self.uris = uris
         self.unused_uris = {t.start: t for t in tokens if t.start in uris}
-        self.sources_end = False
         _free_values(tokens)
         self._chunks = [tokens]
         self._advance_chunk()

@@ -88,6 +88,29 @@ class QueryParser(WindowParser):
             return exp.Literal.string("".join(e.name for e in found.expressions)).update_positions(first)
         return found
 
+    def _parse_from(
+        self, joins: bool = False, skip_from_token: bool = False, consume_pipe: bool = False
+    ) -> exp.From | None:
+        # sqlglot sets consume_pipe where it looks for a query that begins with FROM.
+        return None if consume_pipe else super()._parse_from(joins, skip_from_token)
+
+    def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
+        group = super()._parse_group(skip_group_by_token)
+        if group is not None and not any(group.args.values()):
+            self.fail_expected("what to group by")
+        return group
+
+    def _parse_interval(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        interval = super()._parse_interval(*args, **kwargs)
+        if isinstance(interval, exp.Interval) and isinstance(interval.this, (exp.Star, exp.Null)):
+            self.fail("expected a number and a unit after INTERVAL", self._prev)
+        return interval
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        if not self.at_token(TokenType.L_PAREN):
+            self.fail_expected('"(" after IN')
+        return super()._parse_in(this, alias)
+
     def _parse_into(self) -> exp.Into | None:
         return None
 
