@@ -102,6 +102,7 @@ def test_types_of_another_kind_are_refused(path: Path, values: list[Any], dtype:
         (pa.array([1, 300]), pa.int8()),
         (pa.array([1000]), pa.decimal128(5, 2)),
         (pa.array([Decimal("1.005")]), pa.decimal128(5, 2)),
+        (pa.array([Decimal(69039)]), pa.decimal128(38, 35)),
     ],
 )
 def test_values_that_do_not_fit_are_refused(path: Path, values: pa.Array, dtype: pa.DataType) -> None:
