@@ -47,18 +47,21 @@ def seal(*values: object) -> int:
 
 def plain(table: pa.Table) -> pa.Table:
     """The table as blobs hold it: no dictionaries, no metadata."""
-    return decoded(table).replace_schema_metadata(None)
+    table = decoded(table)
+    return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
 
 def encode(table: pa.Table) -> list[Blob]:
     """The rows in batches of at most 131,072 rows and about 64 MB."""
-    if not table.num_rows:
+    if not table.num_rows or not table.num_columns:
         return []
     rows = PART_ROWS
     if table.nbytes > _PART_BYTES:
         rows = max(1, min(rows, table.num_rows * _PART_BYTES // table.nbytes))
     blobs = []
-    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+    if table.column(0).num_chunks > 1:
+        table = table.combine_chunks()
+    for batch in table.to_batches(max_chunksize=rows):
         data = batch.serialize()
         blobs.append(Blob(batch.num_rows, len(data), zlib.crc32(data), data.to_pybytes()))
     return blobs

@@ -7,6 +7,7 @@ are copied log16(n) times and lie in at most 16 * log16(n) chunks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,13 +67,16 @@ class Chunks:
         """The rows of these slots, which are in ascending order."""
         if not len(slots):
             return self.schema.empty_table()
-        chunk = np.searchsorted(self.starts, slots, side="right") - 1
-        cuts = np.flatnonzero(np.diff(chunk)) + 1
-        parts = []
-        for part in np.split(np.arange(len(slots)), cuts) if len(cuts) else [slice(None)]:
-            here = slots[part]
-            at = int(np.searchsorted(self.starts, here[0], side="right")) - 1
-            parts.append(self.batches[at].take(pa.array(here - self.starts[at])))
+        first = int(np.searchsorted(self.starts, slots[0], side="right")) - 1
+        if slots[-1] < self.starts[first] + self.sizes[first]:
+            part = self.batches[first].take(pa.array(slots - self.starts[first]))
+            return pa.Table.from_batches([part], self.schema)
+        cuts = np.searchsorted(slots, self.starts)
+        parts = [
+            self.batches[at].take(pa.array(slots[start:end] - self.starts[at]))
+            for at, (start, end) in enumerate(pairwise([*cuts.tolist(), len(slots)]))
+            if start < end
+        ]
         return pa.Table.from_batches(parts, self.schema)
 
     def nbytes(self) -> int:

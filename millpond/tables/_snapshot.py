@@ -32,6 +32,7 @@ class MemorySnapshot(Snapshot):
         self.schema = schema
         self.chunks = chunks
         self.mark = mark
+        self.version = mark.version
         self._key = key
         self._generation = generation
         self._died = died

@@ -27,6 +27,8 @@ class Snapshot(ABC):
     """A table at one moment. It stays as it is while writers go on, and may be read by many threads."""
 
     schema: Schema
+    version: int
+    """The table's version then."""
 
     @abstractmethod
     def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:

@@ -300,6 +300,26 @@ def test_the_version_grows_when_rows_change_and_scans_are_kept(make: Make) -> No
     assert table.version > one
 
 
+def test_check_refuses_what_apply_would_refuse(make: Make) -> None:
+    table = make()
+    fitting = table.check(Changes(pa.table({"NAME": ["a"], "id": pa.array([1], pa.int8())})))
+    assert fitting.rows.schema == ITEMS.arrow()
+    with pytest.raises(InvalidRecord, match='"id"'):
+        table.check(changes(ITEMS, item(None)))
+    with pytest.raises(InvalidRecord, match='"qty"'):
+        table.check(Changes(pa.table({"id": [1], "qty": [2**40]})))
+    with pytest.raises(NotSupported):
+        make(LOG).check(changes(LOG, item(1), deleted=[True]))
+    assert len(table) == 0
+
+
+def test_a_snapshot_knows_its_version(make: Make) -> None:
+    table = make()
+    before = table.snapshot()
+    table.apply(changes(ITEMS, item(1)))
+    assert before.version < table.snapshot().version == table.version
+
+
 def test_a_closed_table_says_so(make: Make) -> None:
     table = make()
     table.close()
