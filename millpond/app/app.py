@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -21,12 +21,13 @@ from millpond.app.script import Step, prepare
 from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
 from millpond.changes import Changes, Position
-from millpond.errors import Closed, Error, FileMissing, InUse, Place, StateForeign, UnknownName
+from millpond.errors import Closed, Error, FileMissing, InUse, NotSupported, Place, StateForeign, UnknownName
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.plan.plans import LoadPlan, PipelinePlan
 from millpond.plan.world import Rooms
-from millpond.query.evaluate import Evaluator, Path as EvaluationPath
+from millpond.query.evaluate import Evaluator
+from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
 from millpond.records import to_arrow
@@ -42,9 +43,6 @@ from millpond.sql.parse import parse
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.text import Script
 from millpond.types import Column, Schema, normal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("millpond")
 
@@ -71,6 +69,8 @@ class App:
         master: str | None = None,
         _on_progress: Report | None = None,
         _on_emit: Callable[[str, pa.Table], None] | None = None,
+        _on_answer: Callable[[str, Result], None] | None = None,
+        _on_status: Callable[[str], None] | None = None,
         _path: EvaluationPath = "auto",
         _read_only: bool = False,
     ):
@@ -78,6 +78,8 @@ class App:
         self._master = master
         self._on_progress = _on_progress or (lambda progress: None)
         self._on_emit = _on_emit
+        self._on_answer = _on_answer
+        self._on_status = _on_status or (lambda text: None)
         self._read_only = _read_only
         self._lock = threading.RLock()
         self._closed = False
@@ -234,10 +236,14 @@ class App:
         if self._in_file and self._is_done(checked.statement):
             return Result(pa.table({}), count=0)
         try:
-            return execute(self, checked)
+            result = execute(self, checked)
         except Error as error:
             error.place = error.place or checked.statement.place
             raise
+        has_rows = result.count is None and not isinstance(result, RunningResult)
+        if self._in_file and self._on_answer is not None and has_rows:
+            self._on_answer(checked.statement.text, result)
+        return result
 
     def _occurrence(self, statement: st.Statement) -> str:
         """The identity of a statement and which of its kind it is in this run."""
@@ -301,6 +307,12 @@ class App:
     def _start_pipeline(self, plan: PipelinePlan, checked: Checked) -> None:
         """Puts a running statement in line; it starts when the text has been run."""
         assert checked.resolved is not None
+        if self._read_only:
+            raise NotSupported(
+                "this statement runs for as long as an app, and the state directory is open for reading only",
+                hint="start the app with millpond run, then ask it",
+                place=checked.statement.place,
+            )
         self._source_values.update(checked.source_options)
         for i in checked.resolved.inputs:
             if i.relation.kind == "source" and not i.relation.running:
@@ -308,6 +320,12 @@ class App:
                     i.relation.name, i.relation.schema, read_all(self._source(i.relation))
                 )
         self._runner.add(plan, self._source(plan.batch.stream.relation), ephemeral=not self._kept(plan))
+
+    def _cancel(self, result: RunningResult) -> None:
+        """Ends a running SELECT that nobody follows any more."""
+        with self._lock:
+            self._runner.remove(result.name)
+            self._emitted.pop(result.name, None)
 
     def _kept(self, plan: PipelinePlan) -> bool:
         return plan.target.kind != "emit" or self._in_file
@@ -491,12 +509,11 @@ class App:
     def _resume_checked(self, entry: Saved, checked: Checked) -> None:
         from millpond.plan.load import plan_load
         from millpond.plan.pipeline import plan_pipeline
-        from millpond.plan.plans import Target
+        from millpond.plan.plans import target_of
 
         checked = self._with_types(checked)
         assert checked.resolved is not None and checked.target is not None
-        kind = "stream" if checked.target.kind == "stream" else "table"
-        target = Target(kind, checked.target.name)
+        target = target_of(checked.target)
         name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
         known = self._catalog.find(checked.target.name)
         if known is not None and known.schema != checked.target.schema:
@@ -509,9 +526,11 @@ class App:
 
     # Spark
 
-    def _spark(self) -> SparkSession:
-        from millpond.engine.session import get_session
+    def _spark(self) -> Any:
+        from millpond.engine.session import get_session, started
 
+        if not started():
+            self._on_status("starting Spark")
         return get_session(self._master, self._state.path / "spark")
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:

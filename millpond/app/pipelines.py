@@ -114,13 +114,15 @@ class Pipelines:
             case "stream":
                 store.commit(position=position, sent={plan.target.name: rows})
             case "emit":
-                self._app._emitted[plan.name].add(rows)
-                if self._app._on_emit is not None and rows.num_rows:
-                    self._app._on_emit(plan.name, rows)
                 if plan.name in self._ephemeral:
+                    self._app._emitted[plan.name].add(rows)
                     self._ephemeral[plan.name] = position
-                else:
-                    store.commit(position=position)
+                    return
+                if self._app._on_emit is None:
+                    self._app._emitted[plan.name].add(rows)
+                elif rows.num_rows:
+                    self._app._on_emit(plan.name, rows)
+                store.commit(position=position)
 
     # draining
 

@@ -11,7 +11,7 @@ from millpond.app import describe
 from millpond.changes import Changes
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
-from millpond.plan.plans import Target
+from millpond.plan.plans import Target, target_of
 from millpond.query.result import Result, RunningResult
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
@@ -65,9 +65,8 @@ def _insert(app: App, checked: Checked) -> Result:
     target = checked.target
     if checked.running:
         name = app._query_name(f"insert_{target.name}", checked.statement)
-        kind = "stream" if target.kind == "stream" else "table"
         app._declare_query(name, checked.statement)
-        app._start_pipeline(plan_pipeline(checked, name, Target(kind, target.name)), checked)
+        app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
         return Result(_NOTHING, count=0)
     if checked.resolved is not None:
         rows = app._answer(checked)

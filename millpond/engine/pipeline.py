@@ -22,7 +22,7 @@ from millpond.sources.base import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 MAX_ROWS = 1_000_000
 """Rows of one batch at the most."""

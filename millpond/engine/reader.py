@@ -11,9 +11,8 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition, ReadAllAvailable
-from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millpond.changes import Offset
 from millpond.sources.base import SEQ, Source, Split
@@ -60,7 +59,7 @@ class Reader(DataSourceStreamReader):
         return [Partition(s) for s in self.source.splits(unwrap(start), until)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return iter(cast("Iterator[pa.RecordBatch]", self.source.read(cast(Partition, partition).split)))
+        return self.source.read(cast(Partition, partition).split)
 
 
 class MillpondSource(DataSource):

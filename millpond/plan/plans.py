@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from millpond.sql.catalog import Relation
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
 
@@ -53,6 +54,11 @@ class Target:
 
     kind: Literal["table", "stream", "emit"]
     name: str
+
+
+def target_of(relation: Relation) -> Target:
+    """A stream or table as a target."""
+    return Target("stream" if relation.kind == "stream" else "table", relation.name)
 
 
 @dataclass(frozen=True, slots=True)

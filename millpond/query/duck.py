@@ -54,7 +54,7 @@ class Duck:
                 connection.register(name, table)
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
-            message, hint = render.explain_error(error)
+            message, hint = render.explain_error(error) or (str(error).splitlines()[0], None)
             raise QueryFailed(message, hint=hint) from error
         finally:
             connection.close()

@@ -103,7 +103,15 @@ class RunningResult(Result):
         """The rows after the first ``seen``."""
         return self.to_arrow().slice(seen)
 
+    def take(self, timeout: float) -> pa.Table | None:
+        """The rows since the last ``take``, which are then forgotten; None when the time is over."""
+        with self._grew:
+            if not self._grew.wait_for(lambda: any(b.num_rows for b in self._batches), timeout):
+                return None
+            taken, self._batches = self._batches, []
+        return pa.concat_tables(taken, promote_options="permissive")
+
     def wait(self, seen: int, timeout: float) -> bool:
         """Waits until there are more than ``seen`` rows; False when the time is over."""
         with self._grew:
-            return self._grew.wait_for(lambda: sum(b.num_rows for b in self._batches) > seen, timeout)
+            return bool(self._grew.wait_for(lambda: sum(b.num_rows for b in self._batches) > seen, timeout))

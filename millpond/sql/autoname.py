@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from millpond.sql.dialect import Millpond
 
-_BINARY = {
+_BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlglot import exp
 
@@ -40,7 +40,7 @@ class Binder:
             key=lambda p: (p._meta or {}).get("start", 0),
         )
         swaps = {id(p): self._value(p) for p in nodes}
-        return _swap(copied, swaps)
+        return cast(S, _swap(copied, swaps))
 
     def _value(self, node: exp.Placeholder) -> exp.Expr:
         name = node.name

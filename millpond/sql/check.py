@@ -427,9 +427,9 @@ class Checker:
         shares: dict[str, list[Setting]] = {alias: [] for alias in uris}
         for setting in settings:
             prefix, dot, rest = setting.name.partition(".")
-            alias = next((a for a in uris if dot and a.lower() == prefix.lower()), None)
-            if alias is not None and find_option(declared[alias], rest):
-                shares[alias].append(Setting(rest, setting.value, setting.place))
+            owner_of = next((a for a in uris if dot and a.lower() == prefix.lower()), None)
+            if owner_of is not None and find_option(declared[owner_of], rest):
+                shares[owner_of].append(Setting(rest, setting.value, setting.place))
                 continue
             takers = [a for a in uris if find_option(declared[a], setting.name)]
             mine = find_option(own, setting.name) is not None

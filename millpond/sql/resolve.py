@@ -125,9 +125,9 @@ class Resolver:
     def _renamed(self, node: exp.Expr, columns: Columns) -> Columns:
         """The columns under the names of an alias ``q(a, b)``."""
         alias = node.args.get("alias")
-        names = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-        if not names:
+        if not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
             return columns
+        names = alias.args["columns"]
         if len(names) != len(columns):
             self.errors.append(
                 TypeMismatch(
@@ -150,7 +150,7 @@ class Resolver:
         if len(left_columns) != len(right_columns):
             self.errors.append(
                 TypeMismatch(
-                    f"{name} has {len(left_columns)} columns on its left and {len(right_columns)} on its right",
+                    f"{name}: {len(left_columns)} columns on the left, {len(right_columns)} on the right",
                     place=self.place(right),
                 )
             )
@@ -160,7 +160,7 @@ class Resolver:
             if a is not None and b is not None and both is None:
                 self.errors.append(
                     TypeMismatch(
-                        f'{name}: column "{out}" is {type_name(a)} on the left and {type_name(b)} on the right',
+                        f'{name}: column "{out}" is {type_name(a)} on the left, {type_name(b)} on the right',
                         hint="CAST one of them",
                         place=self.place(right),
                     )

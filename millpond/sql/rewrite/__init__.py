@@ -1,6 +1,6 @@
 """Rewrites of a resolved query: what an evaluator cannot say, said in words that it has.
 
-Each rewrite is a function from tree to tree in the file of its name. ``FOR_DUCKDB`` and ``FOR_SPARK`` are their order.
+Each rewrite is a function from tree to tree in the file of its name; the tuples are their order.
 """
 
 from __future__ import annotations

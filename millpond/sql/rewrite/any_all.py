@@ -18,6 +18,7 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 
 def any_all(tree: exp.Expr) -> exp.Expr:
+    node: exp.Expr
     for node in reversed(list(tree.find_all(*_COMPARISONS))):
         if isinstance(node.this, exp.Any | exp.All):
             node = _swap(node)

@@ -1,0 +1,127 @@
+"""A SQL text checked as a whole: no Spark, no state directory, nothing runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millpond.errors import Error, InvalidOption, NotSupported, SqlSyntaxError, UnknownName
+from millpond.plan.explain import explain_checked
+from millpond.plan.world import Rooms
+from millpond.query.evaluate import Evaluator
+from millpond.sql import statements as st
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.check import Checker
+from millpond.sql.checked import Checked
+from millpond.sql.parse import Parsed, parse
+from millpond.sql.reads import names_read
+from millpond.sql.text import Script, pieces
+from millpond.types import Schema
+
+_CREATE = re.compile(
+    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:MATERIALIZED\s+)?(STREAM|TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r"(?:`((?:[^`]|``)+)`|(\w+))",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class CheckedText:
+    """The statements without mistakes, and all mistakes in text order. ``script`` hides secrets."""
+
+    statements: tuple[Checked, ...]
+    errors: tuple[Error, ...]
+    script: Script
+
+
+def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
+    """Checks every statement, also behind mistakes; one mistake gives one error.
+
+    What a broken CREATE would have declared is taken as known, with columns that nobody knows.
+    """
+    parsed = parse(text, env)
+    catalog = Catalog()
+    checker = Checker(catalog, Rooms(), locate=parsed.script.place)
+    open_names = _lost(parsed, catalog)
+    found: list[Checked] = []
+    errors: list[Error] = list(parsed.errors)
+    for statement in parsed.statements:
+        before = len(checker.errors)
+        checked = checker.check(statement)
+        if checked is not None:
+            found.append(checked)
+            continue
+        fresh = checker.errors[before:]
+        if _reads(statement) & open_names:
+            fresh = [e for e in fresh if _counts_anyway(e)]
+        errors += fresh
+        name = str(getattr(statement, "name", "")).lower()
+        declared = catalog.find(name)
+        if declared is not None and not declared.schema.columns:
+            open_names.add(name)
+    errors.sort(key=lambda e: (e.line or 0, e.column or 0))
+    for error in errors:
+        _mask(error, parsed.script)
+    return CheckedText(tuple(found), tuple(errors), parsed.script)
+
+
+def _lost(parsed: Parsed, catalog: Catalog) -> set[str]:
+    """The names of CREATE statements that could not be read, now in the catalog without columns."""
+    if not parsed.errors:
+        return set()
+    text = parsed.script.expanded
+    code = "".join(
+        text[p.start : p.end] if p.kind in ("code", "name") else " " * (p.end - p.start) for p in pieces(text)
+    )
+    known = {
+        s.name.lower()
+        for s in parsed.statements
+        if isinstance(s, st.CreateStream | st.CreateTable | st.CreateView)
+    }
+    lost: set[str] = set()
+    for kind, quoted, plain in _CREATE.findall(code):
+        name = quoted.replace("``", "`") or plain
+        if name.lower() not in known:
+            stream = kind.lower() == "stream"
+            catalog.add(Relation(name, "stream" if stream else "table", Schema(()), running=stream))
+            lost.add(name.lower())
+    return lost
+
+
+def _reads(statement: st.Statement) -> set[str]:
+    if isinstance(statement, st.Explain):
+        return _reads(statement.statement)
+    query = getattr(statement, "query", None)
+    names = names_read(query) if query is not None else set()
+    target = getattr(statement, "target", None)
+    return names | ({target.lower()} if isinstance(target, str) else set())
+
+
+def _counts_anyway(error: Error) -> bool:
+    """Whether an error cannot come from columns that nobody knows."""
+    if isinstance(error, UnknownName):
+        return not error.message.startswith("column ")
+    return isinstance(error, InvalidOption | NotSupported | SqlSyntaxError)
+
+
+def _mask(error: Error, script: Script) -> None:
+    error.message = script.mask(error.message)
+    error.hint = script.mask(error.hint) if error.hint else None
+
+
+def explain_text(text: CheckedText) -> Iterator[tuple[st.Statement, list[str]]]:
+    """Each statement with the lines of its EXPLAIN."""
+    evaluator = Evaluator(_no_spark)
+    try:
+        for checked in text.statements:
+            lines = explain_checked(checked, evaluator.way)
+            yield checked.statement, [text.script.mask(line) for line in lines]
+    finally:
+        evaluator.close()
+
+
+def _no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    raise AssertionError("a check asks nothing of Spark")
