@@ -42,4 +42,4 @@ class Changes:
     deleted: pa.BooleanArray | None = None
 
     def __len__(self) -> int:
-        return self.rows.num_rows
+        return int(self.rows.num_rows)

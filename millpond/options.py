@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from millpond.errors import InvalidOption, Place, UnknownName, did_you_mean
@@ -30,7 +30,7 @@ class Setting:
 
     name: str
     value: str
-    place: Place | None = None
+    place: Place | None = field(default=None, compare=False)
 
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)

@@ -19,16 +19,6 @@ DropKind = Literal["stream", "table", "view", "materialized view", "query", "ind
 WindowKind = Literal["tumbling", "hopping", "session"]
 
 
-class PlacedSetting(Setting):
-    """A setting as it stands in a text; equal to any setting of the same name and value."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Setting) and (self.name, self.value) == (other.name, other.value)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.value))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """``text`` is the original text of the statement, without its semicolon."""

@@ -9,7 +9,6 @@ from sqlglot.tokens import Token, TokenType
 
 from millpond.options import Setting
 from millpond.sql.parser.base import BaseParser
-from millpond.sql.statements import PlacedSetting
 from millpond.sql.uris import is_uri
 
 _NAME = re.compile(r"[^\W\d][\w$]*")
@@ -117,7 +116,7 @@ class NameParser(BaseParser):
                 )
             if value.lower() in ("true", "false"):
                 value = value.lower()
-        return PlacedSetting(name, value, self.script.place(first.start, self._prev.end + 1))
+        return Setting(name, value, self.script.place(first.start, self._prev.end + 1))
 
     def _quoted(self) -> str | None:
         if not self._curr or self._curr.token_type not in (TokenType.STRING, TokenType.IDENTIFIER):

@@ -100,7 +100,7 @@ class QueryParser(WindowParser):
             self.fail_expected("what to group by")
         return group
 
-    def _parse_interval(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+    def _parse_interval(self, *args: Any, **kwargs: Any) -> exp.Add | exp.Interval | None:
         interval = super()._parse_interval(*args, **kwargs)
         if isinstance(interval, exp.Interval) and isinstance(interval.this, (exp.Star, exp.Null)):
             self.fail("expected a number and a unit after INTERVAL", self._prev)
