@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
 from millpond.journal.requests import GroupCommit, Request
 
 
