@@ -182,6 +182,16 @@ class App:
             self._journal.close()
         self._state.close()
 
+    def _crash(self) -> None:
+        """Ends the app as a kill would, but in this process: nothing is finished, written or tidied up."""
+        self._closed = True
+        self._runner.crash()
+        for name in self._catalog.names("table"):
+            withdraw(name)
+        self._evaluator.close()
+        self._journal.abandon()
+        self._state.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -319,7 +329,13 @@ class App:
                 self._store.create_hidden(
                     i.relation.name, i.relation.schema, read_all(self._source(i.relation))
                 )
-        self._runner.add(plan, self._source(plan.batch.stream.relation), ephemeral=not self._kept(plan))
+        source = self._source(plan.batch.stream.relation)
+        if source.local:
+            raise NotSupported(
+                f"a running query cannot read {source.kind}://: only this process can",
+                hint="make a table of it: CREATE TABLE t AS SELECT * FROM " + source.uri,
+            )
+        self._runner.add(plan, source, ephemeral=not self._kept(plan))
 
     def _cancel(self, result: RunningResult) -> None:
         """Ends a running SELECT that nobody follows any more."""

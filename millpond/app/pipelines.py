@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millpond.app.store import Moment
 from millpond.changes import Changes, Position
-from millpond.errors import TimedOut
+from millpond.errors import Closed, TimedOut
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.base import Source
 
@@ -40,6 +40,8 @@ class Pipelines:
         self._held = True
         self._progress = threading.Condition()
         self._ephemeral: dict[str, Position] = {}
+        self._delivering = threading.Lock()
+        self._crashed = False
 
     def __iter__(self) -> Iterator[Pipeline]:
         return iter(list(self._running.values()))
@@ -93,6 +95,12 @@ class Pipelines:
             pipeline.stop()
         self._signal()
 
+    def crash(self) -> None:
+        """Stops the pipelines without the batches that run: what was not delivered never will be."""
+        with self._delivering:
+            self._crashed = True
+        self.close()
+
     # host of the pipelines
 
     def tables(self) -> Moment:
@@ -105,6 +113,12 @@ class Pipelines:
         return self._app._journal.position(pipeline)
 
     def deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
+        with self._delivering:
+            if self._crashed:
+                raise Closed("the app is gone")
+            self._deliver(plan, rows, position)
+
+    def _deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
         store = self._app._store
         arrow = plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)

@@ -528,6 +528,10 @@ class Checker:
     def _no_duplicates(self, schema: Schema, s: st.Statement) -> None:
         seen: set[str] = set()
         for column in schema:
+            if column.name.lower() == "_seq":
+                self.errors.append(
+                    SqlError('a column cannot be named "_seq": it is the order of a stream', place=s.place)
+                )
             if column.name.lower() in seen:
                 self.errors.append(SqlError(f'column "{column.name}" is declared twice', place=s.place))
             seen.add(column.name.lower())

@@ -167,8 +167,8 @@ RULES: dict[type[exp.Expr], Rule] = {
 }
 
 NAMED: dict[str, Rule] = {
-    "MEAN": lambda node, of: mean(exp.Avg(this=node.expressions[0]), of),
-    "STD": lambda node, of: double("STD")(exp.Stddev(this=node.expressions[0]), of),
+    "MEAN": lambda node, of: mean(exp.Avg(this=node.expressions[0].copy()), of),
+    "STD": lambda node, of: double("STD")(exp.Stddev(this=node.expressions[0].copy()), of),
     "EVERY": always(BOOLEAN),
     "SOME": always(BOOLEAN),
 }

@@ -25,7 +25,7 @@ from millpond.sql.typing.coercion import (
 from millpond.sql.typing.literals import DAY_UNITS, YEAR_MONTH_UNITS, unit_name
 from millpond.sql.typing.operators import branches, plain_number
 from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
-from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+from millpond.types import TIMESTAMP
 
 
 def integer_value(node: exp.Expr | None) -> int | None:
@@ -79,12 +79,6 @@ def positive_modulo(node: exp.Expr, of: Of) -> pa.DataType | None:
     return of(exp.Mod(this=node.expressions[0].copy(), expression=node.expressions[1].copy()))
 
 
-def truncated(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATE_TRUNC: TIMESTAMP, or TIMESTAMP_NTZ of one."""
-    a = of(node.this)
-    return None if a is None else TIMESTAMP_NTZ if a == TIMESTAMP_NTZ else TIMESTAMP
-
-
 def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
     """DATEADD(unit, n, x), TIMESTAMPADD: times keep their type, a DATE stays one for whole days."""
     visit(node, of)
@@ -97,6 +91,14 @@ def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
 def extracted(node: exp.Expr, of: Of) -> pa.DataType | None:
     of(node.expression)
     return pa.decimal128(8, 6) if unit_name(node.this) in ("SECOND", "SEC") else INT
+
+
+def date_part(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """DATE_PART('field', x) is EXTRACT(field FROM x)."""
+    field, value = node.expressions
+    if not isinstance(field, exp.Literal):
+        return None
+    return extracted(exp.Extract(this=exp.Var(this=field.name), expression=value.copy()), of)
 
 
 def date_difference(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -135,7 +137,7 @@ def array_of_arrays(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 def element(node: exp.Expr, of: Of) -> pa.DataType | None:
     visit(node, of)
-    a = of(node.this or node.expressions[0])
+    a = of(node.expressions[0] if isinstance(node, exp.Anonymous) else node.this)
     return a.value_type if a is not None and is_list(a) else None
 
 
@@ -170,7 +172,7 @@ def named(rule: Rule) -> Rule:
 
     def wrapped(node: exp.Expr, of: Of) -> pa.DataType | None:
         visit(node, of)
-        return rule(exp.Paren(this=node.expressions[0]), of) if node.expressions else None
+        return rule(exp.Paren(this=node.expressions[0].copy()), of) if node.expressions else None
 
     return wrapped
 
@@ -290,7 +292,7 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.CurrentDate: always(DATE),
     exp.CurrentTimestamp: always(TIMESTAMP),
     exp.StrToTime: always(TIMESTAMP),
-    exp.TimestampTrunc: truncated,
+    exp.TimestampTrunc: always(TIMESTAMP),
     exp.TimestampAdd: moved,
     exp.DateDiff: date_difference,
     exp.TimestampDiff: always(BIGINT),
@@ -323,6 +325,7 @@ NAMED: dict[str, Rule] = {
     **dict.fromkeys(("EXPM1", "LOG1P", "E", "HYPOT"), always(DOUBLE)),
     "POSITIVE": named(like_argument()),
     "PMOD": positive_modulo,
+    "DATE_PART": date_part,
     "MAKE_DATE": always(DATE),
     "NOW": always(TIMESTAMP),
     "TIMESTAMP_SECONDS": always(TIMESTAMP),

@@ -1,7 +1,8 @@
 """DuckDB SQL with Spark's (ANSI) meaning.
 
-Each operator, function and clause that is claimed has an entry; for anything else ``render`` raises Unrenderable,
-and Spark runs the query. The invariant of every entry: its SQL has, in DuckDB, exactly the type of ``type_of``.
+Each operator, function and clause that is claimed has an entry; for anything else ``render`` raises
+Unrenderable, and Spark runs the query. The invariant of every entry: its SQL has, in DuckDB, exactly the type
+of ``type_of``.
 """
 
 from __future__ import annotations

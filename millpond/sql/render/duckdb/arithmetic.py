@@ -85,8 +85,8 @@ def _modulo(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.Da
 def divide(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
     """The quotient of two decimals, rounded half up, by dividing their digits as integers.
 
-    With ``n`` the digits of the left side moved so that ``n // d`` has the result's scale: the remainder gives one
-    more digit, and casting away that digit rounds.
+    With ``n`` the digits of the left side moved so that ``n // d`` has the result's scale, the remainder gives
+    one more digit, and casting away that digit rounds.
     """
     shift = result.scale + b.scale - a.scale
     if shift < 0 or a.precision + shift > decimals.MAX_PRECISION or b.precision >= decimals.MAX_PRECISION:

@@ -16,6 +16,7 @@ Cast = Callable[[str, pa.DataType, pa.DataType], str]
 _SPACE = r"[\x00-\x20\x7F]*"
 INTEGER_PATTERN = rf"{_SPACE}[+-]?[0-9]+{_SPACE}"
 DECIMAL_PATTERN = rf"{_SPACE}[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?{_SPACE}"
+WHITE = "".join(map(chr, range(1, 33))) + chr(127)
 _NOT_A = "not a {}: "
 
 
@@ -52,8 +53,9 @@ def _truncated(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _float_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    """Through the digits, as Spark does: 0.285 is 0.29 with two places."""
-    return typed(typed(typed(sql, coercion.DOUBLE), coercion.STRING), target)
+    """Through the digits, as Spark does: 0.285 is 0.29 with two places. NaN and infinity are NULL."""
+    wide = typed(sql, coercion.DOUBLE)
+    return f"CASE WHEN isfinite({wide}) THEN {typed(typed(wide, coercion.STRING), target)} END"
 
 
 def _float_to_float(sql: str, source: pa.DataType, target: pa.DataType) -> str:
@@ -87,18 +89,19 @@ def _string_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> st
 def _string_to_float(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     if target == coercion.FLOAT:
         raise Unrenderable("CAST of STRING to FLOAT")
-    word = f"lower(trim({sql}))"
+    word = f"lower(trim({sql}, {text(WHITE)}))"
     return (
         f"CASE WHEN {word} IN ('inf', '+inf', 'infinity', '+infinity') THEN CAST('inf' AS DOUBLE) "
         f"WHEN {word} IN ('-inf', '-infinity') THEN CAST('-inf' AS DOUBLE) "
         f"WHEN {word} = 'nan' THEN CAST('nan' AS DOUBLE) "
         f"WHEN regexp_full_match({word}, {text(DECIMAL_PATTERN + '[df]')}) "
-        f"THEN CAST(left({word}, -1) AS DOUBLE) ELSE {typed(_checked(sql, DECIMAL_PATTERN, target), target)} END"
+        f"THEN CAST(left({word}, -1) AS DOUBLE) "
+        f"ELSE {typed(_checked(sql, DECIMAL_PATTERN, target), target)} END"
     )
 
 
 def _string_to_bool(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    word = f"lower(trim({sql}))"
+    word = f"lower(trim({sql}, {text(WHITE)}))"
     return (
         f"CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
         f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE "
@@ -113,7 +116,7 @@ def _time_to_string(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 def _time_to_int(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     if source != TIMESTAMP:
         raise Unrenderable("CAST of TIMESTAMP_NTZ to a number")
-    return typed(f"CAST(floor(epoch_us({sql}) / 1000000) AS BIGINT)", target)
+    return typed(f"(epoch_us(date_trunc('second', {sql})) // CAST(1000000 AS BIGINT))", target)
 
 
 def _int_to_time(sql: str, source: pa.DataType, target: pa.DataType) -> str:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql.render.duckdb import aggregates, arithmetic, operators
+from millpond.sql.render.duckdb import aggregates, arithmetic, dates, maths, nested, operators, strings
 from millpond.sql.render.duckdb.expression import Entry
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
     **operators.ENTRIES,
     **arithmetic.ENTRIES,
+    **strings.ENTRIES,
+    **maths.ENTRIES,
+    **dates.ENTRIES,
+    **nested.ENTRIES,
     **aggregates.ENTRIES,
 }
 
-NAMED: dict[str, Entry] = {**arithmetic.NAMED, **aggregates.NAMED}
+NAMED: dict[str, Entry] = {
+    **arithmetic.NAMED,
+    **strings.NAMED,
+    **maths.NAMED,
+    **dates.NAMED,
+    **nested.NAMED,
+    **aggregates.NAMED,
+}

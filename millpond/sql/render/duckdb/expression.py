@@ -12,6 +12,8 @@ from millpond.sql.render.duckdb.names import Unrenderable
 from millpond.sql.typing import type_of
 
 MAX_LENGTH = 1_000_000
+NEGATED = (exp.Like, exp.ILike, exp.RegexpLike)
+"""Nodes with a NOT of their own, which their entries know of."""
 
 
 class Expressions:
@@ -29,7 +31,7 @@ class Expressions:
             entry = NAMED.get(str(node.this).upper())
         else:
             entry = ENTRIES.get(type(node))
-        if entry is None:
+        if entry is None or (node.args.get("negate") and not isinstance(node, NEGATED)):
             name = node.this if isinstance(node, exp.Anonymous) else node.key
             raise Unrenderable(f"{str(name).upper()} has no entry")
         found = entry(self, node)

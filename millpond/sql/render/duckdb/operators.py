@@ -70,7 +70,8 @@ def between(r: Expressions, node: exp.Expr) -> str:
     below, above = common(r, (node.this, low)), common(r, (node.this, high))
     if node.args.get("symmetric"):
         raise Unrenderable("BETWEEN SYMMETRIC")
-    return f"({r.to(node.this, below)} >= {r.to(low, below)} AND {r.to(node.this, above)} <= {r.to(high, above)})"
+    above_low = f"{r.to(node.this, below)} >= {r.to(low, below)}"
+    return f"({above_low} AND {r.to(node.this, above)} <= {r.to(high, above)})"
 
 
 def membership(r: Expressions, node: exp.Expr) -> str:
