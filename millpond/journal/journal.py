@@ -200,6 +200,10 @@ class Journal:
         """Ends all writing and marks the file as closed in order. A second call does nothing."""
         self._writer.close()
 
+    def abandon(self) -> None:
+        """Lets go of the files as the end of the process would, without a last write."""
+        self._writer.abandon()
+
 
 def _forget_changes(connection: sqlite3.Connection, table: str, up_to: int) -> list[str]:
     """Removes the table's changes of commits up to that number; answers the files that they were in."""

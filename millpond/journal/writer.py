@@ -97,6 +97,13 @@ class Writer:
             self._connection.close()
             self._mark.close()
 
+    def abandon(self) -> None:
+        with self._group.lock:
+            if not self._closed:
+                self._closed = True
+                self._connection.close()
+                self._mark.close()
+
     def _write_group(self, group: list[Request]) -> None:
         """Called by one thread at a time, the lock held."""
         self.check_open()

@@ -1,0 +1,291 @@
+"""The form of a ``.test`` file.
+
+A file holds cases; a case has its own app and its steps run in order, each with all its effects before the next.
+A line that starts with ``#`` is a comment.
+
+    === name                        a case
+    --- only spark: reason          DuckDB has no way to answer its queries; strict: it fails when it has
+    --- file name                   a file; ``{files}`` in SQL is the directory of a case's files
+    --- app                         the app's SQL file; `emits` looks at its running SELECTs
+    --- sql                         statements, run one after another
+    --- query                       a statement whose answer is expected
+    --- send stream                 rows for a stream: a table, or JSON lines
+    --- insert table                rows for a table, by the Python API
+    --- restart                     the app is cut off and started again on its state
+
+After a step comes what is expected of it:
+
+    --- rows [in order]             the answer of the query, a table; nothing below it means no rows
+    --- count 3                     how many rows the statement touched
+    --- error code [at line:column] the step fails; every line below is part of the message or the hint
+
+And of the running SELECTs, the first unless a number is given:
+
+    --- emits [2] [in order]        what it has emitted since the last look; what nobody looked at is a failure
+
+A table has a line of names, each with its type if that matters, and a line for each row:
+
+    id INT | total DECIMAL(12,2) | name
+    1      | 10.50               | Alice
+
+A ``.parquet`` file is written as such a table with types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from millpond.errors import Place, SqlSyntaxError
+
+StepKind = Literal["app", "sql", "query", "send", "insert", "emits", "restart"]
+
+_STEPS = {"app", "sql", "query", "send", "insert", "emits", "restart"}
+_CREATES_STREAM = re.compile(r"\bCREATE\s+(OR\s+REPLACE\s+)?STREAM\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table as text: names, the types that are given, and rows of cells."""
+
+    names: tuple[str, ...]
+    types: tuple[str | None, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Expected rows. Without a grid there are none, whatever the columns."""
+
+    grid: Grid | None
+    ordered: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    rows: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fails:
+    """An expected error; ``parts`` are in its message or hint, ``at`` is line and column."""
+
+    code: str
+    parts: tuple[str, ...]
+    at: tuple[int, int] | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step; ``argument`` is the stream or table, or which SELECT."""
+
+    kind: StepKind
+    line: int
+    argument: str = ""
+    text: str = ""
+    grid: Grid | None = None
+    expected: Rows | Count | Fails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FixtureFile:
+    name: str
+    text: str
+    grid: Grid | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case, with its place in its file. ``only_spark`` is the reason why DuckDB cannot answer it."""
+
+    name: str
+    path: Path
+    line: int
+    steps: tuple[Step, ...] = ()
+    files: tuple[FixtureFile, ...] = ()
+    only_spark: str | None = None
+
+    @property
+    def app(self) -> str:
+        """The app's SQL."""
+        return next((s.text for s in self.steps if s.kind == "app"), "")
+
+    @property
+    def has_stream(self) -> bool:
+        return any(_CREATES_STREAM.search(s.text) for s in self.steps)
+
+
+@dataclass(slots=True)
+class _Section:
+    head: str
+    line: int
+    body: list[str] = field(default_factory=list)
+
+    @property
+    def word(self) -> str:
+        return self.head.split()[0].rstrip(":") if self.head else ""
+
+    @property
+    def rest(self) -> str:
+        return self.head.partition(" ")[2].strip()
+
+
+def read_cases(path: Path) -> list[Case]:
+    """The cases of a file."""
+    return parse_cases(path.read_text(encoding="utf-8"), path)
+
+
+def parse_cases(text: str, path: Path) -> list[Case]:
+    """The cases of a text; raises SqlSyntaxError with the place in it."""
+    return [_Parser(text, sections).case(path) for sections in _split(text)]
+
+
+def _split(text: str) -> Iterator[list[_Section]]:
+    """The sections of each case; the first is its name."""
+    case: list[_Section] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("==="):
+            if case:
+                yield case
+            case = [_Section(line[3:].strip(), number)]
+        elif line.startswith("---") and case:
+            case.append(_Section(line[3:].strip(), number))
+        elif case:
+            case[-1].body.append(line)
+        elif line.strip() and not line.startswith("#"):
+            raise _wrong(text, number, "a file begins with a case: === name")
+    if case:
+        yield case
+
+
+def _wrong(text: str, line: int, message: str, hint: str | None = None) -> SqlSyntaxError:
+    start = sum(len(x) + 1 for x in text.splitlines()[: line - 1])
+    length = len(text.splitlines()[line - 1])
+    return SqlSyntaxError(message, hint=hint, place=Place.of(text, start, start + length))
+
+
+class _Parser:
+    def __init__(self, text: str, sections: list[_Section]):
+        self.text = text
+        self.sections = sections
+
+    def case(self, path: Path) -> Case:
+        head, *sections = self.sections
+        if not head.head:
+            raise _wrong(self.text, head.line, "a case has a name: === name")
+        case = Case(head.head, path, head.line)
+        steps: list[Step] = []
+        files: list[FixtureFile] = []
+        for section in sections:
+            match section.word:
+                case "only":
+                    case = replace(case, only_spark=self._only(section))
+                case "file":
+                    files.append(self._file(section))
+                case "rows" | "count" | "error":
+                    self._expect(section, steps)
+                case word if word in _STEPS:
+                    steps.append(self._step(section))
+                case word:
+                    raise _wrong(self.text, section.line, f'"{word}" is not a section')
+        return replace(case, steps=tuple(steps), files=tuple(files))
+
+    def _only(self, section: _Section) -> str:
+        way, _, reason = section.rest.partition(":")
+        if way.strip() != "spark" or not reason.strip():
+            raise _wrong(self.text, section.line, "write: --- only spark: reason")
+        return reason.strip()
+
+    def _file(self, section: _Section) -> FixtureFile:
+        if section.rest.endswith(".parquet"):
+            return FixtureFile(section.rest, "", self._grid(section))
+        body = list(section.body)
+        while body and not body[-1].strip():
+            body.pop()
+        return FixtureFile(section.rest, "".join(f"{line}\n" for line in body), None)
+
+    def _step(self, section: _Section) -> Step:
+        kind: StepKind = section.word  # type: ignore[assignment]
+        lines = [x for x in section.body if not x.startswith("#")]
+        text = "\n".join(lines).strip("\n")
+        step = Step(kind, section.line, section.rest, text)
+        if kind in ("send", "insert"):
+            if not section.rest:
+                raise _wrong(self.text, section.line, f'"{kind}" needs a name')
+            if not text.lstrip().startswith("{"):
+                step = replace(step, grid=self._grid(section), text="")
+        elif kind == "emits":
+            number, ordered = self._order(section)
+            step = replace(
+                step,
+                argument=number or "1",
+                text="",
+                expected=Rows(self._grid(section), ordered, section.line),
+            )
+        elif kind == "restart" and text.strip():
+            raise _wrong(self.text, section.line, "nothing stands below restart")
+        return step
+
+    def _order(self, section: _Section) -> tuple[str, bool]:
+        rest = section.rest
+        ordered = rest.endswith("in order")
+        return rest.removesuffix("in order").strip(), ordered
+
+    def _expect(self, section: _Section, steps: list[Step]) -> None:
+        if not steps or steps[-1].expected is not None or steps[-1].kind == "restart":
+            raise _wrong(self.text, section.line, f'"{section.word}" must follow a step')
+        expected: Rows | Count | Fails
+        if section.word == "rows":
+            _, ordered = self._order(section)
+            expected = Rows(self._grid(section), ordered, section.line)
+        elif section.word == "count":
+            expected = Count(int(section.rest), section.line)
+        else:
+            found = re.fullmatch(r"(\w+)(?:\s+at\s+(\d+):(\d+))?", section.rest)
+            if found is None:
+                raise _wrong(self.text, section.line, "write: --- error code [at line:column]")
+            at = (int(found[2]), int(found[3])) if found[2] else None
+            parts = tuple(x.strip() for x in section.body if x.strip() and not x.startswith("#"))
+            expected = Fails(found[1], parts, at, section.line)
+        steps[-1] = replace(steps[-1], expected=expected)
+
+    def _grid(self, section: _Section) -> Grid | None:
+        lines = [
+            (section.line + 1 + i, x)
+            for i, x in enumerate(section.body)
+            if x.strip() and not x.startswith("#")
+        ]
+        if not lines:
+            return None
+        heads = [_head(cell) for cell in split_cells(lines[0][1])]
+        rows = []
+        for number, line in lines[1:]:
+            cells = tuple(split_cells(line))
+            if len(cells) != len(heads) or "" in cells:
+                raise _wrong(
+                    self.text,
+                    number,
+                    f"{len(cells)} cells, {len(heads)} columns",
+                    hint='an empty text is "", a null is NULL',
+                )
+            rows.append(cells)
+        return Grid(tuple(h[0] for h in heads), tuple(h[1] for h in heads), tuple(rows))
+
+
+def split_cells(line: str) -> list[str]:
+    """The cells of a line; a bar in double quotes is text."""
+    cells = re.findall(r'((?:"(?:[^"\\]|\\.)*"|[^|"])*)(?:\||$)', line.strip())
+    return [c.strip() for c in cells[: -1 if len(cells) > 1 else None]]
+
+
+def _head(cell: str) -> tuple[str, str | None]:
+    found = re.fullmatch(r"(?:`([^`]+)`|(\S+))(?:\s+(.+))?", cell)
+    if found is None:
+        return cell, None
+    return found[1] or found[2], found[3]

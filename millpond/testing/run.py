@@ -1,0 +1,343 @@
+"""Running a case, in several ways that must come to the same.
+
+    plain     as it is
+    duckdb    table queries answered in process; one that DuckDB cannot answer fails
+    spark     table queries answered by Spark
+    restart   the app is cut off in the middle and started again on its state directory
+
+A case with streams runs plain and with a restart, one without on both paths and with a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from millpond.app.app import App
+from millpond.errors import Error
+from millpond.query.result import Result
+from millpond.records.outgoing import to_values
+from millpond.sql.parse import parse
+from millpond.sql.statements import CreateTable
+from millpond.testing.cases import Case, Count, Fails, FixtureFile, Grid, Rows, Step
+from millpond.testing.values import matches, parse_cell, parse_json, show
+from millpond.types import Schema, normal, type_name
+
+Mode = Literal["plain", "duckdb", "spark", "restart"]
+DRAIN = 120.0
+"""Seconds that a step's effects may take."""
+
+
+class CaseFailed(AssertionError):
+    """A case that did not come out as written; the message shows where and the difference."""
+
+
+def modes_of(case: Case) -> tuple[Mode, ...]:
+    """The ways in which a case is run."""
+    if case.has_stream:
+        return ("plain",) if _is_refused(case) else ("plain", "restart")
+    if case.only_spark is not None:
+        return ("duckdb", "spark")
+    return ("plain",) if _is_refused(case) else ("duckdb", "spark", "restart")
+
+
+def _is_refused(case: Case) -> bool:
+    """Whether the app itself does not start: then nothing is evaluated."""
+    return any(s.kind == "app" and isinstance(s.expected, Fails) for s in case.steps)
+
+
+def run_case(case: Case, mode: Mode, directory: Path) -> None:
+    """Runs a case in a new directory; raises CaseFailed."""
+    run = _Run(case, mode, directory)
+    try:
+        if mode == "duckdb" and case.only_spark is not None:
+            run.must_need_spark()
+        else:
+            run.all()
+    finally:
+        run.end()
+
+
+class _Run:
+    def __init__(self, case: Case, mode: Mode, directory: Path):
+        self.case = case
+        self.mode = mode
+        self.state = directory / "state"
+        self.files = directory / "files"
+        self.app: App | None = None
+        self.at = case.line
+        self.emitted: list[list[tuple[str, ...]]] = []
+        self.before: list[list[tuple[str, ...]]] = []
+        self.looked: dict[int, int] = {}
+        for file in case.files:
+            self._write(file)
+
+    # the way through the steps
+
+    def all(self) -> None:
+        cut = self._cut()
+        for number, step in enumerate(self.case.steps):
+            self.at = step.line
+            self._step(step, cut=self.mode == "restart" and number == cut)
+        self._all_looked_at()
+
+    def must_need_spark(self) -> None:
+        try:
+            self.all()
+        except CaseFailed:
+            raise
+        except Exception as error:
+            if type(error).__name__ == "Unrenderable":
+                return
+            raise
+        raise self._failed("DuckDB answers this by now: take the line `--- only spark` out")
+
+    def end(self) -> None:
+        if self.app is not None:
+            self.app.close()
+
+    def _cut(self) -> int:
+        """The step after which the app is cut off: the middle one of those that send, else of all."""
+        numbers = [i for i, s in enumerate(self.case.steps) if s.kind == "send" and s.expected is None]
+        numbers = numbers or list(range(len(self.case.steps)))
+        return numbers[len(numbers) // 2] if numbers else -1
+
+    def _step(self, step: Step, *, cut: bool) -> None:
+        expected = step.expected
+        if isinstance(expected, Fails):
+            self._fails(step, expected)
+            return
+        try:
+            result = self._do(step)
+            if cut and step.kind != "emits":
+                self._restart()
+            if step.kind != "query":
+                self._settle()
+        except Error as error:
+            raise self._failed(f"{step.kind} failed: {error}") from error
+        if isinstance(expected, Count) and (result is None or result.count != expected.rows):
+            found = None if result is None else result.count
+            raise self._failed(f"expected {expected.rows} rows touched, got {found}")
+        if isinstance(expected, Rows) and step.kind == "emits":
+            self._emits(int(step.argument) - 1, expected)
+        elif isinstance(expected, Rows):
+            assert result is not None
+            names, types, rows = _texts(result.to_arrow())
+            self._compare(expected, names, types, rows)
+
+    def _fails(self, step: Step, expected: Fails) -> None:
+        try:
+            self._do(step)
+            self._settle()
+        except Error as error:
+            self._compare_error(error, expected)
+            return
+        raise self._failed(f'expected an error "{expected.code}", there was none')
+
+    def _do(self, step: Step) -> Result | None:
+        match step.kind:
+            case "app":
+                self._open()
+            case "sql" | "query":
+                return self._running().sql(self._sql(step.text))
+            case "send":
+                self._running().send(step.argument, self._records(step, "stream"))
+            case "insert":
+                self._running().table(step.argument).bulk_insert(self._records(step, "table"))
+            case "restart":
+                self._restart()
+        return None
+
+    def _settle(self) -> None:
+        if self.app is not None:
+            self.app.drain(DRAIN)
+
+    # the app
+
+    def _running(self) -> App:
+        if self.app is None:
+            self._open()
+        assert self.app is not None
+        return self.app
+
+    def _open(self) -> None:
+        path = {"spark": "spark", "duckdb": "duckdb"}.get(self.mode, "auto")
+        if self.mode == "restart" and not self.case.has_stream and self.case.only_spark is None:
+            path = "duckdb"
+        self.app = App(self._sql(self.case.app), state=self.state, _path=path)  # type: ignore[arg-type]
+
+    def _restart(self) -> None:
+        app = self._running()
+        app._crash()
+        for number, result in enumerate(app._emitted.values()):
+            _, _, rows = _texts(result.to_arrow())
+            _at(self.before, number).extend(rows)
+        self.app = None
+        self._open()
+
+    def _sql(self, text: str) -> str:
+        return text.replace("{files}", str(self.files))
+
+    # rows in
+
+    def _write(self, file: FixtureFile) -> None:
+        path = self.files / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if file.grid is None:
+            path.write_text(file.text, encoding="utf-8")
+            return
+        columns = ", ".join(f"`{n}` {t}" for n, t in zip(file.grid.names, file.grid.types, strict=True))
+        statement = parse(f"CREATE TABLE t ({columns})").require()[0]
+        assert isinstance(statement, CreateTable)
+        schema = pa.schema([pa.field(c.name, c.type) for c in statement.columns])
+        records = [
+            {n: parse_cell(c, schema.field(n).type) for n, c in zip(file.grid.names, row, strict=True)}
+            for row in file.grid.rows
+        ]
+        pyarrow.parquet.write_table(pa.Table.from_pylist(records, schema), path)
+
+    def _records(self, step: Step, kind: str) -> list[dict[str, Any]]:
+        relation = self._running()._catalog.find(step.argument)
+        schema = relation.schema if relation is not None else Schema(())
+
+        def dtype(name: str) -> pa.DataType | None:
+            column = schema.find(name)
+            return column.type if column is not None else None
+
+        if step.grid is not None:
+            return [
+                {n: parse_cell(c, dtype(n)) for n, c in zip(step.grid.names, row, strict=True)}
+                for row in step.grid.rows
+            ]
+        record = pa.struct([pa.field(c.name, c.type) for c in schema])
+        return [parse_json(line, record) for line in step.text.splitlines() if line.strip()]
+
+    # rows out
+
+    def _all_emitted(self, number: int) -> tuple[pa.Schema, list[tuple[str, ...]]]:
+        results = list(self._running()._emitted.values())
+        if number >= len(results):
+            raise self._failed(f"the app has {len(results)} running SELECTs")
+        names, types, rows = _texts(results[number].to_arrow())
+        return (names, types), _at(self.before, number) + rows  # type: ignore[return-value]
+
+    def _emits(self, number: int, expected: Rows) -> None:
+        shape, rows = self._all_emitted(number)
+        names, types = shape
+        seen = self.looked.get(number, 0)
+        self.looked[number] = len(rows)
+        self._compare(expected, names, types, rows[seen:])
+
+    def _all_looked_at(self) -> None:
+        if self.app is None:
+            return
+        for number in range(len(self.app._emitted)):
+            _, rows = self._all_emitted(number)
+            rest = rows[self.looked.get(number, 0) :]
+            if rest:
+                shown = "\n".join("  + " + " | ".join(r) for r in rest[:20])
+                raise self._failed(
+                    f"running SELECT {number + 1} emitted rows that nothing looks at:\n{shown}"
+                )
+
+    def _compare(
+        self, expected: Rows, names: list[str], types: list[str], rows: list[tuple[str, ...]]
+    ) -> None:
+        self.at = expected.line
+        grid = expected.grid
+        if grid is None:
+            grid = Grid(tuple(names), (None,) * len(names), ())
+        if list(grid.names) != names:
+            raise self._failed(f"expected the columns {', '.join(grid.names)}; got {', '.join(names)}")
+        for name, wanted, found in zip(names, grid.types, types, strict=True):
+            if wanted is not None and wanted.replace(" ", "") != found.replace(" ", ""):
+                raise self._failed(f'column "{name}" is {found}, expected {wanted}')
+        difference = _ordered if expected.ordered else _unordered
+        lines = list(difference(grid.rows, rows))
+        if any(mark != " " for mark, _ in lines):
+            order = "in order" if expected.ordered else "in any order"
+            table = _aligned([(" ", tuple(names)), *lines])
+            raise self._failed(f"expected {len(grid.rows)} rows {order}, got {len(rows)}\n{table}")
+
+    def _compare_error(self, error: Error, expected: Fails) -> None:
+        self.at = expected.line
+        shown = "\n".join("    " + line for line in str(error).splitlines())
+        if error.code != expected.code:
+            raise self._failed(
+                f'expected the error "{expected.code}", got "{error.code}":\n{shown}'
+            ) from error
+        for part in expected.parts:
+            if self._sql(part) not in str(error):
+                raise self._failed(f"expected in the error: {part}\n{shown}") from error
+        if expected.at is not None and expected.at != (error.line, error.column):
+            raise self._failed(
+                f"expected the error at {expected.at[0]}:{expected.at[1]}, "
+                f"it is at {error.line}:{error.column}\n{shown}"
+            ) from error
+
+    def _failed(self, message: str) -> CaseFailed:
+        return CaseFailed(f"{self.case.path}:{self.at}: {self.case.name} [{self.mode}]: {message}")
+
+
+def _texts(table: pa.Table) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
+    """Names, type names, and the rows as text."""
+    columns = [
+        [show(v, field.type) for v in to_values(column)]
+        for field, column in zip(table.schema, table.columns, strict=True)
+    ]
+    types = [type_name(normal(field.type)) for field in table.schema]
+    return list(table.column_names), types, list(zip(*columns, strict=True)) if columns else []
+
+
+def _at(lists: list[list[tuple[str, ...]]], number: int) -> list[tuple[str, ...]]:
+    while len(lists) <= number:
+        lists.append([])
+    return lists[number]
+
+
+Line = tuple[str, tuple[str, ...]]
+
+
+def _same(expected: tuple[str, ...], actual: tuple[str, ...]) -> bool:
+    return all(matches(e, a) for e, a in zip(expected, actual, strict=True))
+
+
+def _unordered(expected: tuple[tuple[str, ...], ...], actual: list[tuple[str, ...]]) -> Iterator[Line]:
+    """Lines with `` ``, ``-`` for missing and ``+`` for unexpected rows."""
+    left = list(actual)
+    missing = []
+    for row in expected:
+        found = next((i for i, a in enumerate(left) if _same(row, a)), None)
+        if found is None:
+            missing.append(row)
+        else:
+            yield " ", left.pop(found)
+    yield from (("-", row) for row in missing)
+    yield from (("+", row) for row in left)
+
+
+def _ordered(expected: tuple[tuple[str, ...], ...], actual: list[tuple[str, ...]]) -> Iterator[Line]:
+    for number in range(max(len(expected), len(actual))):
+        wanted = expected[number] if number < len(expected) else None
+        found = actual[number] if number < len(actual) else None
+        if wanted is not None and found is not None and _same(wanted, found):
+            yield " ", found
+            continue
+        if wanted is not None:
+            yield "-", wanted
+        if found is not None:
+            yield "+", found
+
+
+def _aligned(lines: list[Line]) -> str:
+    widths = [max(len(cells[i]) for _, cells in lines) for i in range(len(lines[0][1]))]
+    pad: Callable[[tuple[str, ...]], str] = lambda cells: " | ".join(
+        c.ljust(w) for c, w in zip(cells, widths, strict=True)
+    )
+    return "\n".join(f"  {mark} {pad(cells)}".rstrip() for mark, cells in lines)
