@@ -21,8 +21,12 @@ SETTINGS: tuple[str, ...] = (
     "SET error_on_division_by_zero = true",
     "SET scalar_subquery_error_on_multiple_rows = true",
     "SET preserve_insertion_order = true",
+    "SET disabled_optimizers = 'common_subexpressions'",
 )
-"""What a connection must have set for the rendered SQL to mean what Spark means."""
+"""What a connection must have set for the rendered SQL to mean what Spark means.
+
+Common subexpressions would be lifted out of COALESCE and TRY, and raise for rows that those keep them from.
+"""
 
 
 def render(query: exp.Expr) -> str:

@@ -11,6 +11,7 @@ from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.arithmetic import divide
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, typed
+from millpond.sql.render.duckdb.raising import may_raise
 from millpond.sql.typing import decimals
 from millpond.sql.typing.aggregates import argument
 from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE, DURATION, NULL, STRING, is_decimal
@@ -278,14 +279,17 @@ def window(r: Expressions, node: exp.Expr) -> str:
 
 
 def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr], Aggregate]) -> str:
-    filters: list[str] = []
+    conditions: list[exp.Expr] = []
     ignore = False
     while isinstance(node, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
         if isinstance(node, exp.Filter):
-            filters.append(r.to(node.expression.this, BOOLEAN))
+            conditions.append(node.expression.this)
         ignore = ignore or isinstance(node, exp.IgnoreNulls)
         node = node.this
     node = _named(node)
+    filters = [r.to(condition, BOOLEAN) for condition in conditions]
+    if conditions and may_raise(node):
+        node = _guarded(node, conditions[0])
     entry = table.get(type(node))
     if entry is None:
         raise Unrenderable(f"{node.key.upper()} {'OVER' if over else 'as an aggregate'} has no entry")
@@ -295,6 +299,15 @@ def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr
             raise Unrenderable(f"{node.key.upper()} IGNORE NULLS")
         filters.append(f"{r.sql(argument(node))} IS NOT NULL")
     return made.sql(tuple(filters), over)
+
+
+def _guarded(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """The aggregate with its argument looked at only where the filter holds."""
+    guarded = node.copy()
+    inner = argument(guarded)
+    if not isinstance(inner, exp.Star):
+        inner.replace(exp.If(this=condition.copy(), true=inner.copy()))
+    return guarded
 
 
 ENTRIES: dict[type[exp.Expr], Entry] = {

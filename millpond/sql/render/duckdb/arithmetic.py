@@ -10,6 +10,7 @@ from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.intervals import date_arithmetic
 from millpond.sql.render.duckdb.names import Unrenderable, typed
 from millpond.sql.render.duckdb.operators import literal
+from millpond.sql.render.duckdb.raising import may_raise
 from millpond.sql.typing import coercion, decimals
 from millpond.sql.typing.coercion import BIGINT, DATE, DURATION, NULL, is_decimal
 from millpond.sql.typing.operators import decimal_operand, plain_number
@@ -39,7 +40,9 @@ def arithmetic(r: Expressions, node: exp.Expr) -> str:
 
 
 def safe(r: Expressions, node: exp.Expr) -> str:
-    """TRY_ADD and the like."""
+    """TRY_ADD and the like: NULL for their own failure, not for that of an operand."""
+    if may_raise(node.this) or may_raise(node.expression):
+        raise Unrenderable(f"{node.key.upper()} of something that can raise itself")
     return f"TRY({arithmetic(r, node)})"
 
 
@@ -85,8 +88,8 @@ def _modulo(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.Da
 def divide(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
     """The quotient of two decimals, rounded half up, by dividing their digits as integers.
 
-    With ``n`` the digits of the left side moved so that ``n // d`` has the result's scale, the remainder gives
-    one more digit, and casting away that digit rounds.
+    With ``n`` the digits of the left side moved so that ``n // d`` has the result's scale, the remainder
+    gives one more digit, and casting away that digit rounds.
     """
     shift = result.scale + b.scale - a.scale
     if shift < 0 or a.precision + shift > decimals.MAX_PRECISION or b.precision >= decimals.MAX_PRECISION:

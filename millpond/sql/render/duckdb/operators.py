@@ -10,6 +10,7 @@ from sqlglot import exp
 from millpond.sql.render.duckdb.casts import try_cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, quoted, text, typed
+from millpond.sql.render.duckdb.raising import may_raise
 from millpond.sql.typing import coercion, output_types
 from millpond.sql.typing.coercion import BINARY, BOOLEAN, NULL, STRING
 from millpond.sql.typing.operators import plain_number
@@ -111,9 +112,15 @@ def scalar_query(r: Expressions, node: exp.Expr) -> str:
     return f"({r.query(node.this)})"
 
 
-def logic(symbol: str) -> Entry:
+def logic(symbol: str, decided: str) -> Entry:
+    """AND, OR; a right side that can raise is not looked at when the left side decides."""
+
     def entry(r: Expressions, node: exp.Expr) -> str:
-        return f"({r.to(node.this, BOOLEAN)} {symbol} {r.to(node.expression, BOOLEAN)})"
+        left = r.to(node.this, BOOLEAN)
+        both = f"({left} {symbol} {r.to(node.expression, BOOLEAN)})"
+        if not may_raise(node.expression):
+            return both
+        return f"(CASE WHEN {left} IS {decided} THEN {decided} ELSE {both} END)"
 
     return entry
 
@@ -187,6 +194,8 @@ def cast_entry(r: Expressions, node: exp.Expr) -> str:
     if node.args.get("format") or node.args.get("default"):
         raise Unrenderable("CAST with a format")
     if node.args.get("safe"):
+        if may_raise(node.this):
+            raise Unrenderable("TRY_CAST of something that can raise itself")
         return try_cast(r.sql(node.this), r.type(node.this), target)
     return r.to(node.this, target)
 
@@ -211,8 +220,8 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.In: membership,
     exp.Exists: exists,
     exp.Subquery: scalar_query,
-    exp.And: logic("AND"),
-    exp.Or: logic("OR"),
+    exp.And: logic("AND", "FALSE"),
+    exp.Or: logic("OR", "TRUE"),
     exp.Not: negation,
     exp.Is: is_,
     exp.Case: case,
