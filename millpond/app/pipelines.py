@@ -16,7 +16,9 @@ from millpond.app.store import Moment
 from millpond.changes import Changes, Position
 from millpond.errors import Closed, TimedOut
 from millpond.plan.plans import PipelinePlan
+from millpond.query.evaluate import Answer
 from millpond.sources.base import Source
+from millpond.sql.resolve import Resolved
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -111,6 +113,9 @@ class Pipelines:
         if known is not None:
             return known if known.batch >= 0 else None
         return self._app._journal.position(pipeline)
+
+    def in_process(self, query: Resolved) -> Answer | None:
+        return self._app._evaluator.in_process(query)
 
     def deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
         with self._delivering:

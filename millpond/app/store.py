@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
-from millpond.errors import InvalidRecord
 from millpond.journal.journal import Journal
 from millpond.sql.catalog import Relation
 from millpond.tables.base import Backend, Snapshot, find_backend
 from millpond.types import Schema
+
+COMPACT_AFTER = 1_000
+"""Changes of a table after which a start replaces them by one snapshot."""
 
 
 class Moment:
@@ -46,11 +48,9 @@ class Store:
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
         backend = find_backend(extension).open(relation.name, relation.schema, values)
-        pieces = 0
         for changes in self.journal.restore(relation.name):
             backend.apply(changes)
-            pieces += 1
-        if pieces > 8:
+        if self.journal.pending(relation.name) > COMPACT_AFTER:
             self.journal.compact(relation.name, backend.scan())
         with self._publishing:
             self._tables[relation.name.lower()] = backend
@@ -103,8 +103,8 @@ class Store:
             applied = self.journal.commit({}, position, sent or {}, done) is not None
             self.on_commit()
             return applied
-        for name, change in changes.items():
-            self._validate(name, change)
+        # What would make ``apply`` fail is found before the journal holds it.
+        changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
         with self._writing:
             journalled = {n: c for n, c in changes.items() if n.lower() not in self._unjournalled}
             number = self.journal.commit(journalled, position, sent or {}, done)
@@ -115,19 +115,6 @@ class Store:
                     self._tables[name.lower()].apply(change, commit=number)
         self.on_commit()
         return True
-
-    def _validate(self, name: str, change: Changes) -> None:
-        """What would make ``apply`` fail must be found before the journal holds it."""
-        for column in self._tables[name.lower()].schema.key:
-            values = change.rows[column]
-            if values.null_count:
-                row = values.to_pylist().index(None)
-                raise InvalidRecord(
-                    f'row {row}: NULL in column "{column}" of the primary key of table "{name}"',
-                    row=row,
-                    field=column,
-                    hint=f"filter such rows out: WHERE {column} IS NOT NULL",
-                )
 
     def close(self) -> None:
         for backend in self._tables.values():

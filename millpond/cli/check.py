@@ -1,0 +1,42 @@
+"""``millpond check``: every mistake of a SQL file, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millpond.cli.reporting import render, reporting, say
+from millpond.cli.sqlfile import read_sql
+
+EXAMPLES = """
+Examples:
+
+  millpond check app.sql
+
+  millpond check app.sql && millpond run app.sql
+
+Exit code: 0 no mistake, 1 mistakes, 2 wrong usage.
+"""
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="The SQL file.", metavar="APP.SQL")],
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
+) -> None:
+    """Finds every mistake in a SQL file: names, types, options. Spark is not started, nothing is run."""
+    with reporting(str(file), verbose=verbose):
+        text = read_sql(file)
+        from millpond.app.check import check_text
+
+        found = check_text(text)
+        if found.errors:
+            say("\n\n".join(render(error, str(file)) for error in found.errors))
+            say(f"\n{_many(len(found.errors), 'error')}")
+            raise typer.Exit(1)
+        print(f"ok: {_many(len(found.statements), 'statement')}")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,141 @@
+"""``millpond demo``: the profit-and-loss app, fed by this process, from nothing to results."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.output import Format, Printer
+from millpond.cli.progress import Loading
+from millpond.cli.reporting import reporting, say
+from millpond.errors import FileMissing
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+EXAMPLES = """
+Examples:
+
+  millpond demo
+
+  millpond demo --trades 200000
+"""
+
+SYMBOLS = ("ACME", "BOLT", "CRAN", "GRID", "VOLT", "TIDE", "LOAM", "OATS", "MILL", "RAIL")
+CLOSES = (13140, 8795, 22910, 4160, 6725, 50550, 1005, 2680, 1895, 7430)
+PIECE = 10_000
+
+
+def demo(
+    trades: Annotated[int, typer.Option(help="How many trades are sent.", min=1)] = 40_000,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
+) -> None:
+    """Runs the profit-and-loss example: five sources, one query, a table of results. Takes half a minute."""
+    with reporting("app.sql", verbose=verbose):
+        example = find_example()
+        os.environ["PNL_DATA"] = str(example / "data")
+        from millpond.app.app import App
+
+        say(f"the app: {_short(example / 'app.sql')}")
+        loading = Loading()
+        with App(example / "app.sql", _on_progress=loading.report, _on_status=loading.status) as app:
+            loading.close()
+            _feed(app, trades)
+            _show(app)
+        say(_next_steps(example))
+
+
+def find_example() -> Path:
+    """The files of the example: inside the package where it was installed, else in the repository."""
+    package = Path(__file__).resolve().parent.parent
+    for place in (package / "demo" / "pnl", package.parent / "examples" / "pnl"):
+        if (place / "app.sql").exists():
+            return place
+    raise FileMissing("the files of the demo are not installed", hint="install millpond again")
+
+
+def make_trades(first: int, count: int) -> list[dict[str, Any]]:
+    """Trades that are the same each time: the n-th is made from n alone."""
+    opening = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
+    rows = []
+    for n in range(first, first + count):
+        dice = (n * 2_654_435_761) & 0xFFFFFFFF
+        which = (dice >> 7) % len(SYMBOLS)
+        rows.append(
+            {
+                "trade_id": n,
+                "user_id": 101 + (dice >> 11) % 9,  # 109 is nobody
+                "symbol": SYMBOLS[which],
+                "quantity": 1 + (dice >> 5) % 400,
+                "price": Decimal(CLOSES[which] * (950 + (dice >> 16) % 101) // 1000).scaleb(-2),
+                "traded_at": opening + timedelta(milliseconds=50 * n),
+            }
+        )
+    return rows
+
+
+def _feed(app: App, trades: int) -> None:
+    """Sends the trades and waits until they have taken effect; the first few of the file are in before."""
+    app.drain(math.inf)
+    say(f"Spark is up, the first trades are in: pnl has {_rows(app)} rows")
+    began = time.monotonic()
+    for start in range(0, trades, PIECE):
+        count = min(PIECE, trades - start)
+        app.send("trades", make_trades(1_000 + start, count))
+        say(f"sent {start + count:,} of {trades:,} trades; pnl has {_rows(app)} rows")
+    sent = time.monotonic() - began
+    app.drain(math.inf)
+    took = time.monotonic() - began
+    say(
+        f"sent {trades / sent:,.0f} trades/s; joined with three tables, checked by six subqueries on four and "
+        f"stored {trades / took:,.0f} trades/s: {took:.1f} s in all; pnl has {_rows(app)} rows"
+    )
+
+
+def _rows(app: App) -> str:
+    found = app.sql("SELECT COUNT(*) AS n FROM pnl").rows()
+    return f"{found[0]['n']:,}"
+
+
+def _show(app: App) -> None:
+    printer = Printer(Format.table)
+    print("\nprofit by trader\n")
+    printer.answer(
+        app.sql("""
+            SELECT trader, COUNT(*) AS trades, SUM(profit) AS profit,
+                   COUNT_IF(cover = 'short') AS short, COUNT_IF(above_peers) AS above_peers
+            FROM pnl GROUP BY trader ORDER BY profit DESC
+        """).to_arrow()
+    )
+    print("the best trades\n")
+    printer.answer(
+        app.sql("""
+            SELECT trade_id, trader, symbol, sector, quantity, price, profit, year_high, cover, trend
+            FROM pnl ORDER BY profit DESC NULLS LAST, trade_id LIMIT 8
+        """).to_arrow()
+    )
+
+
+def _next_steps(example: Path) -> str:
+    file = _short(example / "app.sql")
+    data = "" if file == "examples/pnl/app.sql" else f"PNL_DATA={shlex.quote(_short(example / 'data'))} "
+    return (
+        "what to type next\n"
+        f"  {data}millpond run {shlex.quote(file)}      runs the same app; Ctrl-C stops it\n"
+        '  millpond query "SELECT * FROM pnl"        asks it, from another terminal\n'
+        f"  {data}millpond explain {shlex.quote(file)}  shows how each statement runs\n"
+        "  millpond --help                           lists all commands"
+    )
+
+
+def _short(path: Path) -> str:
+    """The path as one would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

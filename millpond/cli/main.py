@@ -1,0 +1,62 @@
+"""The command ``millpond``. Importing it loads no Spark, no DuckDB and no Arrow; each command loads what it needs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from millpond.cli import check, demo, explain, query, run, shell
+from millpond.cli.reporting import say
+
+app = typer.Typer(
+    name="millpond",
+    help="Streaming SQL with live tables, on Spark.",
+    epilog="Start with: millpond demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command(epilog=run.EXAMPLES)(run.run)
+app.command(epilog=query.EXAMPLES)(query.query)
+app.command(epilog=check.EXAMPLES)(check.check)
+app.command(epilog=explain.EXAMPLES)(explain.explain)
+app.command(name="sql", epilog=shell.EXAMPLES)(shell.shell)
+app.command(epilog=demo.EXAMPLES)(demo.demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from millpond import __version__
+
+        print(f"millpond {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def millpond(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and end.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    _log_to_the_person()
+
+
+def main() -> None:
+    """The entry point of the package."""
+    app()
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _log_to_the_person() -> None:
+    log = logging.getLogger("millpond")
+    log.addHandler(_Said(logging.WARNING))
+    log.propagate = False
+    # What goes wrong between Spark and us is told by our own errors.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -1,0 +1,83 @@
+"""What happens while an app starts, on standard error: bars on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from millpond.cli.reporting import say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from millpond.app.loading import Progress
+
+EVERY = 2.0
+"""Seconds between two lines about one load."""
+
+
+class Loading:
+    """Follows the loads of an app; ``report`` is called for each piece that a table has taken."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}
+        self._said: dict[str, float] = {}
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def report(self, progress: Progress) -> None:
+        now = time.monotonic()
+        began = self._began.setdefault(progress.table, now)
+        if progress.finished:
+            self.close()
+            seconds = now - self._began.pop(progress.table)
+            rate = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
+            say(f"loaded {progress.table}: {progress.rows:,} rows{rate}")
+        elif sys.stderr.isatty():
+            self._bar(progress)
+        elif now - self._said.get(progress.table, began) >= EVERY:
+            self._said[progress.table] = now
+            say(f"loading {progress.table}: {progress.rows:,} rows{_share(progress)}")
+
+    def status(self, text: str) -> None:
+        self.close()
+        say(text)
+
+    def close(self) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+            self._tasks = {}
+
+    def _bar(self, progress: Progress) -> None:
+        if self._bars is None:
+            self._bars = _bars()
+            self._bars.start()
+        if progress.table not in self._tasks:
+            self._tasks[progress.table] = self._bars.add_task(progress.table, total=progress.total)
+        self._bars.update(
+            self._tasks[progress.table],
+            total=progress.total,
+            completed=progress.bytes,
+            rows=f"{progress.rows:,} rows",
+        )
+
+
+def _bars() -> Bars:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("loading {task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _share(progress: Progress) -> str:
+    return f", {100 * progress.bytes // progress.total} %" if progress.total else ""

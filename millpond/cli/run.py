@@ -1,0 +1,173 @@
+"""``millpond run``: an app from its SQL file, until it is stopped or has processed everything."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli.output import Format, Printer
+from millpond.cli.progress import Loading
+from millpond.cli.reporting import INTERRUPTED, Report, reporting
+from millpond.cli.sqlfile import read_sql
+from millpond.cli.stopping import Stopping
+from millpond.errors import Error, StateLocked
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.query.result import Result
+
+EXAMPLES = """
+Examples:
+
+  millpond run app.sql
+
+  millpond run app.sql --state ./state
+
+  millpond run app.sql --once --format csv > rows.csv
+
+The rows of queries on streams are printed as they come. Queries on tables are answered once, when everything
+that was there at the start has been processed. Ctrl-C or SIGTERM stop the app; with --state it goes on where
+it stopped. A row is printed before its position is kept: after kill -9 the last rows may come twice, none is lost.
+
+Exit code: 0 stopped or, with --once, done; 1 an error in the app or no such file; 2 wrong usage;
+130 --once was interrupted.
+"""
+
+_LOCK_PATIENCE = 2.0
+"""Seconds to wait for a query that reads the state directory just now."""
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="The SQL file.", metavar="APP.SQL")],
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, then end.")] = False,
+    state: Annotated[
+        Path | None, typer.Option(help="Keep everything here; without it nothing is kept.", metavar="DIR")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="The Spark master; this machine by default.", metavar="URL")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
+) -> None:
+    """Runs the app of a SQL file and answers `millpond query` meanwhile."""
+    with reporting(str(file), verbose=verbose) as report:
+        from millpond.sql.text import Script
+
+        report.mask = Script.of(read_sql(file)).mask
+        Run(file, state, master, Printer(format), report).until_done(once=once)
+
+
+class Run:
+    """One run of an app: its answers, its socket, its end."""
+
+    def __init__(self, file: Path, state: Path | None, master: str | None, printer: Printer, report: Report):
+        self._file = file
+        self._state = state
+        self._master = master
+        self._printer = printer
+        self._report = report
+        self._answers: list[tuple[str, Result]] = []
+
+    def until_done(self, *, once: bool) -> None:
+        from millpond.server.registry import Registration
+        from millpond.server.socket import SocketServer
+
+        loading = Loading()
+        with Stopping() as stopping, Registration() as registration:
+            try:
+                app = self._open(loading)
+            except KeyboardInterrupt:
+                self._report.note("stopped while loading")
+                raise typer.Exit(INTERRUPTED if once else 0) from None
+            finally:
+                loading.close()
+            with app:
+                stopping.gently()
+                with SocketServer(app):
+                    registration.ready(app._state.path)
+                    try:
+                        self._process(app, stopping, once=once)
+                    except Error as error:
+                        app._mask_error(error)
+                        if not self._printer.broken:
+                            raise
+                        raise BrokenPipeError from None
+                self._report.note("done" if once else "stopped")
+
+    def _open(self, loading: Loading) -> App:
+        from millpond.app.app import App
+
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                return App(
+                    self._file,
+                    state=self._state,
+                    master=self._master,
+                    _on_progress=loading.report,
+                    _on_status=loading.status,
+                    _on_emit=self._printer.live,
+                    _on_answer=lambda text, result: self._answers.append((text, result)),
+                )
+            except StateLocked:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def _process(self, app: App, stopping: Stopping, *, once: bool) -> None:
+        if not once:
+            self._say_running(app)
+        failed: list[Exception] = []
+
+        def catch_up() -> None:
+            try:
+                app.drain(math.inf)
+                self._print_answers(app)
+            except Exception as error:
+                failed.append(error)
+
+        catching_up = threading.Thread(target=catch_up, name="millpond-catch-up", daemon=True)
+        catching_up.start()
+        while not stopping.asked.wait(0.1):
+            if failed:
+                raise failed[0]
+            if once and not catching_up.is_alive():
+                break
+            for pipeline in app._pipelines.values():
+                pipeline.check()
+        if failed:
+            raise failed[0]
+        if once and stopping.asked.is_set():
+            self._report.note("interrupted before everything was processed")
+            raise typer.Exit(INTERRUPTED)
+
+    def _print_answers(self, app: App) -> None:
+        """Table queries of the file, as of now; one whose tables were dropped further down, as of then."""
+        for text, result in self._answers:
+            if app._pipelines:
+                try:
+                    result = app.sql(text)
+                except Error as error:
+                    self._report.note(f"answered before the streams ran: {error.message}")
+            self._printer.answer(result.to_arrow())
+
+    def _say_running(self, app: App) -> None:
+        tables = app.tables()
+        where = f" --state {shlex.quote(str(self._state))}" if self._state else ""
+        example = f"SELECT * FROM {tables[-1]} LIMIT 10" if tables else "SHOW STREAMS"
+        queries = _many(len(app._pipelines), "query", "queries")
+        self._report.note(
+            f"running {self._file}: {_many(len(tables), 'table', 'tables')}, {queries}; "
+            + (f"state in {self._state}" if self._state else "no --state, nothing is kept")
+            + f'\n  ask it:   millpond query "{example}"{where}\n  stop it:  Ctrl-C'
+        )
+
+
+def _many(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"

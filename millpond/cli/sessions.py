@@ -1,0 +1,147 @@
+"""Whom a command asks: the app that runs, the state that one left, or an app of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from millpond.cli.reporting import say
+from millpond.errors import SqlError, StateLocked, UnknownName
+from millpond.server.client import Answer, Client
+from millpond.server.registry import running_apps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.app.app import App
+
+PATIENCE = 60.0
+"""Seconds to wait for an app that still loads its tables."""
+
+
+class Session(Protocol):
+    def ask(self, sql: str) -> Answer:
+        """Runs a text; the answer is the last statement's."""
+
+    def close(self) -> None: ...
+
+
+class RemoteSession:
+    """Statements go to a running app. Leaving a running query ends its connection, the next one gets a new one."""
+
+    def __init__(self, state: Path, client: Client):
+        self.state = state
+        self._client: Client | None = client
+
+    def ask(self, sql: str) -> Answer:
+        client = self._client or Client.of(self.state)
+        if client is None:
+            raise SqlError("the app has ended", hint="start it again with millpond run")
+        self._client = client
+        answer = client.ask(sql)
+        return Answer(answer.count, answer.running, self._until_left(answer)) if answer.running else answer
+
+    def _until_left(self, answer: Answer) -> Iterator[pa.Table]:
+        try:
+            yield from answer.tables
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+class LocalSession:
+    """Statements go to an app in this process. ``hint`` is said where a name is not known."""
+
+    def __init__(self, app: App, *, hint: str | None = None):
+        self.app = app
+        self._hint = hint
+
+    def ask(self, sql: str) -> Answer:
+        from millpond.app.follow import follow
+        from millpond.query.result import RunningResult
+
+        try:
+            result = self.app.sql(sql)
+        except UnknownName as error:
+            if self._hint and "is not known" in error.message:
+                error.hint = self._hint
+            raise
+        if isinstance(result, RunningResult):
+            return Answer(None, True, follow(self.app, result, lambda: False))
+        if result.count is not None:
+            return Answer(result.count, False, iter(()))
+        return Answer(None, False, iter([result.to_arrow()]))
+
+    def close(self) -> None:
+        self.app.close()
+
+
+@contextmanager
+def open_session(state: Path | None, own: Callable[[], App] | None = None) -> Iterator[Session]:
+    """Asks the app that runs on ``state``; without one ``own`` is started, or else the state read.
+
+    Without a state it is the one app that this user runs; if there is none, an empty one.
+    """
+    session = _on_state(state, own) if state is not None else _anywhere(own)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def _on_state(state: Path, own: Callable[[], App] | None) -> Session:
+    deadline = time.monotonic() + PATIENCE
+    told = False
+    while True:
+        client = Client.of(state)
+        if client is not None:
+            return RemoteSession(state, client)
+        try:
+            return LocalSession(own() if own else _read(state))
+        except StateLocked:
+            if time.monotonic() > deadline:
+                raise
+        if not told:
+            say(f"waiting for the app on {state} to be ready")
+            told = True
+        time.sleep(0.1)
+
+
+def _read(state: Path) -> App:
+    from millpond.app.app import App
+
+    return App(state=state, _read_only=True)
+
+
+def _anywhere(own: Callable[[], App] | None) -> Session:
+    deadline = time.monotonic() + PATIENCE
+    told = False
+    while True:
+        apps = running_apps()
+        if len(apps) > 1:
+            names = ", ".join(str(a) if a else "one that is still loading" for a in apps)
+            raise SqlError(f"{len(apps)} apps are running: {names}", hint="choose one with --state DIR")
+        if not apps:
+            break
+        if apps[0] is not None:
+            client = Client.of(apps[0])
+            if client is not None:
+                return RemoteSession(apps[0], client)
+        if time.monotonic() > deadline:
+            raise SqlError("an app is running but not ready", hint="see what millpond run says")
+        if not told:
+            say("waiting for the app to be ready")
+            told = True
+        time.sleep(0.1)
+    if own is not None:
+        return LocalSession(own())
+    from millpond.app.app import App
+
+    return LocalSession(App(), hint="no app is running: start one with millpond run, or name its --state DIR")

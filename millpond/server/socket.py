@@ -1,0 +1,165 @@
+"""The Unix socket on which a running app answers, in its state directory and for its owner only."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from io import BufferedIOBase
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millpond.app.follow import follow
+from millpond.errors import Closed, EngineError, Error, SqlError
+from millpond.query.result import Result, RunningResult
+from millpond.server.address import NAME, address_in
+from millpond.server.messages import dump_error, read_line, write_line
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond.server")
+
+CONNECTIONS = 32
+"""Clients at a time; one more is told to come back."""
+WAITING_ROWS = 2_000_000
+"""Rows that a running query may hold for a client that does not read them."""
+
+
+class SocketServer:
+    """Answers statements of other processes, each connection in a thread of its own, until ``close``."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._path = app._state.path / NAME
+        self._stopping = threading.Event()
+        self._clients: set[socket.socket] = set()
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The state directory is locked by this app: a socket in it is left over from one that was killed.
+        self._path.unlink(missing_ok=True)
+        with address_in(app._state.path) as address:
+            self._listener.bind(address)
+        os.chmod(self._path, 0o600)
+        self._listener.listen(CONNECTIONS)
+        self._thread = threading.Thread(target=self._accept, name="millpond-socket", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Takes no more clients; those that follow a query are told that the app stops."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+        for client in list(self._clients):
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RD)
+        for _ in range(CONNECTIONS):
+            if not self._places.acquire(timeout=1.0):
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._places.acquire(blocking=False):
+                self._clients.add(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            else:
+                with connection, connection.makefile("wb") as out, contextlib.suppress(OSError):
+                    full = EngineError(f"{CONNECTIONS} clients are connected", hint="try again in a moment")
+                    write_line(out, {"error": dump_error(full)})
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection, connection.makefile("rwb") as file:
+                while True:
+                    try:
+                        request = read_line(file)
+                    except Error as error:
+                        write_line(file, {"error": dump_error(error)})
+                        return
+                    if request is None:
+                        return
+                    self._answer(request, file, connection)
+        except OSError:
+            return  # the client has gone
+        finally:
+            self._clients.discard(connection)
+            self._places.release()
+
+    def _answer(self, request: dict[str, Any], file: BufferedIOBase, connection: socket.socket) -> None:
+        try:
+            result = self._run(request)
+        except Exception as error:
+            write_line(file, {"error": dump_error(_known(error))})
+            return
+        if isinstance(result, RunningResult):
+            write_line(file, {"running": True})
+            self._stream(result, file, connection)
+        elif result.count is not None:
+            write_line(file, {"count": result.count})
+        else:
+            table = result.to_arrow()
+            write_line(file, {"rows": True})
+            with pa.ipc.new_stream(file, table.schema) as writer:
+                writer.write_table(table)
+            write_line(file, {})
+
+    def _run(self, request: dict[str, Any]) -> Result:
+        text, params = request.get("sql"), request.get("params")
+        unknown = set(request) - {"sql", "params"}
+        if not isinstance(text, str) or unknown:
+            raise SqlError("the request is not understood", hint='send {"sql": "…", "params": […]}')
+        return self._app.sql(text, params)
+
+    def _stream(self, result: RunningResult, file: BufferedIOBase, connection: socket.socket) -> None:
+        """Sends rows until the client leaves, the query fails or the app stops."""
+        ending: dict[str, Any] = {}
+        schema = result.to_arrow().schema
+        with pa.ipc.new_stream(file, schema) as writer:
+            file.flush()
+            try:
+                for rows in self._rows(result, connection):
+                    writer.write_table(rows.cast(schema))
+                    file.flush()
+            except OSError:
+                raise
+            except Exception as error:
+                ending = {"error": dump_error(_known(error))}
+        write_line(file, ending)
+
+    def _rows(self, result: RunningResult, connection: socket.socket) -> Iterator[pa.Table]:
+        def gone() -> bool:
+            if self._stopping.is_set():
+                raise Closed("the app stops", hint="millpond run starts it again")
+            readable = select.select([connection], [], [], 0)[0]
+            return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+
+        for rows in follow(self._app, result, gone):
+            if rows.num_rows > WAITING_ROWS:
+                raise EngineError("the rows come faster than they are read", hint="select fewer of them")
+            yield rows
+
+
+def _known(error: Exception) -> Error:
+    if isinstance(error, Error):
+        return error
+    log.error("an internal error", exc_info=error)
+    return EngineError(f"internal error: {type(error).__name__}: {error}", hint="please report it")
