@@ -94,9 +94,9 @@ class BatchStage:
             if lookup.of is None:
                 keys = collected[table.view]
             elif lookup.of in fetched:
-                keys = _distinct(fetched[lookup.of].select(list(lookup.keys)))
+                keys = distinct(fetched[lookup.of].select(list(lookup.keys)))
             else:
-                keys = _distinct(tables.snapshot(self._table_of(lookup.of)).scan(list(lookup.keys)))
+                keys = distinct(tables.snapshot(self._table_of(lookup.of)).scan(list(lookup.keys)))
             rows = tables.snapshot(table.table).get(lookup.columns, keys)
             fetched[table.view] = rows
             self._registered.pop(table.view, None)
@@ -125,7 +125,9 @@ def _struct(lookup: Lookup) -> str:
     return "struct(" + ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys)) + ")"
 
 
-def _distinct(keys: pa.Table) -> pa.Table:
+def distinct(keys: pa.Table) -> pa.Table:
+    """Each row once. Columns are renamed where two have one name."""
+    keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
     return keys.group_by(keys.column_names).aggregate([])
 
 

@@ -14,11 +14,14 @@ import pyarrow as pa
 from millpond.changes import Offset, Position
 from millpond.engine.batch import BatchStage, Tables
 from millpond.engine.failures import explain
+from millpond.engine.local import LocalStage, read_small
 from millpond.engine.reader import read_stream, unwrap
 from millpond.errors import Closed, Error
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import PipelinePlan
+from millpond.query.evaluate import Answer
 from millpond.sources.base import Source
+from millpond.sql.resolve import Resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +43,9 @@ class Host(Protocol):
     def position(self, pipeline: str) -> Position | None:
         """The newest position that counts."""
 
+    def in_process(self, query: Resolved) -> Answer | None:
+        """A function that answers the query without Spark, where that is possible."""
+
 
 class Pipeline:
     """States: new → running → stopped | failed. ``error`` says why it failed."""
@@ -55,6 +61,8 @@ class Pipeline:
         self._host = host
         self._directory = directory
         self._stage = BatchStage(plan.batch)
+        answer = host.in_process(plan.batch.query)
+        self._local = LocalStage(plan.batch, answer) if answer is not None else None
         self._query: StreamingQuery | None = None
         self._stopping = False
         self._busy = threading.Lock()
@@ -100,7 +108,7 @@ class Pipeline:
                 position = self._position(number)
                 applied = self._host.position(self.plan.name)
                 if applied is None or not applied.covers(position):
-                    rows = self._stage.run(frame, self._host.tables())
+                    rows = self._rows(frame, position)
                     self._host.deliver(self.plan, rows, position)
                     self.rows_out += rows.num_rows
             except BaseException as error:
@@ -111,6 +119,15 @@ class Pipeline:
             self.batches += 1
             self.last_batch_seconds = time.monotonic() - began
         self.on_progress()
+
+    def _rows(self, frame: DataFrame, position: Position) -> pa.Table:
+        """What the batch gives: a small one is answered in process, any other by Spark."""
+        tables = self._host.tables()
+        if self._local is not None:
+            small = read_small(self.source, self.offset, position.offsets[self._stream])
+            if small is not None:
+                return self._local.run(small, tables)
+        return self._stage.run(frame, tables)
 
     def _position(self, number: int) -> Position:
         """The position after a batch, from the checkpoint that numbered it."""

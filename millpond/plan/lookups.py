@@ -96,6 +96,7 @@ def _choose(
 ) -> Lookup | None:
     """A lookup from equalities that all take their values from one place."""
     by_place: dict[str | None, dict[str, str]] = {}
+    fields: dict[str, str] = {}
     for column, value in pairs:
         aliases = {c.table.lower() for c in value.find_all(exp.Column)}
         if len(aliases) != 1 or value.find(exp.Subquery, exp.Select) or not _same_kind(column, value):
@@ -103,12 +104,15 @@ def _choose(
         alias = aliases.pop()
         if alias == stream.lower():
             by_place.setdefault(None, {}).setdefault(column.name, spark_expression(value))
+            if isinstance(value, exp.Column):
+                fields.setdefault(column.name, value.name)
         elif alias in looked_up and isinstance(value, exp.Column):
             by_place.setdefault(looked_up[alias], {}).setdefault(column.name, value.name)
     for place in (None, *[p for p in by_place if p is not None]):
         if place in by_place:
             keys = by_place[place]
-            return Lookup(tuple(keys), tuple(keys.values()), place)
+            plain = tuple(fields[k] for k in keys) if place is None and keys.keys() <= fields.keys() else None
+            return Lookup(tuple(keys), tuple(keys.values()), place, plain)
     return None
 
 

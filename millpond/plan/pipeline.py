@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
@@ -10,7 +11,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import Streams, from_items
-from millpond.types import quote
+from millpond.types import Column, Schema, quote
 
 SEQ = "_seq"
 
@@ -42,6 +43,7 @@ def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
         columns=needed,
         filter=_stream_filter(direct, stream) if direct is not None else None,
         tables=table_inputs(Resolved(tree, resolved.schema, inputs), direct or tree, alias),
+        query=Resolved(tree, Schema((*resolved.schema.columns, Column(SEQ, pa.int64()))), resolved.inputs),
         sql=spark.render(tree),
         output=resolved.schema,
     )
@@ -67,6 +69,7 @@ def _carry_seq(query: exp.Expr, streams: Streams) -> None:
             this=exp.to_identifier(SEQ, quoted=True),
             table=exp.to_identifier(item.alias_or_name, quoted=True),
         )
+        column.meta["dtype"] = pa.int64()
         query.append("expressions", exp.alias_(column, SEQ, quoted=True))
         return
 

@@ -15,12 +15,14 @@ class Lookup:
     """How the rows of a table that a batch needs are found: by keys.
 
     ``columns`` of the table equal ``keys``: Spark SQL expressions over the batch, or, when ``of`` names the view of
-    a table that was looked up before, columns of that table.
+    a table that was looked up before, columns of that table. ``fields`` are the columns of the batch that the keys
+    are, if each is just a column.
     """
 
     columns: tuple[str, ...]
     keys: tuple[str, ...]
     of: str | None = None
+    fields: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,15 @@ class TableInput:
 class BatchPlan:
     """One batch: rows of a stream and of tables in, rows out.
 
-    ``columns`` are those of the stream that are needed, ``filter`` a condition on them alone.
-    The rows that come out have the columns of ``output`` and ``_seq``.
+    ``columns`` are those of the stream that are needed, ``filter`` a condition on them alone. ``query`` gives the
+    columns of ``output`` and ``_seq``; ``sql`` is the same for Spark.
     """
 
     stream: Input
     columns: tuple[str, ...]
     filter: str | None
     tables: tuple[TableInput, ...]
+    query: Resolved
     sql: str
     output: Schema
 

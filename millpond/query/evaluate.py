@@ -15,6 +15,7 @@ from millpond.sql.resolve import Resolved
 Path = Literal["auto", "duckdb", "spark"]
 SparkAnswer = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """(Spark SQL, tables by view) → rows. The engine gives it."""
+Answer = Callable[[Mapping[str, pa.Table]], pa.Table]
 
 
 class Evaluator:
@@ -38,6 +39,13 @@ class Evaluator:
                 raise
             return "spark", str(reason)
         return "duckdb", "in process"
+
+    def in_process(self, query: Resolved) -> Answer | None:
+        """A function that answers the query again and again without Spark; None where only Spark can."""
+        if self.path == "spark" or self.way(query)[0] == "spark":
+            return None
+        sql, names = render(query.expression), list(query.schema.names)
+        return lambda tables: self._duck.run(sql, tables).rename_columns(names)
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The rows; ``tables`` are the inputs by view name."""
