@@ -11,19 +11,23 @@ import pyarrow as pa
 from millpond.errors import QueryFailed
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
+from millpond.sql.rewrite import FOR_DUCKDB, rewrite
 
 if TYPE_CHECKING:
     import duckdb
 
-_SETTINGS = {
-    "TimeZone": "UTC",
-    "scalar_subquery_error_on_multiple_rows": True,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "python_enable_replacements": False,
-    "arrow_large_buffer_size": False,
-    "preserve_insertion_order": True,
-}
+_SETTINGS = (
+    *render.SETTINGS,
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET python_enable_replacements = false",
+    "SET arrow_large_buffer_size = false",
+)
+
+
+def to_duckdb(query: Resolved) -> str:
+    """The query in DuckDB's words. Raises ``Unrenderable``."""
+    return render.render(rewrite(query.expression, FOR_DUCKDB))
 
 
 class Duck:
@@ -39,9 +43,8 @@ class Duck:
         with self._lock:
             if self._root is None:
                 self._root = duckdb.connect(":memory:")
-                for name, value in _SETTINGS.items():
-                    shown = f"'{value}'" if isinstance(value, str) else str(value).lower()
-                    self._root.execute(f"SET GLOBAL {name} = {shown}")
+                for setting in _SETTINGS:
+                    self._root.execute(setting.replace("SET ", "SET GLOBAL ", 1))
             return self._root.cursor()
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -61,7 +64,7 @@ class Duck:
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The answer of a resolved query; ``tables`` are its inputs by view. Raises ``Unrenderable``."""
-        found = self.run(render.render(query.expression), tables)
+        found = self.run(to_duckdb(query), tables)
         return found.rename_columns(list(query.schema.names))
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from millpond.query.duck import Duck
+from millpond.query.duck import Duck, to_duckdb
 from millpond.sql.render import spark
-from millpond.sql.render.duckdb import Unrenderable, render
+from millpond.sql.render.duckdb import Unrenderable
 from millpond.sql.resolve import Resolved
 
 Path = Literal["auto", "duckdb", "spark"]
@@ -33,7 +33,7 @@ class Evaluator:
         if not query.schema.known:
             return "spark", "only Spark knows the type of a column"
         try:
-            render(query.expression)
+            to_duckdb(query)
         except Unrenderable as reason:
             if self.path == "duckdb":
                 raise
@@ -44,7 +44,7 @@ class Evaluator:
         """A function that answers the query again and again without Spark; None where only Spark can."""
         if self.path == "spark" or self.way(query)[0] == "spark":
             return None
-        sql, names = render(query.expression), list(query.schema.names)
+        sql, names = to_duckdb(query), list(query.schema.names)
         return lambda tables: self._duck.run(sql, tables).rename_columns(names)
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
