@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -29,9 +29,12 @@ class Call:
     finish: Callable[..., str] = field(default=lambda *values: values[0])
     filters: tuple[str, ...] = ()
 
-    def sql(self, filters: tuple[str, ...] = (), over: str = "", before_over: str = "") -> str:
+    def ignoring_nulls(self) -> Call:
+        return replace(self, calls=tuple(f"{call[:-1]} IGNORE NULLS)" for call in self.calls))
+
+    def sql(self, filters: tuple[str, ...] = (), over: str = "") -> str:
         conditions = " AND ".join(f"({f})" for f in (*self.filters, *filters))
-        tail = (f" FILTER (WHERE {conditions})" if conditions else "") + before_over + over
+        tail = (f" FILTER (WHERE {conditions})" if conditions else "") + over
         return self.finish(*(call + tail for call in self.calls))
 
 
@@ -288,15 +291,15 @@ def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr
         node = node.this
     node = _named(node)
     filters = [r.to(condition, BOOLEAN) for condition in conditions]
-    if conditions and may_raise(node):
+    if conditions and not isinstance(node.this, exp.Star) and may_raise(argument(node)):
         node = _guarded(node, conditions[0])
     entry = table.get(type(node))
     if entry is None:
         raise Unrenderable(f"{node.key.upper()} {'OVER' if over else 'as an aggregate'} has no entry")
     made = entry(r, node)
-    if ignore:
-        if type(node) in WINDOW_ONLY:
-            raise Unrenderable(f"{node.key.upper()} IGNORE NULLS")
+    if ignore and over:
+        made = made.ignoring_nulls()
+    elif ignore:
         filters.append(f"{r.sql(argument(node))} IS NOT NULL")
     return made.sql(tuple(filters), over)
 
@@ -305,8 +308,7 @@ def _guarded(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
     """The aggregate with its argument looked at only where the filter holds."""
     guarded = node.copy()
     inner = argument(guarded)
-    if not isinstance(inner, exp.Star):
-        inner.replace(exp.If(this=condition.copy(), true=inner.copy()))
+    inner.replace(exp.If(this=condition.copy(), true=inner.copy()))
     return guarded
 
 

@@ -11,7 +11,7 @@ from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, quoted
-from millpond.sql.typing import output_types
+from millpond.sql.typing import output_types, type_of
 from millpond.sql.typing.coercion import BOOLEAN
 from millpond.sql.typing.functions import integer_value
 
@@ -51,6 +51,13 @@ _KINDS = {
     ("LEFT", "ANTI"): "ANTI JOIN",
 }
 _SET_WORDS: dict[type[exp.Expr], str] = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
+
+
+_GROUPINGS: dict[type[exp.Expr], str] = {
+    exp.Rollup: "ROLLUP",
+    exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS",
+}
 
 
 class Queries:
@@ -100,7 +107,7 @@ class Queries:
             if key == "having" and node.args.get("group"):
                 parts.append(self._group(node.args["group"]))
             if node.args.get(key):
-                parts.append(f"{word} {r.to(node.args[key].this, BOOLEAN)}")
+                parts.append(f"{word} {self._condition(node.args[key].this)}")
         named = [
             f"{quoted(w.name)} AS ({windows.specification(r, w)})" for w in node.args.get("windows") or ()
         ]
@@ -157,28 +164,36 @@ class Queries:
             word = "CROSS JOIN"
         parts = [word, self._source(node.this)]
         if on is not None:
-            parts.append(f"ON {self.expressions.to(on, BOOLEAN)}")
+            parts.append(f"ON {self._condition(on)}")
         elif using:
             parts.append(f"USING ({', '.join(quoted(c.name) for c in using)})")
         elif word != "CROSS JOIN":
             parts.append("ON TRUE")
         return " ".join(parts)
 
+    def _condition(self, node: exp.Expr) -> str:
+        """A condition whose parts DuckDB may place where they are cheapest."""
+        parts = node.flatten() if isinstance(node, exp.And) else [node]
+        return " AND ".join(self.expressions.to(part, BOOLEAN) for part in parts)
+
     def _group(self, node: exp.Expr) -> str:
         _only(node, {"expressions", "rollup", "cube", "grouping_sets"})
-        parts = [self._key(e) for e in node.expressions]
-        for key in ("rollup", "cube"):
-            for item in node.args.get(key) or ():
-                parts.append(f"{key.upper()} ({', '.join(self._key(e) for e in item.expressions)})")
-        for item in node.args.get("grouping_sets") or ():
-            sets = [e.expressions if isinstance(e, exp.Tuple) else [e] for e in item.expressions]
-            inner = ", ".join(f"({', '.join(self._key(e) for e in s)})" for s in sets)
-            parts.append(f"GROUPING SETS ({inner})")
-        return "GROUP BY " + ", ".join(parts)
+        sets = [e for key in ("rollup", "cube", "grouping_sets") for e in node.args.get(key) or ()]
+        return "GROUP BY " + ", ".join(self._grouping(e) for e in (*node.expressions, *sets))
+
+    def _grouping(self, node: exp.Expr) -> str:
+        word = _GROUPINGS.get(type(node))
+        if word is not None:
+            return f"{word} ({', '.join(self._grouping(e) for e in node.expressions)})"
+        if isinstance(node, exp.Tuple):
+            return f"({', '.join(self._grouping(e) for e in node.expressions)})"
+        return self._key(node)
 
     def _key(self, node: exp.Expr) -> str:
-        """A grouping key; a bare integer is a column's position."""
+        """A grouping or sort key; a bare integer is a column's position, a bare name one of the output."""
         position = integer_value(node)
+        if isinstance(node, exp.Column) and not node.table and type_of(node) is None:
+            return quoted(node.name)
         return str(position) if position is not None else self.expressions.sql(node)
 
     def _positions(self, node: exp.Select) -> dict[str, int]:

@@ -1,0 +1,282 @@
+"""Two engines side by side: Spark says what an expression is, DuckDB must say the same."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlglot
+from pyspark.sql.classic.column import Column
+from sqlglot import exp
+
+from millpond.errors import TypeMismatch
+from millpond.sql.render.duckdb import SETTINGS, Unrenderable, render
+from millpond.sql.typing import type_of
+from millpond.types import normal, type_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RAISED = "raised"
+
+COLUMNS = {
+    "i8": "TINYINT", "i16": "SMALLINT", "i": "INT", "j": "INT", "l": "BIGINT", "m": "BIGINT",
+    "f": "FLOAT", "x": "DOUBLE", "y": "DOUBLE",
+    "d": "DECIMAL(10,2)", "e": "DECIMAL(18,4)", "g": "DECIMAL(38,18)", "c": "DECIMAL(5,0)",
+    "s": "STRING", "t": "STRING", "n": "STRING", "o": "BOOLEAN", "p": "BOOLEAN",
+    "dt": "DATE", "du": "DATE", "ts": "TIMESTAMP", "tu": "TIMESTAMP", "tn": "TIMESTAMP_NTZ",
+    "a": "ARRAY<INT>", "sa": "ARRAY<STRING>", "mp": "MAP<STRING,INT>", "st": "STRUCT<p:INT,q:STRING>",
+    "bin": "BINARY",
+}  # fmt: skip
+
+# Values that no usual expression fails on.
+MILD = """
+1, 2, 7, 2, 40, 3, 1.5, 2.5, 4.0, 12.34, 5.6789, 1.5, 3, 'Hello World', 'l', ' 12 ', true, false, \
+'2024-02-29', '2023-01-31', '2024-02-29 13:45:59.123456', '1999-12-31 23:59:59', '2024-02-29 13:45:59', \
+array(1,2,2), array('a','b'), map('k',1,'z',2), named_struct('p',1,'q','x'), 'ab'
+-3, -7, -7, 2, -40, -7, -1.5, -0.125, 0.5, -12.35, -5.67895, -0.000000000000000001, -7, 'grüße 😀', 'ü', '-5', false, false, \
+'1969-12-31', '1970-01-01', '1969-12-31 23:59:59.999999', '1970-01-01 00:00:00', '1900-02-28 01:02:03.5', \
+array(3,null,1), array('x',null), map('a',null,'k',5), named_struct('p',null,'q','y'), 'ÿ'
+NULL, NULL, NULL, 3, NULL, 4, NULL, NULL, 2.0, NULL, NULL, NULL, 1, NULL, 'x', NULL, NULL, true, \
+NULL, '2024-12-31', NULL, '2024-03-10 12:30:00', NULL, NULL, NULL, NULL, NULL, NULL
+5, 100, 3, -1, 9, 5, 0.25, 2.675, 3.5, 0.05, 0.0005, 1234.567891234567891234, 99, ' padded\\t', 'pad', '007', true, true, \
+'2000-01-01', '2024-01-01', '2024-12-31 00:00:00', '2024-12-30 23:00:00', '2024-12-31 00:00:00', \
+array(5), array(''), map('q',0), named_struct('p',-4,'q',''), ''
+0, 0, 0, 10, 0, 8, 0.0, 0.0, 1.0, 0.00, 0.0000, 0, 12, '', 'a', '0', false, NULL, \
+'1582-10-15', '2020-02-29', '1600-02-29 12:00:00', '1970-01-01 00:00:01', '2020-02-29 23:59:59', \
+array(), array(), map(), named_struct('p',0,'q',null), '0'
+"""
+
+# Values at the ends of their types, zero divisors, strings that are no numbers.
+EDGE = """
+127, 32767, 2147483647, 1, 9223372036854775807, 1, 3e38, 1.7976931348623157e308, 2.0, 99999999.99, 99999999999999.9999, \
+99999999999999999999.999999999999999999, 99999, 'a_b%c\\\\d', 'b', '2147483648', true, true, '9999-12-31', '0001-01-01', \
+'9999-12-31 23:59:59.999999', '0001-01-01 00:00:00', '9999-12-31 23:59:59', array(1), array('a'), map('k',1), \
+named_struct('p',1,'q','x'), 'a'
+-128, -32768, -2147483648, -1, -9223372036854775808, -1, -1e-30, double('-inf'), double('inf'), -99999999.99, \
+-99999999999999.9999, -99999999999999999999.999999999999999999, -99999, '1.5', '', 'abc', false, false, '0001-01-01', \
+'9999-12-31', '0001-01-01 00:00:00', '9999-12-31 00:00:00', '0001-01-01 00:00:00', array(0), array('b'), map('x',1), \
+named_struct('p',1,'q','x'), ''
+0, 0, 0, 0, 0, 0, float('nan'), double('nan'), -0.0, 0, 0, 0, 0, 'true', 'TRUE', '1e3', NULL, NULL, '2024-01-01', \
+'2024-01-01', '2024-01-01 00:00:00', '2024-01-01 00:00:00', '2024-01-01 00:00:00', array(0), array('b'), map('x',1), \
+named_struct('p',1,'q','x'), ''
+1, 1, 1, 0, 1, 0, 1.0, 0.5, 0.0, 1, 1, 1, 0, '2024-02-30', 'x', '12.7', NULL, NULL, '2024-01-01', \
+'2024-01-01', '2024-01-01 00:00:00', '2024-01-01 00:00:00', '2024-01-01 00:00:00', array(0), array('b'), map('x',1), \
+named_struct('p',1,'q','x'), ''
+"""
+
+
+def rows_of(text: str) -> list[str]:
+    return [line for line in text.replace("\\\n", "").strip().splitlines() if line]
+
+
+def values(rows: Sequence[str]) -> str:
+    """A relation ``t`` with COLUMNS, as Spark SQL text."""
+    names = list(COLUMNS)
+    casts = ", ".join(f"CAST({n} AS {COLUMNS[n]}) AS {n}" for n in names)
+    body = ", ".join(f"({i}, {r})" for i, r in enumerate(rows))
+    return f"(SELECT k, {casts} FROM VALUES {body} AS v(k, {', '.join(names)})) AS t"
+
+
+def resolve(sql: str, schemas: dict[str, pa.Schema]) -> exp.Expr:
+    """A tree as the resolver gives it: columns qualified, with their types; projections aliased."""
+    tree = sqlglot.parse_one(sql, read="spark")
+    for select in tree.find_all(exp.Select):
+        select.set("expressions", [_aliased(e, i) for i, e in enumerate(select.expressions)])
+    for column in list(tree.find_all(exp.Column)):
+        _bind(column, tree, schemas)
+    return tree
+
+
+def _aliased(node: exp.Expr, index: int) -> exp.Expr:
+    return (
+        node
+        if isinstance(node, exp.Alias | exp.Star)
+        else exp.alias_(node, node.alias_or_name or f"c{index}")
+    )
+
+
+def _bind(column: exp.Column, tree: exp.Expr, schemas: dict[str, pa.Schema]) -> None:
+    """Finds the table of a column, from its own SELECT outwards."""
+    scope = column.find_ancestor(exp.Select)
+    while isinstance(scope, exp.Select):
+        for source in [scope.args["from_"].this, *(j.this for j in scope.args.get("joins") or ())]:
+            alias, types = source.alias_or_name, _columns(source, tree, schemas)
+            if column.table in ("", alias) and column.name.lower() in types:
+                column.set("table", exp.to_identifier(alias))
+                column.meta["dtype"] = types[column.name.lower()]
+                return
+            if column.table.lower() in types:
+                base = exp.column(column.table, table=alias)
+                base.meta["dtype"] = types[column.table.lower()]
+                column.replace(exp.Dot(this=base, expression=exp.to_identifier(column.name)))
+                return
+        scope = scope.find_ancestor(exp.Select)
+
+
+def _columns(
+    source: exp.Expr, tree: exp.Expr, schemas: dict[str, pa.Schema]
+) -> dict[str, pa.DataType | None]:
+    """The columns of something in FROM, with their types."""
+    if source.name in schemas:
+        return {f.name.lower(): normal(f.type) for f in schemas[source.name]}
+    inner = source.this if isinstance(source, exp.Subquery) else None
+    for cte in tree.find_all(exp.CTE):
+        if isinstance(source, exp.Table) and cte.alias == source.name:
+            inner = cte.this
+    if inner is None:
+        return {}
+    for column in list(inner.find_all(exp.Column)):
+        if "dtype" not in column.meta:
+            _bind(column, tree, schemas)
+    return {e.alias_or_name.lower(): type_of(e) for e in inner.selects}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal values; floats up to their last bits, NaN equal to NaN."""
+    if isinstance(a, float) and isinstance(b, float):
+        if math.isnan(a) or math.isnan(b):
+            return math.isnan(a) and math.isnan(b)
+        return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-300)
+    if isinstance(a, Decimal) and isinstance(b, Decimal):
+        return a.as_tuple() == b.as_tuple() or (a == 0 and b == 0)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return type(a) is type(b) and bool(a == b)
+
+
+@dataclass
+class Engines:
+    """Spark and DuckDB over the same rows."""
+
+    spark: SparkSession
+    schema: pa.Schema
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+    values: ClassVar[dict[str, list[str]]] = {"mild": rows_of(MILD), "edge": rows_of(EDGE)}
+    resolve = staticmethod(resolve)
+    same = staticmethod(same)
+
+    def connection(self, **tables: pa.Table) -> duckdb.DuckDBPyConnection:
+        """A connection without the network, set up as the SQL wants it."""
+        offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+        found = duckdb.connect(config=offline)
+        for setting in SETTINGS:
+            found.execute(setting)
+        for name, table in tables.items():
+            found.register(name, table)
+        return found
+
+    def rows(self, rows: Sequence[str]) -> pa.Table:
+        key = "\n".join(rows)
+        if key not in self.tables:
+            self.tables[key] = self.spark.sql(f"SELECT * FROM {values(rows)}").toArrow()
+        return self.tables[key]
+
+    def on_spark(self, expressions: Sequence[str], rows: Sequence[str]) -> list[list[Any]]:
+        """Each expression's values, RAISED where a row raises. One Spark job."""
+        jvm, session = self.spark._jvm, self.spark._jsparkSession
+        assert jvm is not None
+        parser, catalyst = session.sessionState().sqlParser(), jvm.org.apache.spark.sql.catalyst.expressions
+        frame = self.spark.sql(f"SELECT * FROM {values(rows)}")
+        columns = [frame["k"]]
+        for i, e in enumerate(expressions):
+            tried = catalyst.TryEval(parser.parseExpression(f"named_struct('v', IF(k < 0, NULL, {e}))"))
+            column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column(tried)
+            columns.append(Column(column).alias(f"c{i}"))
+        return _cells(frame.select(*columns).toArrow())
+
+    def on_duckdb(self, sqls: Sequence[str], rows: Sequence[str]) -> list[list[Any]]:
+        """The same from DuckDB."""
+        columns = "".join(f", TRY({{'v': {s}}}) AS c{i}" for i, s in enumerate(sqls))
+        return _cells(self.connection(t=self.rows(rows)).sql(f"SELECT k{columns} FROM t").to_arrow_table())
+
+    def differences(self, expressions: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
+        """Where the two disagree: types, values, or which rows raise."""
+        rendered: dict[str, str] = {}
+        columns = ", ".join(f"{e} AS c{i}" for i, e in enumerate(expressions))
+        schema = self.spark.sql(f"SELECT {columns} FROM {values(rows)}").schema
+        for e, expected in zip(expressions, schema, strict=True):
+            try:
+                rendered[e] = self.rendered(e, expected.dataType.simpleString())
+            except (Disagreement, TypeMismatch) as error:
+                yield f"{e}: {error}"
+            except Unrenderable as reason:
+                yield f"{e}: not rendered: {reason}"
+        theirs = self.on_spark(list(rendered), rows)
+        for (e, sql), left in zip(rendered.items(), theirs, strict=True):
+            try:
+                right = self.on_duckdb([sql], rows)[0]
+            except duckdb.Error as error:
+                yield f"{e}: {error}\n      {sql}"
+                continue
+            for row, (a, b) in enumerate(zip(left, right, strict=True)):
+                if not same(a, b):
+                    yield f"{e}: row {row}: {b!r}, Spark has {a!r}\n      {sql}"
+
+    def rendered(self, expression: str, expected: str) -> str:
+        """The DuckDB form of an expression, whose type must be the expected one in both places."""
+        tree = resolve(f"SELECT {expression} AS c FROM t", {"t": self.schema})
+        found = type_of(tree.selects[0])  # type: ignore[attr-defined]
+        if found is not None and _spelled(found) != expected:
+            raise Disagreement(f"type {_spelled(found)}, Spark has {expected}")
+        sql = render(tree)
+        sql = sql[len("SELECT ") : sql.rindex(" AS ")]
+        try:
+            made = (
+                self.connection(t=self.schema.empty_table()).sql(f"SELECT {sql} AS c FROM t").to_arrow_table()
+            )
+        except duckdb.Error as error:
+            raise Disagreement(f"{error}\n      {sql}") from None
+        if _spelled(normal(made.schema[0].type)) != expected:
+            raise Disagreement(f"DuckDB's type {made.schema[0].type}, Spark has {expected}\n      {sql}")
+        return sql
+
+
+class Disagreement(Exception):
+    """Two types of one expression."""
+
+
+def _cells(table: pa.Table) -> list[list[Any]]:
+    """The columns after ``k``, in the order of k; dates and times as numbers."""
+    ordered = table.sort_by("k")
+    return [
+        [RAISED if v is None else v["v"] for v in _numbers(ordered.column(i)).to_pylist()]
+        for i in range(1, ordered.num_columns)
+    ]
+
+
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type.field(0).type
+    number = {pa.date32(): pa.int32()}.get(kind) or (pa.int64() if pa.types.is_timestamp(kind) else None)
+    return column if number is None else column.cast(pa.struct([pa.field("v", number)]))
+
+
+def _spelled(dtype: pa.DataType) -> str:
+    """Spark's simple name of a type."""
+    if pa.types.is_struct(dtype):
+        return "struct<" + ",".join(f"{f.name}:{_spelled(f.type)}" for f in dtype) + ">"
+    if pa.types.is_list(dtype):
+        return f"array<{_spelled(dtype.value_type)}>"
+    if pa.types.is_map(dtype):
+        return f"map<{_spelled(dtype.key_type)},{_spelled(dtype.item_type)}>"
+    if dtype == pa.duration("us"):
+        return "interval day to second"
+    return type_name(dtype).lower()
+
+
+@pytest.fixture(scope="session")
+def engines(spark: SparkSession) -> Engines:
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for key, value in (("ansi.enabled", "true"), ("session.timeZone", "UTC")):
+        spark.conf.set(f"spark.sql.{key}", value)
+    return Engines(spark, spark.sql(f"SELECT * FROM {values(rows_of(MILD)[:1])}").toArrow().schema)
