@@ -1,0 +1,91 @@
+"""The prompt of the shell: history, completion of words, tables and columns, several lines until a semicolon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from millpond.cli.sessions import Session
+from millpond.cli.splitting import is_finished
+from millpond.errors import Error
+
+KEYWORDS = (
+    "SELECT FROM WHERE JOIN LEFT RIGHT FULL INNER CROSS ON USING GROUP BY HAVING ORDER LIMIT OFFSET UNION ALL "
+    "INTERSECT EXCEPT DISTINCT AS AND OR NOT IN EXISTS ANY BETWEEN LIKE ILIKE IS NULL CASE WHEN THEN ELSE END "
+    "CAST WITH CREATE STREAM TABLE VIEW PRIMARY KEY INSERT INTO VALUES DROP SHOW TABLES STREAMS QUERIES FUNCTIONS "
+    "DESCRIBE EXPLAIN COUNT SUM AVG MIN MAX BIGINT INT STRING DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP"
+).split()
+_WORD = re.compile(r"[A-Za-z_]\w*$")
+
+
+def make_prompt(session: Session, state: Path | None) -> Callable[[], str]:
+    """A function that asks for the next statements. The history is kept in the state directory, if there is one."""
+    keys = KeyBindings()
+
+    @Condition
+    def finished() -> bool:
+        return is_finished(prompt.default_buffer.text)
+
+    @keys.add("enter", filter=finished)
+    def accept(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    prompt: PromptSession[str] = PromptSession(
+        "millpond> ",
+        multiline=True,
+        prompt_continuation=lambda width, number, wrapped: "... ".rjust(width),
+        history=_history(state),
+        completer=SqlCompleter(session),
+        complete_while_typing=False,
+        key_bindings=keys,
+    )
+    return prompt.prompt
+
+
+class SqlCompleter(Completer):
+    """Words that begin as what is typed: keywords, and the names that the app knows."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
+        match = _WORD.search(document.text_before_cursor)
+        word = match[0] if match else ""
+        for name, kind in self._candidates(word):
+            if name.lower().startswith(word.lower()) and name != word:
+                yield Completion(name, start_position=-len(word), display_meta=kind)
+
+    def _candidates(self, word: str) -> Iterator[tuple[str, str]]:
+        self._refresh()
+        columns = dict.fromkeys(c for found in self._known.values() for c in found)
+        yield from ((name, "name") for name in self._known)
+        yield from ((name, "column") for name in columns)
+        if word:
+            yield from ((k if word[0].isupper() else k.lower(), "keyword") for k in KEYWORDS)
+
+    def _refresh(self) -> None:
+        """Asks for the names, and for the columns of those that are new."""
+        try:
+            names = [*self._names("SHOW TABLES", "name"), *self._names("SHOW STREAMS", "name")]
+            self._known = {
+                n: self._known.get(n) or tuple(self._names(f"DESCRIBE `{n.replace('`', '``')}`", "column"))
+                for n in names
+            }
+        except Error:
+            return  # completion does without what it cannot learn
+
+    def _names(self, sql: str, column: str) -> Iterable[str]:
+        return [str(n) for t in self._session.ask(sql).tables for n in t[column].to_pylist()]
+
+
+def _history(state: Path | None) -> History:
+    return FileHistory(str(state / "history")) if state is not None and state.is_dir() else InMemoryHistory()
