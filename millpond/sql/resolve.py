@@ -98,8 +98,12 @@ class Resolver:
 
     def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         if isinstance(node, exp.Subquery):
-            inner, columns = self._query(node.this, outer)
+            scope = Scope(outer)
+            self._with(node, scope)
+            inner, columns = self._query(node.this, scope if scope.ctes else outer)
             node.set("this", inner)
+            self._order_by(node, _outputs_scope(outer, columns), columns, [])
+            self._limits(node, scope)
             return node, columns
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, outer)
@@ -166,7 +170,7 @@ class Resolver:
                     )
                 )
             columns.append((out, both))
-        self._order_by(node, Scope(outer, [Item("", [Visible("", n, t) for n, t in columns])]), columns, [])
+        self._order_by(node, _outputs_scope(outer, columns), columns, [])
         self._limits(node, scope)
         return node, columns
 
@@ -696,6 +700,11 @@ class Resolver:
                 self.errors.append(error)
             node.meta["dtype"] = None
             return None
+
+
+def _outputs_scope(outer: Scope | None, columns: Columns) -> Scope:
+    """Where ORDER BY of a whole query finds names: its columns."""
+    return Scope(outer, [Item("", [Visible("", n, t) for n, t in columns])])
 
 
 def _column(column: Visible, like: exp.Column | None = None) -> exp.Column:

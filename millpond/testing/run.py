@@ -5,16 +5,15 @@
     spark     table queries answered by Spark
     restart   the app is cut off in the middle and started again on its state directory
 
-A case with streams runs plain and with a restart, one without on both paths and with a restart.
+A case without streams runs on both paths and with a restart. One with streams runs plain, where small batches are
+answered in process, and with a restart, where Spark answers them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -72,7 +71,6 @@ class _Run:
         self.files = directory / "files"
         self.app: App | None = None
         self.at = case.line
-        self.emitted: list[list[tuple[str, ...]]] = []
         self.before: list[list[tuple[str, ...]]] = []
         self.looked: dict[int, int] = {}
         for file in case.files:
@@ -128,8 +126,7 @@ class _Run:
             self._emits(int(step.argument) - 1, expected)
         elif isinstance(expected, Rows):
             assert result is not None
-            names, types, rows = _texts(result.to_arrow())
-            self._compare(expected, names, types, rows)
+            self._compare(expected, _texts(result.to_arrow()))
 
     def _fails(self, step: Step, expected: Fails) -> None:
         try:
@@ -147,9 +144,9 @@ class _Run:
             case "sql" | "query":
                 return self._running().sql(self._sql(step.text))
             case "send":
-                self._running().send(step.argument, self._records(step, "stream"))
+                self._running().send(step.argument, self._records(step))
             case "insert":
-                self._running().table(step.argument).bulk_insert(self._records(step, "table"))
+                self._running().table(step.argument).bulk_insert(self._records(step))
             case "restart":
                 self._restart()
         return None
@@ -168,16 +165,15 @@ class _Run:
 
     def _open(self) -> None:
         path = {"spark": "spark", "duckdb": "duckdb"}.get(self.mode, "auto")
-        if self.mode == "restart" and not self.case.has_stream and self.case.only_spark is None:
-            path = "duckdb"
+        if self.mode == "restart":
+            path = "spark" if self.case.has_stream else "duckdb"
         self.app = App(self._sql(self.case.app), state=self.state, _path=path)  # type: ignore[arg-type]
 
     def _restart(self) -> None:
         app = self._running()
         app._crash()
         for number, result in enumerate(app._emitted.values()):
-            _, _, rows = _texts(result.to_arrow())
-            _at(self.before, number).extend(rows)
+            _at(self.before, number).extend(_texts(result.to_arrow()).rows)
         self.app = None
         self._open()
 
@@ -202,7 +198,7 @@ class _Run:
         ]
         pyarrow.parquet.write_table(pa.Table.from_pylist(records, schema), path)
 
-    def _records(self, step: Step, kind: str) -> list[dict[str, Any]]:
+    def _records(self, step: Step) -> list[dict[str, Any]]:
         relation = self._running()._catalog.find(step.argument)
         schema = relation.schema if relation is not None else Schema(())
 
@@ -220,44 +216,41 @@ class _Run:
 
     # rows out
 
-    def _all_emitted(self, number: int) -> tuple[pa.Schema, list[tuple[str, ...]]]:
+    def _all_emitted(self, number: int) -> _Texts:
         results = list(self._running()._emitted.values())
         if number >= len(results):
             raise self._failed(f"the app has {len(results)} running SELECTs")
-        names, types, rows = _texts(results[number].to_arrow())
-        return (names, types), _at(self.before, number) + rows  # type: ignore[return-value]
+        found = _texts(results[number].to_arrow())
+        return found._replace(rows=_at(self.before, number) + found.rows)
 
     def _emits(self, number: int, expected: Rows) -> None:
-        shape, rows = self._all_emitted(number)
-        names, types = shape
+        found = self._all_emitted(number)
         seen = self.looked.get(number, 0)
-        self.looked[number] = len(rows)
-        self._compare(expected, names, types, rows[seen:])
+        self.looked[number] = len(found.rows)
+        self._compare(expected, found._replace(rows=found.rows[seen:]))
 
     def _all_looked_at(self) -> None:
         if self.app is None:
             return
         for number in range(len(self.app._emitted)):
-            _, rows = self._all_emitted(number)
-            rest = rows[self.looked.get(number, 0) :]
+            rest = self._all_emitted(number).rows[self.looked.get(number, 0) :]
             if rest:
                 shown = "\n".join("  + " + " | ".join(r) for r in rest[:20])
                 raise self._failed(
                     f"running SELECT {number + 1} emitted rows that nothing looks at:\n{shown}"
                 )
 
-    def _compare(
-        self, expected: Rows, names: list[str], types: list[str], rows: list[tuple[str, ...]]
-    ) -> None:
+    def _compare(self, expected: Rows, found: _Texts) -> None:
         self.at = expected.line
+        names, types, rows = found
         grid = expected.grid
         if grid is None:
             grid = Grid(tuple(names), (None,) * len(names), ())
         if list(grid.names) != names:
             raise self._failed(f"expected the columns {', '.join(grid.names)}; got {', '.join(names)}")
-        for name, wanted, found in zip(names, grid.types, types, strict=True):
-            if wanted is not None and wanted.replace(" ", "") != found.replace(" ", ""):
-                raise self._failed(f'column "{name}" is {found}, expected {wanted}')
+        for name, wanted, given in zip(names, grid.types, types, strict=True):
+            if wanted is not None and wanted.replace(" ", "") != given.replace(" ", ""):
+                raise self._failed(f'column "{name}" is {given}, expected {wanted}')
         difference = _ordered if expected.ordered else _unordered
         lines = list(difference(grid.rows, rows))
         if any(mark != " " for mark, _ in lines):
@@ -285,14 +278,21 @@ class _Run:
         return CaseFailed(f"{self.case.path}:{self.at}: {self.case.name} [{self.mode}]: {message}")
 
 
-def _texts(table: pa.Table) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
-    """Names, type names, and the rows as text."""
+class _Texts(NamedTuple):
+    """An answer as text."""
+
+    names: list[str]
+    types: list[str]
+    rows: list[tuple[str, ...]]
+
+
+def _texts(table: pa.Table) -> _Texts:
     columns = [
         [show(v, field.type) for v in to_values(column)]
         for field, column in zip(table.schema, table.columns, strict=True)
     ]
     types = [type_name(normal(field.type)) for field in table.schema]
-    return list(table.column_names), types, list(zip(*columns, strict=True)) if columns else []
+    return _Texts(list(table.column_names), types, list(zip(*columns, strict=True)) if columns else [])
 
 
 def _at(lists: list[list[tuple[str, ...]]], number: int) -> list[tuple[str, ...]]:
@@ -337,7 +337,7 @@ def _ordered(expected: tuple[tuple[str, ...], ...], actual: list[tuple[str, ...]
 
 def _aligned(lines: list[Line]) -> str:
     widths = [max(len(cells[i]) for _, cells in lines) for i in range(len(lines[0][1]))]
-    pad: Callable[[tuple[str, ...]], str] = lambda cells: " | ".join(
-        c.ljust(w) for c, w in zip(cells, widths, strict=True)
+    return "\n".join(
+        f"  {mark} {' | '.join(c.ljust(w) for c, w in zip(cells, widths, strict=True))}".rstrip()
+        for mark, cells in lines
     )
-    return "\n".join(f"  {mark} {pad(cells)}".rstrip() for mark, cells in lines)
