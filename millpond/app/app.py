@@ -268,7 +268,7 @@ class App:
 
     def _is_done(self, statement: st.Statement) -> bool:
         """Whether a statement of the file that runs once has run before a restart."""
-        if not isinstance(statement, st.Insert):
+        if not isinstance(statement, st.Insert | st.Update | st.Delete | st.Merge | st.Upsert | st.Truncate):
             return False
         done = self._journal.done(self._occurrence(statement))
         if done:
@@ -363,7 +363,10 @@ class App:
             if i.relation.kind == "source":
                 found[i.view] = read_all(self._source(i.relation))
             else:
-                found[i.view] = moment.snapshot(i.relation.name).scan()
+                name = i.relation.rows_of or i.relation.name
+                with_rows = i.relation.rows_of is not None and not i.relation.schema.key
+                snapshot = moment.snapshot(name)
+                found[i.view] = snapshot.scan(rows=True) if with_rows else snapshot.scan()
         return found
 
     def _answer(self, checked: Checked) -> pa.Table:

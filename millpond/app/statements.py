@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app import describe
+from millpond.app.mutate import changes_of
+from millpond.app.store import Moment
 from millpond.changes import Changes
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
@@ -80,6 +82,23 @@ def _insert(app: App, checked: Checked) -> Result:
     return Result(_NOTHING, count=rows.num_rows)
 
 
+def _mutate(app: App, checked: Checked) -> Result:
+    mutation = checked.mutation
+    assert mutation is not None
+    app._source_values.update(checked.source_options)
+
+    def find(moment: Moment) -> tuple[dict[str, Changes], int]:
+        changes, count = changes_of(
+            mutation,
+            lambda query: app._evaluator.answer(query, app._inputs(query, moment)),
+            moment.snapshot(mutation.target.name),
+        )
+        return ({mutation.target.name: changes} if len(changes) else {}), count
+
+    count = app._store.write(find, done=app._statement_done(checked.statement))
+    return Result(_NOTHING, count=count)
+
+
 def _select(app: App, checked: Checked) -> Result:
     if not checked.running:
         return Result(app._answer(checked))
@@ -124,6 +143,11 @@ _HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
     st.CreateTable: _create_table,
     st.CreateView: _create_view,
     st.Insert: _insert,
+    st.Update: _mutate,
+    st.Delete: _mutate,
+    st.Merge: _mutate,
+    st.Upsert: _mutate,
+    st.Truncate: _mutate,
     st.Select: _select,
     st.Drop: _drop,
     st.Show: _show,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -12,6 +13,8 @@ from millpond.journal.journal import Journal
 from millpond.sql.catalog import Relation
 from millpond.tables.base import Backend, Snapshot, find_backend
 from millpond.types import Schema
+
+T = TypeVar("T")
 
 COMPACT_AFTER = 1_000
 """Changes of a table after which a start replaces them by one snapshot."""
@@ -41,7 +44,7 @@ class Store:
         self.journal = journal
         self._tables: dict[str, Backend] = {}
         self._unjournalled: set[str] = set()
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         self._publishing = threading.Lock()
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -115,6 +118,15 @@ class Store:
                     self._tables[name.lower()].apply(change, commit=number)
         self.on_commit()
         return True
+
+    def write(
+        self, find: Callable[[Moment], tuple[Mapping[str, Changes], T]], *, done: Sequence[str] = ()
+    ) -> T:
+        """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between."""
+        with self._writing:
+            changes, answer = find(self.moment())
+            self.commit(changes, done=done)
+            return answer
 
     def close(self) -> None:
         for backend in self._tables.values():

@@ -18,7 +18,8 @@ class Relation:
     """Something that can stand in FROM.
 
     ``uri`` is set for a source (and for a stream with a connector), ``query`` for a view.
-    ``running`` says that rows keep coming: a query over it runs.
+    ``running`` says that rows keep coming: a query over it runs. ``rows_of`` names the table whose rows it has,
+    where a statement that changes a table reads it with its row numbers.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Relation:
     running: bool = False
     uri: str | None = None
     query: Query | None = None
+    rows_of: str | None = None
 
 
 class Catalog:

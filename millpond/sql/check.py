@@ -6,6 +6,7 @@ refused here, by name. A name whose statement is wrong is declared all the same,
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,14 @@ from millpond.sql import statements as st
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.mutation import (
+    Mutation,
+    check_delete,
+    check_merge,
+    check_truncate,
+    check_update,
+    check_upsert,
+)
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_running
 from millpond.sql.typing import type_of
@@ -63,10 +72,11 @@ class Checker:
         self._source_values = {}
         method = getattr(self, "_" + type(statement).__name__.lower(), None)
         if method is None:
-            self._refuse(_title(statement), statement)
+            self.refuse(_title(statement), statement)
             return None
+        checked: Checked | None
         try:
-            checked: Checked | None = method(statement)
+            checked = method(statement)
         except Error as error:
             error.place = error.place or statement.place
             self.errors.append(error)
@@ -80,9 +90,9 @@ class Checker:
         if skip:
             return Checked(s, skip=True)
         if s.watermark is not None:
-            self._refuse("WATERMARK", s)
+            self.refuse("WATERMARK", s)
         if s.errors_into:
-            self._refuse("ERROR INTO", s)
+            self.refuse("ERROR INTO", s)
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
         self._no_duplicates(declared, s)
         if s.query is not None:
@@ -125,7 +135,7 @@ class Checker:
         if resolved is None:
             return None
         if not resolved.running:
-            self._refuse("CREATE STREAM … AS over tables", s)
+            self.refuse("CREATE STREAM … AS over tables", s)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
         relation = Relation(s.name, "stream", resolved.schema, running=True)
         self.catalog.add(relation)
@@ -138,7 +148,7 @@ class Checker:
         if skip:
             return Checked(s, skip=True)
         if s.errors_into:
-            self._refuse("ERROR INTO", s)
+            self.refuse("ERROR INTO", s)
         key = s.key
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
         self._no_duplicates(declared, s)
@@ -176,7 +186,7 @@ class Checker:
                 )
             )
         if resolved.running and values["refresh"] == "once":
-            self._refuse("'refresh' = 'once' over a stream", s)
+            self.refuse("'refresh' = 'once' over a stream", s)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
         relation = self._keyed(s, Schema(resolved.schema.columns), key)
         return Checked(
@@ -193,7 +203,7 @@ class Checker:
             return Checked(s, skip=True)
         self.catalog.add(Relation(s.name, "view", _UNKNOWN))
         if s.materialized:
-            self._refuse("CREATE MATERIALIZED VIEW", s)
+            self.refuse("CREATE MATERIALIZED VIEW", s)
             return None
         resolved = self._resolve_query(s.query, s.settings, (), f'view "{s.name}"', s)
         if resolved is None:
@@ -217,10 +227,10 @@ class Checker:
 
     def _insert(self, s: st.Insert) -> Checked | None:
         if s.target_is_uri:
-            self._refuse("INSERT INTO a URI", s)
+            self.refuse("INSERT INTO a URI", s)
             return None
         if s.errors_into:
-            self._refuse("ERROR INTO", s)
+            self.refuse("ERROR INTO", s)
         target = self.catalog.find(s.target)
         if target is None:
             self.errors.append(self.catalog.unknown(s.target, place=s.place))
@@ -271,7 +281,7 @@ class Checker:
         return found if len(found) == len(s.columns) else None
 
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
-        resolver = self._resolver()
+        resolver = self.resolver()
         rows: list[tuple[exp.Expr, ...]] = []
         for row in s.values:
             error = check_count(len(row), columns, "a row of VALUES", s.place)
@@ -302,19 +312,64 @@ class Checker:
 
     def _select(self, s: st.Select) -> Checked | None:
         if s.errors_into:
-            self._refuse("ERROR INTO", s)
+            self.refuse("ERROR INTO", s)
         resolved = self._resolve_query(s.query, s.settings, (), "SELECT", s)
         if resolved is None:
             return None
         if s.query.emit == "changes" and not resolved.running:
-            self._refuse("EMIT CHANGES on a query of tables", s)
+            self.refuse("EMIT CHANGES on a query of tables", s)
         return Checked(s, resolved=resolved, source_options=self._source_values)
+
+    # UPDATE, DELETE, MERGE, UPSERT, TRUNCATE
+
+    def _update(self, s: st.Update) -> Checked | None:
+        return self._mutation(s, check_update(self, s))
+
+    def _delete(self, s: st.Delete) -> Checked | None:
+        return self._mutation(s, check_delete(self, s))
+
+    def _merge(self, s: st.Merge) -> Checked | None:
+        return self._mutation(s, check_merge(self, s))
+
+    def _upsert(self, s: st.Upsert) -> Checked | None:
+        return self._mutation(s, check_upsert(self, s))
+
+    def _truncate(self, s: st.Truncate) -> Checked | None:
+        return self._mutation(s, check_truncate(self, s))
+
+    def _mutation(self, s: st.Statement, mutation: Mutation | None) -> Checked | None:
+        if mutation is None:
+            return None
+        return Checked(s, target=mutation.target, mutation=mutation, source_options=self._source_values)
+
+    def writable(self, name: str, s: st.Statement) -> Relation | None:
+        """The table that a statement changes."""
+        target = self.catalog.find(name)
+        if target is None:
+            self.errors.append(self.catalog.unknown(name, "table", s.place))
+        elif target.kind != "table":
+            self.errors.append(
+                SqlError(f'"{target.name}" is a {target.kind}: its rows cannot be changed', place=s.place)
+            )
+            return None
+        return target
+
+    def plain_write(self, s: st.Update | st.Delete | st.Merge | st.Upsert) -> bool:
+        """Whether the statement has no clause that only a running one can have."""
+        if s.settings:
+            raise unknown_option(_title(s), (), s.settings[0])
+        if s.errors_into:
+            self.refuse("ERROR INTO", s)
+        if isinstance(s, st.Update | st.Delete) and (s.returning or s.returning_into):
+            self.refuse("RETURNING", s)
+            return False
+        return not s.errors_into
 
     # the rest
 
     def _drop(self, s: st.Drop) -> Checked | None:
         if s.kind in ("index", "materialized view", "query"):
-            self._refuse(f"DROP {s.kind.upper()}", s)
+            self.refuse(f"DROP {s.kind.upper()}", s)
             return None
         relation = self.catalog.find(s.name)
         if relation is None:
@@ -355,7 +410,7 @@ class Checker:
 
     def _explain(self, s: st.Explain) -> Checked | None:
         if s.analyze:
-            self._refuse("EXPLAIN ANALYZE", s)
+            self.refuse("EXPLAIN ANALYZE", s)
             return None
         catalog = self.catalog
         self.catalog = catalog.copy()
@@ -365,21 +420,13 @@ class Checker:
             self.catalog = catalog
         if inner is None:
             return None
-        return Checked(
-            s,
-            inner.resolved,
-            inner.relation,
-            inner.target,
-            inner.values,
-            inner.table_options,
-            inner.source_options,
-        )
+        return dataclasses.replace(inner, statement=s, skip=False)
 
     # parts
 
-    def _resolver(self) -> Resolver:
+    def resolver(self, catalog: Catalog | None = None) -> Resolver:
         return Resolver(
-            self.catalog, describe=self._describe_uri, locate=self.locate, functions=self.functions
+            catalog or self.catalog, describe=self._describe_uri, locate=self.locate, functions=self.functions
         )
 
     def _resolve_query(
@@ -400,12 +447,12 @@ class Checker:
             )
             return None
         if query.window is not None:
-            self._refuse(f"WINDOW {query.window.kind.upper()}", s)
+            self.refuse(f"WINDOW {query.window.kind.upper()}", s)
         settings = self._later(settings)
         uris = _uris(query.expression)
         shares = self._share_out(settings, own_options, uris, owner)
         self._shares = shares
-        resolver = self._resolver()
+        resolver = self.resolver()
         resolved = resolver.resolve(query.expression)
         self.errors.extend(resolver.errors)
         if resolver.errors:
@@ -487,7 +534,7 @@ class Checker:
         if s.if_not_exists:
             return True
         if s.or_replace:
-            self._refuse("OR REPLACE", s)
+            self.refuse("OR REPLACE", s)
             return False
         self.errors.append(
             AlreadyExists(
@@ -563,7 +610,7 @@ class Checker:
             self.errors.append(error)
             return None
 
-    def _refuse(self, what: str, s: st.Statement) -> None:
+    def refuse(self, what: str, s: st.Statement) -> None:
         self.errors.append(
             NotSupported(
                 f"{what} is not supported yet",

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from millpond.options import Option, Setting
 from millpond.sql.catalog import Relation
+from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Statement
 from millpond.types import Schema
@@ -42,6 +43,7 @@ class Checked:
     relation: Relation | None = None
     target: Relation | None = None
     values: tuple[tuple[exp.Expr, ...], ...] = ()
+    mutation: Mutation | None = None
     table_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     skip: bool = False

@@ -1,0 +1,126 @@
+"""What a mutation changes, found on the rows as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Changes
+from millpond.errors import QueryFailed
+from millpond.sql.catalog import Relation
+from millpond.sql.mutation import ROW, Mutation, identity_columns
+from millpond.sql.resolve import Resolved
+from millpond.tables.base import Snapshot
+
+Answer = Callable[[Resolved], pa.Table]
+
+
+def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[Changes, int]:
+    """The changes of all parts, which see the same rows, and how many rows they touch.
+
+    ``snapshot`` is the target as the parts see it.
+    """
+    ended: list[pa.Table] = []
+    put: list[pa.Table] = []
+    count = 0
+    target = mutation.target
+    width = len(identity_columns(target))
+    touched: list[pa.Table] = []
+    arriving: list[pa.Table] = []
+    for part in mutation.parts:
+        rows = answer(part.query)
+        if part.identified:
+            old = _plain_identity(rows.select(list(range(width))), target)
+            if part.action == "end":
+                old = old.group_by(old.column_names).aggregate([])
+                count += old.num_rows
+                ended.append(old)
+                continue
+            touched.append(old)
+            rows = rows.select(list(range(width, rows.num_columns)))
+            if target.schema.key:
+                moved = _moved(old, rows)
+                ended.append(old.filter(moved))
+                arriving.append(rows.select(list(target.schema.key)).filter(moved))
+            else:
+                rows = rows.append_column(ROW, old[ROW])
+        elif not target.schema.key:
+            rows = rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))
+        count += rows.num_rows
+        put.append(rows)
+    _each_once(touched, target, "several rows of the source match one row of")
+    if target.schema.key and any(p.action == "put" and p.identified for p in mutation.parts):
+        keys = [t.select(list(target.schema.key)) for t in put]
+        _each_once(keys, target, "two rows would get one key in")
+        _not_taken(arriving, touched, ended, target, snapshot)
+    return _combined(target, ended, put), count
+
+
+def _plain_identity(old: pa.Table, target: Relation) -> pa.Table:
+    return old.rename_columns([c.name for c in identity_columns(target)])
+
+
+def _moved(old: pa.Table, new: pa.Table) -> pa.ChunkedArray:
+    """Which rows change their key."""
+    same = None
+    for name in old.column_names:
+        equal = pc.fill_null(pc.equal(old[name], new[name].cast(old[name].type)), False)
+        same = equal if same is None else pc.and_(same, equal)
+    return pc.invert(same)
+
+
+def _not_taken(
+    arriving: list[pa.Table],
+    touched: list[pa.Table],
+    ended: list[pa.Table],
+    target: Relation,
+    snapshot: Snapshot,
+) -> None:
+    """A key that a row moves to must be free, or become free."""
+    keys = pa.concat_tables(arriving)
+    if not keys.num_rows:
+        return
+    names = list(target.schema.key)
+    there = snapshot.get(names, keys).select(names)
+    leaving = pa.concat_tables([t.select(names).cast(there.schema) for t in (*touched, *ended)])
+    if there.join(leaving, names, join_type="left anti").num_rows:
+        raise QueryFailed(
+            f'a row of table "{target.name}" would get a key that another row has',
+            hint="delete the other row first, or use INSERT, which replaces it",
+        )
+
+
+def _each_once(tables: list[pa.Table], target: Relation, what: str) -> None:
+    if not tables:
+        return
+    everything = pa.concat_tables(tables)
+    if everything.num_rows > 1:
+        once = everything.group_by(everything.column_names).aggregate([])
+        if once.num_rows != everything.num_rows:
+            raise QueryFailed(
+                f'{what} table "{target.name}"',
+                hint="make the condition or the source say which one is meant",
+            )
+
+
+def _combined(target: Relation, ended: list[pa.Table], put: list[pa.Table]) -> Changes:
+    schema = target.schema.arrow()
+    if not target.schema.key:
+        schema = schema.append(pa.field(ROW, pa.int64()))
+    gone = pa.concat_tables(ended, promote_options="default") if ended else None
+    made = pa.concat_tables([_shaped(t, schema) for t in put]) if put else schema.empty_table()
+    if gone is None or not gone.num_rows:
+        return Changes(made)
+    deleted = pa.array([True] * gone.num_rows + [False] * made.num_rows)
+    return Changes(pa.concat_tables([_shaped(gone, schema), made]), deleted)
+
+
+def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with every column of the schema, NULL where it has none."""
+    columns = [
+        table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.table(columns, schema=schema)
