@@ -32,13 +32,13 @@ Examples:
 It asks the app that runs on the state directory (without --state: the one that you are running), or is an app
 of its own. A statement ends with a semicolon. A query on a stream shows rows until Ctrl-C.
 
-  \\\\d         tables and streams
+  \\d         tables and streams
 
-  \\\\d name    the columns of one
+  \\d name    the columns of one
 
-  \\\\timing    how long each statement takes, on or off
+  \\timing    how long each statement takes, on or off
 
-  \\\\q         the end
+  \\q         the end
 
 Exit code: 0; with statements from a pipe 1 at the first error.
 """

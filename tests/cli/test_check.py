@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from millpond.app.check import check_text
+from millpond.errors import UnknownName
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TEN_MISTAKES = """\
+CREATE STREAM trades (id BIGINT, symbol STRNG, qty INT);
+CREATE TABLE prices (symbol STRING PRIMARY KEY, price DECIMAL(10,2)) WITH ('extension'='memry');
+CREATE TABLE ref AS SELECT * FROM file:///nowhere/ref.csv;
+SELECT symbol, prise FROM prices;
+INSERT INTO nowhere SELECT * FROM prices;
+SELECT uper(symbol) FROM prices;
+INSERT INTO prices VALUES ('A');
+CREATE TABLE k (id INT, PRIMARY KEY (idd));
+SELECT '${MILLPOND_NOT_SET}';
+CREATE TABLE o (id INT) WITH ('colour'='red');
+-- these need what is broken above, and are not mistakes of their own
+SELECT t.id, r.x FROM trades t JOIN ref r ON r.id = t.id;
+INSERT INTO k VALUES (1);
+"""
+
+
+def test_ten_mistakes_are_ten_errors_each_with_place_and_hint(cli):
+    cli.file("bad.sql", TEN_MISTAKES)
+    done = cli("check", "bad.sql")
+    assert done.code == 1 and done.out == ""
+    heads = re.findall(r"^bad\.sql:(\d+):(\d+): (.*)$", done.err, re.MULTILINE)
+    assert [int(line) for line, _, _ in heads] == list(range(1, 11))
+    blocks = done.err.strip().split("\n\n")
+    assert blocks.pop() == "10 errors"
+    lines = TEN_MISTAKES.splitlines()
+    for (line, column, _), block in zip(heads, blocks, strict=True):
+        _, text, caret, hint = block.split("\n")
+        assert text == "  " + lines[int(line) - 1]
+        assert caret.index("^") == int(column) + 1
+        assert hint.startswith("hint: ")
+    assert 'did you mean "STRING"?' in blocks[0] and 'did you mean "upper"?' in blocks[5]
+
+
+def test_check_is_fast_and_starts_nothing(cli):
+    file = cli.file("bad.sql", TEN_MISTAKES)
+    before = set(cli.cwd.iterdir())
+    code = (
+        "import sys, time\nbegan = time.process_time()\nfrom millpond.cli.main import main\n"
+        "try: main()\nexcept SystemExit as end: print(end.code, time.process_time() - began, 'pyspark' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, "check", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cli.cwd, timeout=60)
+    exit_code, seconds, spark = done.stdout.split()
+    assert (exit_code, spark) == ("1", "False") and float(seconds) < 2
+    assert set(cli.cwd.iterdir()) == before
+
+
+def test_a_good_file(cli):
+    cli.file("good.sql", "CREATE TABLE t (id INT); -- one\nSELECT * FROM t;")
+    done = cli("check", "good.sql")
+    assert (done.code, done.out, done.err) == (0, "ok: 2 statements\n", "")
+
+
+def test_the_example_is_good():
+    assert (
+        check_text(
+            (ROOT / "examples/pnl/app.sql").read_text(), {"PNL_DATA": str(ROOT / "examples/pnl/data")}
+        ).errors
+        == ()
+    )
+
+
+def test_missing_and_unreadable_files(cli):
+    (cli.cwd / "binary.sql").write_bytes(b"\xff\xfe\x00")
+    for command in ("check", "run", "explain"):
+        done = cli(command, "nowhere.sql")
+        assert done.code == 1 and 'there is no file "nowhere.sql"' in done.err
+        assert cli(command, "binary.sql").code == 1
+        assert "cannot be read" in cli(command, ".").err
+
+
+def test_parse_errors_and_check_errors_come_in_text_order():
+    found = check_text("SELECT a FROM x;\nSELECT FROM;\nSELECT b FROM y;")
+    assert [e.line for e in found.errors] == [1, 2, 3]
+
+
+def test_a_name_that_is_created_only_later_is_an_error():
+    found = check_text("SELECT * FROM t;\nCREATE TABLE t (id INT);\nSELEC;")
+    assert (found.errors[0].line, type(found.errors[0])) == (1, UnknownName)
+
+
+def test_other_mistakes_beside_a_broken_name_are_still_found():
+    text = "CREATE TABLE t (id NT);\nSELECT id, uper(name) FROM t;\nSELECT id FROM t2;"
+    assert [e.line for e in check_text(text).errors] == [1, 2, 3]
+
+
+def test_a_view_over_a_broken_view_is_not_one_more_mistake():
+    text = "CREATE VIEW a AS SELECT x FROM nowhere;\nCREATE VIEW b AS SELECT x FROM a;\nSELECT y FROM b;"
+    assert [e.line for e in check_text(text).errors] == [1]
+
+
+def test_secrets_are_not_shown(cli):
+    cli.file(
+        "app.sql",
+        "CREATE TABLE t AS SELECT * FROM file:///nowhere/${TOKEN}.csv;\nSELECT '${TOKEN}' + x FROM t2;",
+    )
+    for command in ("check", "run", "explain"):
+        done = cli(command, "app.sql", TOKEN="hunter2secret")
+        assert done.code == 1 and "${TOKEN}" in done.err
+        assert "hunter2secret" not in done.out + done.err
+
+
+def test_explain_tells_the_plan_of_every_statement(cli):
+    cli.file(
+        "app.sql",
+        "CREATE STREAM s (id BIGINT);\nCREATE TABLE t (id BIGINT PRIMARY KEY);\n"
+        "INSERT INTO t SELECT id FROM s;\nSELECT * FROM t;",
+    )
+    began = time.monotonic()
+    done = cli("explain", "app.sql")
+    assert done.code == 0, done.err
+    assert [line for line in done.out.splitlines() if line.startswith("app.sql:")] == [
+        "app.sql:1  CREATE STREAM: done at once",
+        "app.sql:2  CREATE TABLE: done at once",
+        "app.sql:3  INSERT: runs for as long as the app",
+        "app.sql:4  SELECT: answered once",
+    ]
+    assert time.monotonic() - began < 30

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from millpond import App
+from millpond.cli.output import Format, Printer
+from millpond.cli.prompt import SqlCompleter, make_prompt
+from millpond.cli.reporting import Report
+from millpond.cli.sessions import LocalSession
+from millpond.cli.shell import Shell
+from millpond.cli.splitting import is_finished, split_statements
+
+STATEMENTS = """\
+CREATE TABLE t (id INT, name STRING);
+INSERT INTO t VALUES (1, 'a;b'); -- not; here
+SELECT name
+FROM t;
+\\d t
+"""
+
+
+@pytest.fixture
+def session():
+    with App("CREATE TABLE prices (symbol STRING, price DOUBLE); CREATE STREAM trades (qty INT)") as app:
+        yield LocalSession(app)
+
+
+def test_statements_from_a_pipe(cli):
+    done = cli("sql", "--format", "csv", stdin=STATEMENTS)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[4:] == [
+        "name",
+        "a;b",
+        "column,type,key,nullable",
+        "id,INT,false,true",
+        "name,STRING,false,true",
+    ]
+
+
+def test_a_pipe_ends_at_the_first_error_and_names_its_line(cli):
+    done = cli("sql", "--format", "csv", stdin="SELECT 1 AS a;\n\nSELECT x\nFROM nowhere;\nSELECT 2 AS b;")
+    assert (done.code, done.out) == (1, "a\n1\n") and "sql:4:6: " in done.err
+
+
+def test_a_shell_of_its_own_keeps_what_it_did(cli):
+    assert cli("sql", "--state", "st", stdin="CREATE TABLE t (id INT); INSERT INTO t VALUES (7);").code == 0
+    assert cli("query", "SELECT * FROM t", "--state", "st", "--format", "csv").out == "id\n7\n"
+
+
+def test_a_shell_of_a_running_app(cli):
+    cli.file("app.sql", "CREATE TABLE t (id INT);")
+    run = cli.start("run", "app.sql")
+    run.wait_for("running")
+    assert cli("sql", stdin="INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)").code == 0
+    assert cli("query", "SELECT SUM(id) AS n FROM t", "--format", "csv").out == "n\n3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("SELECT 1; SELECT 2", ["SELECT 1", " SELECT 2"]),
+        ("SELECT ';' ; -- a;b\n", ["SELECT ';' "]),
+        ("\\d\nSELECT 1;", ["\\d", "\nSELECT 1"]),
+        ("SELECT 1;\\d t", ["SELECT 1", "\\d t"]),
+        (";;  ;", []),
+        ("SELECT * FROM file:///a;b", ["SELECT * FROM file:///a", "b"]),
+        ("/* ; */ SELECT 1;", ["/* ; */ SELECT 1"]),
+    ],
+)
+def test_splitting(text, statements):
+    assert split_statements(text, unfinished=True) == statements
+
+
+@pytest.mark.parametrize(
+    ("text", "finished"),
+    [
+        ("SELECT 1;", True),
+        ("SELECT 1; -- the end", True),
+        ("SELECT 1", False),
+        ("SELECT ';", False),
+        ("SELECT 1; SELECT", False),
+        ("\\d", True),
+        ("", True),
+    ],
+)
+def test_a_statement_is_finished_by_its_semicolon(text, finished):
+    assert is_finished(text) is finished
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("SELECT * FROM pri", "prices"),
+        ("SELECT sy", "symbol"),
+        ("SELECT q", "qty"),
+        ("SEL", "SELECT"),
+        ("sel", "select"),
+        ("SELECT * FROM TRA", "trades"),
+    ],
+)
+def test_completion(session, typed, found):
+    offered = SqlCompleter(session).get_completions(Document(typed), CompleteEvent())
+    assert found in [c.text for c in offered]
+
+
+def test_the_prompt_takes_lines_until_a_semicolon(session, tmp_path):
+    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+        ask = make_prompt(session, tmp_path)
+        typed.send_text("SELECT 1\r+ 1;\r")
+        assert ask() == "SELECT 1\n+ 1;"
+        typed.send_text("\\d\r")
+        assert ask() == "\\d"
+    assert "+SELECT 1" in (tmp_path / "history").read_text()
+
+
+def test_commands(session, capsys):
+    out = io.StringIO()
+    shell = Shell(session, Printer(Format.csv, out), Report("sql"))
+    assert shell.run("\\d") and "prices" in out.getvalue() and "trades" in out.getvalue()
+    assert shell.run("\\timing") and shell.run("SELECT 1") and " ms" in capsys.readouterr().err
+    assert not shell.run("\\nonsense") and "not known" in capsys.readouterr().err
+    with pytest.raises(EOFError):
+        shell.run("\\q")
