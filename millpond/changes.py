@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+ROW = "_row"
+"""The column of row numbers by which the rows of a table without a key are known."""
+
 Offset = Mapping[str, Any]
 """A place on a source's line of offsets. JSON, so that a checkpoint can hold it."""
 
@@ -35,7 +38,8 @@ class Changes:
     """Rows in the order in which they take effect: on a keyed table the last row of a key wins.
 
     Where ``deleted`` is true the row ends the row with its key (only the key columns are looked at).
-    A table without a key keeps every row; it takes no deletes.
+    A table without a key keeps every row and numbers it, from 0 on. There the rows may have one column more,
+    ``_row``: a row with a number takes the place of the row of that number, or ends it; one without is new.
     """
 
     rows: pa.Table

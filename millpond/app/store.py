@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from millpond.changes import Changes, Position
+from millpond.changes import ROW, Changes, Position
 from millpond.journal.journal import Journal
 from millpond.sql.catalog import Relation
 from millpond.tables.base import Backend, Snapshot, find_backend
@@ -54,10 +54,23 @@ class Store:
         for changes in self.journal.restore(relation.name):
             backend.apply(changes)
         if self.journal.pending(relation.name) > COMPACT_AFTER:
-            self.journal.compact(relation.name, backend.scan())
+            self._compact(relation.name, backend)
         with self._publishing:
             self._tables[relation.name.lower()] = backend
         return backend
+
+    def _compact(self, name: str, backend: Backend) -> None:
+        """Replaces what the journal holds of a table by its rows. One without a key keeps their numbers; if the
+        last ones are of rows that are gone, a delete of the last says that they are taken."""
+        if backend.next_row is None:
+            self.journal.compact(name, backend.scan())
+            return
+        rows = backend.scan(rows=True)
+        self.journal.compact(name, rows)
+        last = backend.next_row - 1
+        if last >= 0 and (not rows.num_rows or rows.column(ROW)[-1].as_py() < last):
+            gone = pa.table({ROW: pa.array([last], pa.int64())})
+            self.journal.commit({name: backend.check(Changes(gone, pa.array([True])))})
 
     def create_hidden(self, name: str, schema: Schema, rows: pa.Table) -> None:
         """A table that belongs to a query: filled now, not kept in the journal."""

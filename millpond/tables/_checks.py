@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import Changes
+from millpond.changes import ROW, Changes
 from millpond.errors import InvalidRecord, NotSupported
 from millpond.records.cast import conform
 from millpond.records.columns import first_null
@@ -13,17 +13,19 @@ from millpond.types import Schema
 
 
 def checked(schema: Schema, changes: Changes, *, what: str, null_keys: bool) -> Changes:
-    """The changes with exactly the schema's columns. Raises InvalidRecord for rows that do not fit, a NULL in
-    the key, and a NULL in a NOT NULL column of a row that is not a delete; NotSupported for deletes without a
-    key."""
-    rows = conform(schema, changes.rows, what=what)
+    """The changes with exactly the schema's columns, and ``_row`` behind them where a table without a key is
+    given it. Raises InvalidRecord for rows that do not fit, a NULL in the key, and a NULL in a NOT NULL column
+    of a row that is not a delete; NotSupported for deletes with neither a key nor a row number."""
+    given, numbers = (changes.rows, None) if schema.key else _split(schema, changes.rows, what)
+    rows = conform(schema, given, what=what)
     deleted = changes.deleted
     if isinstance(deleted, pa.ChunkedArray):
         deleted = deleted.combine_chunks()
     if deleted is not None and not deleted.true_count:
         deleted = None
     if deleted is not None and not schema.key:
-        raise NotSupported(f"{what} has no primary key, so no row of it can be deleted by key")
+        if numbers is None or pc.any(pc.and_(deleted, numbers.is_null())).as_py():
+            raise NotSupported(f"{what} has no primary key: its rows are deleted by their numbers")
     keys = {k.lower() for k in schema.key}
     for at, column in enumerate(schema.columns):
         is_key = column.name.lower() in keys
@@ -40,7 +42,21 @@ def checked(schema: Schema, changes: Changes, *, what: str, null_keys: bool) -> 
                 row=row,
                 field=column.name,
             )
-    return Changes(rows, deleted)
+    return Changes(rows if numbers is None else rows.append_column(ROW, numbers), deleted)
+
+
+def _split(schema: Schema, rows: pa.Table, what: str) -> tuple[pa.Table, pa.Array | None]:
+    """The rows and their numbers, if they have them."""
+    at = -1 if ROW in schema else rows.schema.get_field_index(ROW)
+    if at < 0:
+        return rows, None
+    numbers = rows.column(at).cast(pa.int64()).combine_chunks()
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = pa.concat_arrays(numbers.chunks) if numbers.num_chunks else pa.array([], pa.int64())
+    if pc.any(pc.less(numbers, 0)).as_py():
+        row = int(pc.index(pc.less(numbers, 0), True).as_py())
+        raise InvalidRecord(f"row {row} for {what}: {ROW} is negative", row=row, field=ROW)
+    return rows.remove_column(at), numbers
 
 
 def _or_deleted(values: pa.ChunkedArray, deleted: pa.BooleanArray) -> pa.Array:

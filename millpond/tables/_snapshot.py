@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.errors import UnknownName, did_you_mean
+from millpond.changes import ROW
+from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.tables._chunks import Chunks, Slots
 from millpond.tables._keys import lookup_list
 from millpond.tables._versions import Generation, Mark
@@ -77,14 +78,38 @@ class MemorySnapshot(Snapshot):
         slots = slots[self._died[slots] > self.mark.version]
         return self.chunks.take(np.sort(slots))
 
-    def scan(self, columns: Sequence[str] | None = None) -> pa.Table:
+    def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         names = self.schema.names if columns is None else tuple(self._column(c).name for c in columns)
-        table = self._scans.get(names)
+        if rows and self._key:
+            raise NotSupported("the rows of a table with a primary key are known by it: they have no numbers")
+        asked = (*names, ROW) if rows else names
+        table = self._scans.get(asked)
         if table is None:
-            fields = pa.schema([self.chunks.schema.field(n) for n in names])
-            table = pa.Table.from_arrays([self._visible(n) for n in names], schema=fields)
-            table = self._scans.setdefault(names, table)
+            fields = [self.chunks.schema.field(n) for n in names]
+            arrays = [self._visible(n) for n in names]
+            if rows:
+                fields.append(pa.field(ROW, pa.int64()))
+                arrays.append(pa.chunked_array([pa.array(self._row_numbers())]))
+            table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+            order = self._order()
+            if order is not None and names:
+                table = table.take(order)
+            table = self._scans.setdefault(asked, table)
         return table
+
+    def _row_numbers(self) -> Slots:
+        """The number of each row, in the order of the slots."""
+        seen = np.flatnonzero(self._died[: self.mark.slots] > self.mark.version)
+        return self._generation.numbers.of(seen)
+
+    def _order(self) -> pa.Array | None:
+        """The order of the rows of a table without a key, if it is not that of the slots."""
+        if self._key or self._generation.numbers.ordered:
+            return None
+        numbers = self._row_numbers()
+        if (numbers[1:] > numbers[:-1]).all():
+            return None
+        return pa.array(np.argsort(numbers, kind="stable"))
 
     def stats(self) -> dict[str, Any]:
         return {

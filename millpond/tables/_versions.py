@@ -16,6 +16,7 @@ import numpy as np
 from millpond.tables._chunks import Slots
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import Key
+from millpond.tables._numbers import RowNumbers
 
 NEVER = np.iinfo(np.int64).max
 
@@ -36,10 +37,12 @@ class Generation:
 
     ``newest`` leads from a key to its newest slot, dead or alive, and ``replaced`` from a slot to the one
     that had its key before, or -1. Only the writer changes them, and readers may see changes of commits after
-    theirs: they walk back from slots that are too new.
+    theirs: they walk back from slots that are too new. A table without a key has ``numbers`` for ``newest``.
     """
 
     newest: dict[Key, int] = field(default_factory=dict)
+    numbers: RowNumbers = field(default_factory=RowNumbers)
+    """Of a table without a key."""
     replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
     _others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
@@ -77,10 +80,12 @@ class Generation:
         number[~keep] = -1
         before = self.replaced[: len(keep)][keep]
         replaced = np.where(before >= 0, number[before], -1)
+        if self.numbers.slots:
+            return Generation(numbers=self.numbers.kept(keep), replaced=replaced)
         slots = np.fromiter(self.newest.values(), np.int64, len(self.newest))
         renumbered = number[slots].tolist()
         pairs = zip(self.newest, renumbered, strict=True)
-        return Generation({key: slot for key, slot in pairs if slot >= 0}, replaced)
+        return Generation({key: slot for key, slot in pairs if slot >= 0}, replaced=replaced)
 
 
 def grown(array: Slots, size: int, fill: int) -> Slots:

@@ -40,8 +40,14 @@ class Snapshot(ABC):
         """
 
     @abstractmethod
-    def scan(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows, or these columns of them. A table without a key keeps the order of its rows."""
+    def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
+        """All rows, or these columns of them. A table without a key keeps the order of its rows: a row that was
+        replaced stays in its place.
+
+        With ``rows`` a table without a key also answers, as its last column ``_row``, the number of each row:
+        an int64, counted from 0, that a row keeps as long as it lives and that no other row gets. A table with
+        a key has none and raises NotSupported.
+        """
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -75,8 +81,11 @@ class Backend(ABC):
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         """Applies all changes or, if it raises, none; False if the position was applied before.
 
-        With a key the last row of each key wins, and deletes end rows; without one every row is kept. A NULL
-        in the key raises InvalidRecord. ``commit`` is the number of the app's commit, never smaller
+        With a key the last row of each key wins, and deletes end rows; a NULL in the key raises InvalidRecord.
+        Without one every row is kept; where ``changes`` has the column ``_row``, a row with a number replaces
+        or ends the row of that number. If there is no such row it is put there, and new rows get higher
+        numbers than any that was ever named, deletes included; so the rows of a scan with their numbers, applied
+        to an empty table, make the same table. ``commit`` is the number of the app's commit, never smaller
         than the one before; without it the changes belong to that one.
         """
 
@@ -89,9 +98,15 @@ class Backend(ABC):
         """As Snapshot.get, now."""
         return self.snapshot().get(columns, keys, nulls=nulls)
 
-    def scan(self, columns: Sequence[str] | None = None) -> pa.Table:
+    def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         """As Snapshot.scan, now. While nothing changes the answer is the same object."""
-        return self.snapshot().scan(columns)
+        return self.snapshot().scan(columns, rows=rows)
+
+    @property
+    def next_row(self) -> int | None:
+        """The number that the next new row gets; None for a table with a key, and for one that outlives the
+        process, which keeps its numbers itself."""
+        return None
 
     @abstractmethod
     def snapshot(self, commit: int | None = None) -> Snapshot:

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from millpond.changes import Changes, Position
+from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed
 from millpond.tables._checks import checked
 from millpond.tables._chunks import Chunks, Slots
-from millpond.tables._keys import Key, key_list
+from millpond.tables._keys import key_list
 from millpond.tables._snapshot import MemorySnapshot
 from millpond.tables._versions import NEVER, Generation, Mark, grown
 from millpond.tables.base import Backend
@@ -68,7 +68,10 @@ class MemoryTable(Backend):
             changes = self.check(changes)
             if self._key:
                 self._upsert(changes.rows, changes.deleted, number)
+            elif len(changes.rows.schema) > len(self.schema):
+                self._replace(changes.rows, changes.deleted, number)
             elif len(changes):
+                self._generation.numbers.add(len(changes))
                 self._publish(self._latest.chunks.append(changes.rows), len(changes), number)
             if position is not None:
                 self._positions[position.pipeline] = position
@@ -87,8 +90,7 @@ class MemoryTable(Backend):
             keys = [keys[i] for i in pick.tolist()]
             gone = None if gone is None else gone[pick]
         before = self._generation.newest_slots(keys)
-        ended = before[before >= 0]
-        ended = ended[self._died[ended] == NEVER]
+        ended = self._alive(before)
         if gone is not None:
             stay = ~gone
             rows = rows.filter(pa.array(stay))
@@ -96,20 +98,50 @@ class MemoryTable(Backend):
             before = before[stay]
         if keys or len(ended):
             chunks = self._latest.chunks.append(rows)
-            self._link(keys, before, ended)
+            first = self._link(before, ended)
+            self._generation.newest.update(zip(keys, range(first, first + len(keys)), strict=True))
             self._publish(chunks, len(keys) - len(ended), commit)
             self._compact()
 
-    def _link(self, keys: list[Key], before: Slots, ended: Slots) -> None:
-        """Makes the next slots the newest of their keys. Readers of earlier commits are not disturbed."""
+    def _replace(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
+        """Rows of a table without a key, by their numbers; those that have none are new."""
+        known = self._generation.numbers
+        given = rows.column(ROW).combine_chunks()
+        rows = rows.drop_columns(ROW)
+        numbers = given.fill_null(-1).to_numpy(zero_copy_only=False).copy()
+        fresh = numbers < 0
+        highest = max(known.next, int(numbers.max(initial=-1)) + 1)
+        numbers[fresh] = np.arange(highest, highest + int(np.count_nonzero(fresh)))
+        stay = np.zeros(len(numbers), dtype=np.bool_)
+        stay[len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]] = True
+        before = known.newest(numbers)
+        ended = self._alive(before[stay])
+        if deleted is not None:
+            stay &= ~np.asarray(deleted)
+            known.take(int(numbers.max(initial=-1)))
+        count = int(np.count_nonzero(stay))
+        if count or len(ended):
+            chunks = self._latest.chunks.append(rows.filter(pa.array(stay)))
+            self._link(before[stay], ended)
+            known.add(count, numbers[stay])
+            self._publish(chunks, count - len(ended), commit)
+            self._compact()
+
+    def _alive(self, slots: Slots) -> Slots:
+        there: Slots = slots[slots >= 0]
+        alive: Slots = there[self._died[there] == NEVER]
+        return alive
+
+    def _link(self, before: Slots, ended: Slots) -> int:
+        """Notes what the next slots replace and which slots end; answers the first of the next slots. Readers of
+        earlier commits are not disturbed."""
         first = self._marks[-1].slots
-        after = first + len(keys)
+        after = first + len(before)
         self._died = grown(self._died, after, NEVER)
         self._died[ended] = self._marks[-1].version + 1
-        generation = self._generation
-        generation.replaced = grown(generation.replaced, after, -1)
-        generation.replaced[first:after] = before
-        generation.newest.update(zip(keys, range(first, after), strict=True))
+        self._generation.replaced = grown(self._generation.replaced, after, -1)
+        self._generation.replaced[first:after] = before
+        return first
 
     def _publish(self, chunks: Chunks, more_alive: int, commit: int) -> None:
         mark = self._marks[-1]
@@ -151,6 +183,10 @@ class MemoryTable(Backend):
     @property
     def version(self) -> int:
         return self._latest.mark.version
+
+    @property
+    def next_row(self) -> int | None:
+        return None if self._key else self._generation.numbers.next
 
     def position(self, pipeline: str) -> Position | None:
         return self._positions.get(pipeline)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millpond.changes import Changes, Position
+from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed, InvalidRecord, NotSupported, UnknownName
 from millpond.options import read_options
 from millpond.records import to_arrow, to_rows
@@ -124,6 +124,70 @@ def test_without_a_key_every_row_is_kept_in_order(make: Make) -> None:
     assert by_id(table, 1) == [item(1, "a"), item(1, "a")]
     with pytest.raises(NotSupported):
         table.apply(changes(LOG, item(1), deleted=[True]))
+
+
+def numbered(*pairs: tuple[int | None, str | None], deleted: list[bool] | None = None) -> Changes:
+    """Changes of LOG by row number."""
+    rows = pa.table(
+        {
+            "Name": pa.array([name for _, name in pairs], pa.string()),
+            ROW: pa.array([number for number, _ in pairs], pa.int64()),
+        }
+    )
+    return Changes(rows, None if deleted is None else pa.array(deleted))
+
+
+def names_by_number(table: Any) -> list[tuple[int, str]]:
+    found = table.scan(["Name"], rows=True)
+    assert found.column_names == ["Name", ROW] and found.schema.field(ROW).type == pa.int64()
+    return list(zip(found[ROW].to_pylist(), found["Name"].to_pylist(), strict=True))
+
+
+def test_rows_without_a_key_have_numbers_that_are_never_used_again(make: Make) -> None:
+    table = make(LOG)
+    table.apply(changes(LOG, item(1, "a"), item(1, "b"), item(1, "c")))
+    assert names_by_number(table) == [(0, "a"), (1, "b"), (2, "c")]
+    table.apply(numbered((2, None), deleted=[True]))
+    table.apply(changes(LOG, item(1, "d")))
+    assert names_by_number(table) == [(0, "a"), (1, "b"), (3, "d")]
+
+
+def test_a_row_is_replaced_in_its_place_by_number(make: Make) -> None:
+    table = make(LOG)
+    table.apply(changes(LOG, item(1, "a"), item(1, "b"), item(1, "c")))
+    before = table.snapshot()
+    table.apply(numbered((1, "x"), (None, "new"), (0, None), deleted=[False, False, True]))
+    assert names_by_number(table) == [(1, "x"), (2, "c"), (3, "new")]
+    assert [r["Name"] for r in to_rows(table.scan())] == ["x", "c", "new"]
+    assert names_by_number(before) == [(0, "a"), (1, "b"), (2, "c")]
+    table.apply(numbered((1, "y"), (1, "z")))
+    assert names_by_number(table) == [(1, "z"), (2, "c"), (3, "new")]
+    assert rows(table.get(["Name"], keys(pa.string(), "z", "y", "b"))) == [item(None, "z")]
+    assert len(table) == 3
+
+
+def test_a_scan_with_its_numbers_makes_the_same_table(make: Make) -> None:
+    table = make(LOG)
+    table.apply(changes(LOG, *(item(i, f"n{i}") for i in range(10))))
+    table.apply(numbered((3, None), (9, None), (5, "five"), deleted=[True, True, False]))
+    again = make(LOG)
+    again.apply(Changes(table.scan(rows=True)))
+    again.apply(numbered((9, None), deleted=[True]))
+    assert names_by_number(again) == names_by_number(table)
+    for each in (table, again):
+        each.apply(changes(LOG, item(1, "next")))
+        assert names_by_number(each)[-1] == (10, "next")
+
+
+def test_row_numbers_are_refused_where_they_make_no_sense(make: Make) -> None:
+    with pytest.raises(NotSupported):
+        make().scan(rows=True)
+    with pytest.raises(InvalidRecord, match=ROW):
+        make().apply(Changes(pa.table({"id": [1], ROW: pa.array([0], pa.int64())})))
+    with pytest.raises(InvalidRecord, match="negative"):
+        make(LOG).apply(numbered((-1, "a")))
+    with pytest.raises(NotSupported):
+        make(LOG).apply(numbered((None, "a"), deleted=[True]))
 
 
 def test_null_in_the_key_is_refused_and_nothing_is_kept(make: Make) -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from millpond.changes import Changes
+from millpond.changes import ROW, Changes
 from millpond.options import read_options
 from millpond.tables import backend_names, find_backend
 from millpond.types import Column, Schema
@@ -103,6 +103,95 @@ class TableMachine(RuleBasedStateMachine):
             assert rows_of(view.scan()) == sorted(model.values(), key=repr)
             assert len(view) == len(model)
             assert view.scan(["v"]).num_rows == len(model)
+
+
+LOG = Schema((Column("v", pa.int64()),))
+Numbered = dict[int, int | None]
+values = st.one_of(st.none(), st.integers(0, 3))
+
+
+class LogMachine(RuleBasedStateMachine):
+    """A table without a key against a dict from row number to value, in the order of the numbers."""
+
+    backend = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = self.open()
+        self.model: Numbered = {}
+        self.next = 0
+        self.held: list[tuple[Any, Numbered]] = []
+
+    def open(self) -> Any:
+        backend = find_backend(self.backend)
+        table = backend.open("t", LOG, read_options('table "t"', backend.options, ()))
+        if hasattr(table, "idle_dead"):
+            table.idle_dead = 3
+        return table
+
+    @rule(added=st.lists(values, max_size=5))
+    def append(self, added: list[int | None]) -> None:
+        self.table.apply(Changes(pa.table({"v": pa.array(added, pa.int64())})))
+        for value in added:
+            self.model[self.next] = value
+            self.next += 1
+
+    @precondition(lambda self: self.next)
+    @rule(data=st.data())
+    def change(self, data: st.DataObject) -> None:
+        known = st.integers(0, self.next - 1)
+        batch = data.draw(st.lists(st.tuples(st.one_of(known, st.none()), values, st.booleans()), max_size=6))
+        batch = [(n, v, gone and n is not None) for n, v, gone in batch]
+        rows = pa.table(
+            {
+                "v": pa.array([v for _, v, _ in batch], pa.int64()),
+                ROW: pa.array([n for n, _, _ in batch], pa.int64()),
+            }
+        )
+        self.table.apply(Changes(rows, pa.array([gone for *_, gone in batch], pa.bool_())))
+        for number, value, gone in batch:
+            if number is None:
+                number, self.next = self.next, self.next + 1
+            self.model.pop(number, None) if gone else self.model.__setitem__(number, value)
+
+    @rule()
+    def hold(self) -> None:
+        self.held = [*self.held[-3:], (self.table.snapshot(), dict(self.model))]
+
+    @rule()
+    def restore(self) -> None:
+        """As a journal does: the rows with their numbers, then a delete that names the last number."""
+        rows, last = self.table.scan(rows=True), self.next - 1
+        self.table = self.open()
+        self.table.apply(Changes(rows))
+        if last >= 0 and last not in self.model:
+            self.table.apply(
+                Changes(pa.table({ROW: pa.array([last], pa.int64())}), pa.array([True], pa.bool_()))
+            )
+
+    @rule(wanted=st.lists(values, max_size=3))
+    def get_by_value(self, wanted: list[int | None]) -> None:
+        keys = pa.table({"v": pa.array(wanted, pa.int16())})
+        for view, model in [(self.table, self.model), *self.held]:
+            found = view.get(["v"], keys)["v"].to_pylist()
+            assert sorted(found) == sorted(v for v in model.values() if v is not None and v in wanted)
+
+    @invariant()
+    def scans_are_right(self) -> None:
+        for view, model in [(self.table, self.model), *self.held]:
+            found = view.scan(rows=True)
+            pairs = list(zip(found[ROW].to_pylist(), found["v"].to_pylist(), strict=True))
+            assert pairs == sorted(model.items())
+            assert view.scan()["v"].to_pylist() == [v for _, v in pairs]
+            assert len(view) == len(model)
+
+
+@pytest.mark.parametrize("name", sorted(set(backend_names().values())))
+def test_a_table_without_a_key_behaves_as_a_list(name: str) -> None:
+    run_state_machine_as_test(
+        type("Machine", (LogMachine,), {"backend": name}),
+        settings=settings(max_examples=60, stateful_step_count=30, deadline=None),
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(backend_names().values())))
