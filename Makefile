@@ -2,7 +2,7 @@
 # Nothing but a Python >= 3.11 is needed; PYTHON=/path/to/python chooses one.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench chaos demo lock clean static
+.PHONY: help setup check test bench chaos demo docs lock clean static
 .DELETE_ON_ERROR:
 
 VENV  := .venv
@@ -59,6 +59,9 @@ chaos: $(STAMP)  ## The full form of the long tests: kills and soak
 
 demo: $(STAMP)  ## The profit-and-loss app, from nothing to results
 	$(BIN)/millpond demo $(ARGS)
+
+docs: $(STAMP)  ## Write docs/reference/ from the declarations in the code
+	$(PY) tools/reference.py
 
 lock: $(STAMP)  ## Resolve the dependencies anew and write requirements/lock.txt
 	$(PY) tools/lock.py

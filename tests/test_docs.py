@@ -1,0 +1,231 @@
+"""The documentation is checked like code: its examples run, its links lead somewhere, its reference is not stale.
+
+What the word after a fence's language means:
+
+    ```sql              runs, all of a page in one App
+    ```sql check        is only checked, after the blocks before it
+    ```sql error        every statement in it is refused, after the blocks before it
+    ```sql name.sql     is written to a file and checked
+    ```csv name.csv     is written to a file (any language, any name with a suffix)
+    ```python           runs, all of a page in one namespace
+    ```console          commands after ``$``: `millpond` must know them
+    ```console run      they are run, and their standard output is what stands below them
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from millpond import App
+from millpond.app.check import check_text
+from millpond.sql.parse import parse
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    word: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        return self.word if "." in self.word else None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(m[1], m[2] or "", m[3], text.count("\n", 0, m.start()) + 1) for m in _FENCE.finditer(text)]
+
+
+def runs(block: Block) -> bool:
+    return (block.language == "python" and not block.word) or (block.language == "sql" and not block.word)
+
+
+def _examples() -> Iterator[object]:
+    for page in PAGES:
+        found = blocks(page)
+        if any(b.language in ("sql", "python") for b in found):
+            starts = any(runs(b) and "CREATE STREAM" in b.text.upper() for b in found)
+            yield pytest.param(page, id=_name(page), marks=[pytest.mark.spark] if starts else [])
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", list(_examples()))
+def test_examples(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    before = ""
+    app: App | None = None
+    try:
+        for block in blocks(page):
+            where = f"{_name(page)}:{block.line}"
+            if block.file is not None:
+                Path(block.file).write_text(block.text, encoding="utf-8")
+            if block.language == "python" and runs(block):
+                # The lines of a traceback are those of the page.
+                exec(compile("\n" * block.line + block.text, page, "exec"), namespace)
+            elif block.language == "sql":
+                assert block.word in ("", "check", "error") or block.file, where
+                if block.word == "error":
+                    _check_refused(before, block.text, where)
+                    continue
+                _check_good(before + block.text if not block.file else block.text, where)
+                if block.file is None:
+                    before += block.text
+                if runs(block):
+                    app = app or App()
+                    app.sql(block.text)
+                    app.drain()
+    finally:
+        if app is not None:
+            app.close()
+
+
+def _check_good(text: str, where: str) -> None:
+    errors = check_text(text).errors
+    assert not errors, f"{where}: {errors[0]}"
+
+
+def _check_refused(before: str, text: str, where: str) -> None:
+    """Each statement by itself: one that is no longer refused has to be found."""
+    for statement in re.split(r";\s*(?:--[^\n]*)?\n", text):
+        if parse(statement, {}).statements or statement.strip():
+            assert check_text(before + statement).errors, f"{where} is not refused: {statement.strip()}"
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "```console" in p.read_text(encoding="utf-8")], ids=_name
+)
+def test_commands_exist(page: Path) -> None:
+    from millpond.cli.main import app
+
+    known = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
+    for line, command in _commands(page):
+        name, *rest = command[1:] or ["--help"]
+        assert name in known | {"--help", "--version"}, f"{_name(page)}:{line}: there is no millpond {name}"
+        options = [o for o in rest if o.startswith("--")]
+        said = CliRunner().invoke(app, [name, "--help"]).output if options else ""
+        for option in options:
+            assert option in said, f"{_name(page)}:{line}: millpond {name} has no {option}"
+
+
+def _commands(page: Path) -> Iterator[tuple[int, list[str]]]:
+    for block in blocks(page):
+        if block.language == "console":
+            for line, text in enumerate(block.text.splitlines(), block.line + 1):
+                if text.startswith("$ millpond"):
+                    yield line, shlex.split(text[2:], comments=True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    [p for p in PAGES if any(b.language == "console" and b.word == "run" for b in blocks(p))],
+    ids=_name,
+)
+def test_commands_say_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for block in blocks(page):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        if block.language != "console" or block.word != "run":
+            continue
+        for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert done.returncode == 0, f"{command}\n{done.stderr}"
+            assert done.stdout.strip() == expected.strip(), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in _LINK.findall(text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{_name(page)}: {target}"
+        if anchor:
+            heads = _HEADING.findall(_FENCE.sub("", file.read_text(encoding="utf-8")))
+            assert anchor in {_anchor(h) for h in heads}, f"{_name(page)}: {target}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+_MACHINE = re.compile(
+    r"(?<!file:)//?(?:work|root|home/\w+|Users/\w+)/|/tmp/|localhost:\d+/simple|pypi\.|registry\."
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_nothing_of_one_machine(page: Path) -> None:
+    found = _MACHINE.search(page.read_text(encoding="utf-8"))
+    assert found is None, f"{_name(page)}: {found and found[0]}"
+
+
+def test_every_page_is_reached() -> None:
+    """From README.md, by links."""
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md" or not page.is_file():
+            continue
+        seen.add(page)
+        for target in _LINK.findall(page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                waiting.append((page.parent / target.partition("#")[0]).resolve())
+    missing = {p for p in PAGES if (ROOT / "docs") in p.parents} - seen
+    assert not missing, sorted(map(_name, missing))
+
+
+def test_the_reference_is_not_stale() -> None:
+    reference = _load(ROOT / "tools" / "reference.py")
+    for name, text in reference.pages().items():
+        file = ROOT / "docs" / "reference" / name
+        assert file.exists() and file.read_text(encoding="utf-8") == text, f"{name} is stale: run make docs"
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,319 @@
+"""Write docs/reference/: what the declarations in the code say about options, statements, types and the rest.
+
+Run by ``make docs``. Nothing here is a list of its own: a page that is wrong is put right in the code it comes from.
+``tests/test_docs.py`` fails when the files are not what this gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond import errors
+from millpond.app.statements import _HANDLERS
+from millpond.formats.base import COMPRESSIONS, formats
+from millpond.options import Option
+from millpond.sources.base import sources
+from millpond.sql import statements as st
+from millpond.sql.check import Checker
+from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, STREAM_OPTIONS
+from millpond.sql.functions import known_functions
+from millpond.sql.parse import parse, parse_condition
+from millpond.sql.parser.columns import _DECIMALS, _TYPES
+from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
+from millpond.tables.base import backend_names, find_backend
+from millpond.types import type_name
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reference"
+EXAMPLES = ROOT / "tests" / "sql_language" / "examples.sql"
+EXAMPLES_SHOWN = 8
+_NOTE = "<!-- Written by tools/reference.py (make docs). Do not edit. -->\n\n"
+
+
+def main() -> int:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    wanted = pages()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    for file in FOLDER.glob("*.md"):
+        if file.name not in wanted:
+            file.unlink()
+    print(f"wrote {len(wanted)} pages to {FOLDER.relative_to(ROOT)}")
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by the name of its file."""
+    made: dict[str, Callable[[], Iterator[str]]] = {
+        "commands.md": _commands,
+        "errors.md": _errors,
+        "functions.md": _functions,
+        "options.md": _options,
+        "statements.md": _statements,
+        "types.md": _types,
+    }
+    return {name: _NOTE + "\n".join(lines()).rstrip() + "\n" for name, lines in made.items()}
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    yield ""
+
+
+# options
+
+
+def _options() -> Iterator[str]:
+    yield "# Options"
+    yield ""
+    yield "`WITH ('name' = 'value', …)`: keys and values take either quote, names ignore case. An option that is not"
+    yield "listed for what it stands at is an error that names the known ones. In a query over several sources"
+    yield "`'alias.option'` says whose it is."
+    yield ""
+    yield from _section("Every table", COMMON_TABLE_OPTIONS)
+    named = backend_names()
+    for name in sorted(set(named.values())):
+        others = [n for n, file in sorted(named.items()) if file == name and n != name]
+        title = f"Tables with `'extension' = '{name}'`" + (
+            f" (also `{'`, `'.join(others)}`)" if others else ""
+        )
+        yield from _section(title, find_backend(name).options)
+    yield from _section("Streams", STREAM_OPTIONS)
+    for source in sources():
+        if source.kind == "stream":
+            continue  # the embedded log: no statement names it
+        schemes = ", ".join(f"`{s}://`" for s in source.schemes)
+        follows = "rows keep coming" if source.follows else "has an end"
+        yield from _section(f"Sources: {schemes}", source.options, f"As an input of a query it {follows}.")
+    yield "## File formats"
+    yield ""
+    yield from _table(
+        ("format", "suffixes"), [(f"`{f.name}`", ", ".join(f"`{s}`" for s in f.suffixes)) for f in formats()]
+    )
+    packed = " and ".join(f"`{suffix}`" for suffix in COMPRESSIONS)
+    yield f"{packed} after a suffix are unpacked."
+    yield ""
+    yield "## Known, and refused in this version"
+    yield ""
+    yield from _table(("option", "what it will do"), [(f"`{n}`", text) for n, text in sorted(LATER.items())])
+
+
+def _section(title: str, options: Sequence[Option], about: str = "") -> Iterator[str]:
+    yield f"## {title}"
+    yield ""
+    if about:
+        yield about
+        yield ""
+    if not options:
+        yield "No options."
+        yield ""
+        return
+    rows = []
+    for option in options:
+        kind = " or ".join(f"`{c}`" for c in option.choices) if option.choices else option.kind
+        names = ", ".join(f"`{n}`" for n in (option.name, *option.aliases))
+        rows.append((names, kind, _default(option), option.help.rstrip(".")))
+    yield from _table(("option", "value", "default", "meaning"), rows)
+
+
+def _default(option: Option) -> str:
+    match option.kind, option.default:
+        case _, None:
+            return "–"
+        case "bool", value:
+            return f"`{str(value).lower()}`"
+        case "duration", value:
+            return f"`{value:g}s`"
+        case _, "":
+            return "empty"
+        case _, value:
+            return f"`{value}`"
+
+
+# errors
+
+
+def _errors() -> Iterator[str]:
+    yield "# Errors"
+    yield ""
+    yield "Every error is a `millpond.Error` with `message`, `code`, `hint`, `line` and `column`; the last three may be"
+    yield "None. `except millpond.Error` takes them all; the classes are in `millpond.errors`."
+    yield ""
+    yield "```text"
+    yield inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1].rstrip()
+    yield "```"
+    yield ""
+    found = [
+        c
+        for c in vars(errors).values()
+        if isinstance(c, type) and issubclass(c, errors.Error) and c.__module__ == errors.__name__
+    ]
+    yield from _table(
+        ("class", "code", "is a", "a retry may help"),
+        [
+            (f"`{c.__name__}`", f"`{c.code}`", f"`{c.__mro__[1].__name__}`", "yes" if c.retryable else "")
+            for c in found
+        ],
+    )
+
+
+# statements
+
+
+def _statements() -> Iterator[str]:
+    kinds = [c for c in vars(st).values() if isinstance(c, type) and issubclass(c, st.Statement)]
+    kinds = [c for c in kinds if c is not st.Statement]
+    examples = _examples()
+    yield "# Statements"
+    yield ""
+    yield "Every statement that the language has, and whether this version runs it. One that it does not run is"
+    yield "refused by name when the text is checked, before anything has started. Some of those that run have forms"
+    yield "that are refused: [limits](../limits.md) lists them. The examples are those of the parser's tests."
+    yield ""
+    yield from _table(
+        ("statement", "runs in this version"),
+        [
+            (f"[{_words(c)}](#{_words(c).lower().replace(' ', '-')})", "yes" if runs(c) else "no")
+            for c in kinds
+        ],
+    )
+    for kind in kinds:
+        yield f"## {_words(kind)}"
+        yield ""
+        if not runs(kind):
+            yield "Not run in this version."
+            yield ""
+        for name, choices in _choices(kind):
+            yield f"`{name}`: {', '.join(choices)}."
+            yield ""
+        yield "```text"
+        yield from examples.get(kind, [])[:EXAMPLES_SHOWN]
+        yield "```"
+        yield ""
+
+
+def runs(kind: type[st.Statement]) -> bool:
+    """Whether the checker and the app know what to do with the statement."""
+    return hasattr(Checker, "_" + kind.__name__.lower()) and kind in _HANDLERS
+
+
+def _words(kind: type[st.Statement]) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).upper()
+
+
+def _choices(kind: type[st.Statement]) -> Iterator[tuple[str, list[str]]]:
+    """The fields that are one of a few words."""
+    hints = typing.get_type_hints(kind, {**vars(st), "exp": exp, "pa": pa})
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        if typing.get_origin(hint) is typing.Literal:
+            yield field.name, [str(c).upper() for c in typing.get_args(hint)]
+
+
+def _examples() -> dict[type[st.Statement], list[str]]:
+    """One statement in a line, as the file promises."""
+    found: dict[type[st.Statement], list[str]] = {}
+    for line in EXAMPLES.read_text(encoding="utf-8").splitlines():
+        for statement in parse(line, {}).statements:
+            found.setdefault(type(statement), []).append(line)
+    return found
+
+
+# types, functions
+
+
+def _types() -> Iterator[str]:
+    yield "# Types"
+    yield ""
+    yield "The types are Spark SQL's; inside, every value is held as the Arrow type beside it. CHAR and VARCHAR take a"
+    yield "length and do not enforce it."
+    yield ""
+    spellings: dict[pa.DataType, list[str]] = {}
+    for name, dtype in _TYPES.items():
+        spellings.setdefault(dtype, []).append(name)
+    rows = [
+        (f"`{type_name(t)}`", ", ".join(f"`{n}`" for n in names if n != type_name(t)) or "–", f"`{t}`")
+        for t, names in spellings.items()
+    ]
+    others = ", ".join(f"`{n}(p,s)`" for n in _DECIMALS if n != "DECIMAL")
+    rows += [
+        ("`DECIMAL(p,s)`", others, f"`{pa.decimal128(10, 2)}` for p = 10, s = 2; p is 1 to 38"),
+        (f"`{type_name(pa.duration('us'))}`", "–", f"`{pa.duration('us')}`"),
+        ("`ARRAY<T>`", "`ARRAY(T)`", "`list<T>`"),
+        ("`MAP<K, V>`", "`MAP(K, V)`", "`map<K, V>`"),
+        ("`STRUCT<a: T, …>`", "–", "`struct<a: T, …>`"),
+    ]
+    yield from _table(("type", "also spelled", "Arrow"), rows)
+
+
+def _functions() -> Iterator[str]:
+    known = sorted(known_functions())
+    here = in_process()
+    count = sum(name in here for name in known)
+    yield "# Functions"
+    yield ""
+    yield f"The {len(known)} functions that a query may name: Spark's, by Spark's rules (ANSI mode). A query on tables"
+    yield f"in which only the {count} in **bold** occur is answered in this process, within milliseconds, where the"
+    yield "types of its arguments permit; with any other Spark is asked. In a running query all are Spark's."
+    yield ""
+    letters: dict[str, list[str]] = {}
+    for name in known:
+        letters.setdefault(name[0], []).append(f"**{name}**" if name in here else name)
+    for letter in sorted(letters):
+        yield ", ".join(letters[letter]).replace("_", "\\_")
+        yield ""
+
+
+def in_process() -> set[str]:
+    """The functions that have an entry in the renderer for DuckDB, with some number of arguments."""
+    return {name for name in known_functions() if any(_has_entry(name, n) for n in range(5))}
+
+
+def _has_entry(name: str, arguments: int) -> bool:
+    try:
+        node = parse_condition(f"{name}({', '.join('abcd'[:arguments])})")
+    except errors.Error:
+        return False
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).upper() in NAMED
+    return isinstance(node, exp.Func) and type(node) in ENTRIES
+
+
+# commands
+
+
+def _commands() -> Iterator[str]:
+    from typer.testing import CliRunner
+
+    from millpond.cli.main import app
+
+    runner = CliRunner()
+    names = [
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
+    yield "# Commands"
+    yield ""
+    for name in ["", *names]:
+        said = runner.invoke(app, [*name.split(), "--help"], prog_name="millpond", terminal_width=100)
+        yield f"## millpond {name}".rstrip()
+        yield ""
+        yield "```text"
+        yield from (line.rstrip() for line in said.output.rstrip().splitlines())
+        yield "```"
+        yield ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
