@@ -71,6 +71,7 @@ def _check(
     if isinstance(query, exp.SetOperation):
         yield refuse(type(query).__name__.upper(), query)
         return
+    yield from _check_subqueries(query, streams, place, at)
     if not streams.query_has_stream(query):
         return
     if is_aggregated(query):  # type: ignore[arg-type]
@@ -104,6 +105,11 @@ def _check(
         seen += here
     if seen > 1:
         yield refuse("a join of two streams")
+
+
+def _check_subqueries(
+    query: exp.Expr, streams: Streams, place: Callable[[exp.Expr], Place | None], at: Place | None
+) -> Iterator[SqlError]:
     for sub in _subqueries(query):
         if streams.query_has_stream(sub):
             yield SqlError(

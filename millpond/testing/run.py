@@ -21,12 +21,13 @@ import pyarrow.parquet
 from millpond.app.app import App
 from millpond.errors import Error
 from millpond.query.result import Result
+from millpond.records import to_arrow
 from millpond.records.outgoing import to_values
 from millpond.sql.parse import parse
 from millpond.sql.statements import CreateTable
 from millpond.testing.cases import Case, Count, Fails, FixtureFile, Grid, Rows, Step
 from millpond.testing.values import matches, parse_cell, parse_json, show
-from millpond.types import Schema, normal, type_name
+from millpond.types import Column, Schema, normal, type_name
 
 Mode = Literal["plain", "duckdb", "spark", "restart"]
 DRAIN = 120.0
@@ -191,26 +192,15 @@ class _Run:
         columns = ", ".join(f"`{n}` {t}" for n, t in zip(file.grid.names, file.grid.types, strict=True))
         statement = parse(f"CREATE TABLE t ({columns})").require()[0]
         assert isinstance(statement, CreateTable)
-        schema = pa.schema([pa.field(c.name, c.type) for c in statement.columns])
-        records = [
-            {n: parse_cell(c, schema.field(n).type) for n, c in zip(file.grid.names, row, strict=True)}
-            for row in file.grid.rows
-        ]
-        pyarrow.parquet.write_table(pa.Table.from_pylist(records, schema), path)
+        schema = Schema(tuple(Column(c.name, c.type) for c in statement.columns))
+        rows = to_arrow(schema, _grid_records(file.grid, schema), what=f'file "{file.name}"')
+        pyarrow.parquet.write_table(rows, path)
 
     def _records(self, step: Step) -> list[dict[str, Any]]:
         relation = self._running()._catalog.find(step.argument)
         schema = relation.schema if relation is not None else Schema(())
-
-        def dtype(name: str) -> pa.DataType | None:
-            column = schema.find(name)
-            return column.type if column is not None else None
-
         if step.grid is not None:
-            return [
-                {n: parse_cell(c, dtype(n)) for n, c in zip(step.grid.names, row, strict=True)}
-                for row in step.grid.rows
-            ]
+            return _grid_records(step.grid, schema)
         record = pa.struct([pa.field(c.name, c.type) for c in schema])
         return [parse_json(line, record) for line in step.text.splitlines() if line.strip()]
 
@@ -276,6 +266,14 @@ class _Run:
 
     def _failed(self, message: str) -> CaseFailed:
         return CaseFailed(f"{self.case.path}:{self.at}: {self.case.name} [{self.mode}]: {message}")
+
+
+def _grid_records(grid: Grid, schema: Schema) -> list[dict[str, Any]]:
+    columns = [schema.find(n) for n in grid.names]
+    types = [c.type if c is not None else None for c in columns]
+    return [
+        {n: parse_cell(c, t) for n, c, t in zip(grid.names, row, types, strict=True)} for row in grid.rows
+    ]
 
 
 class _Texts(NamedTuple):
