@@ -21,6 +21,7 @@
     │   ├── StateForeign      it belongs to another app, another format version, or is not ours
     │   ├── StateCorrupt      its content is damaged
     │   └── StateUnwritable   it cannot be written
+    ├── Conflict              another commit has changed the same rows; try again
     ├── EngineError           running things
     │   ├── PipelineFailed    a running query stopped with an error
     │   ├── TimedOut          something was not reached in time
@@ -201,6 +202,11 @@ class StateCorrupt(StateError):
 
 class StateUnwritable(StateError):
     code = "state_unwritable"
+
+
+class Conflict(Error):
+    code = "conflict"
+    retryable = True
 
 
 class EngineError(Error):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from millpond.app.pipelines import Pipelines
 from millpond.app.script import Step, prepare
 from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
+from millpond.app.transaction import Transaction
 from millpond.changes import Changes, Position
 from millpond.errors import Closed, Error, FileMissing, InUse, NotSupported, Place, StateForeign, UnknownName
 from millpond.journal.journal import Journal
@@ -42,9 +43,11 @@ from millpond.sql.filters import resolve_values
 from millpond.sql.parse import parse
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.text import Script
+from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
 
 log = logging.getLogger("millpond")
+T = TypeVar("T")
 
 
 class App:
@@ -94,6 +97,8 @@ class App:
         self._table_options: dict[str, Mapping[str, Any]] = {}
         self._counts: dict[str, int] = {}
         self._in_file = False
+        self._transaction: Transaction | None = None
+        self._block_done: list[str] = []
         self._evaluator = Evaluator(self._ask_spark, _path)
         self._state = StateDirectory(state, read_only=_read_only)
         try:
@@ -130,6 +135,11 @@ class App:
         return Table(
             relation, backend, lambda changes: self._store.commit({relation.name: changes}), self._evaluator
         )
+
+    def begin_transaction(self) -> Transaction:
+        """Changes of several tables that become one commit: use it as a context manager."""
+        self._check_open()
+        return Transaction(self)
 
     def tables(self) -> list[str]:
         """The names of all tables."""
@@ -234,7 +244,39 @@ class App:
         except Error as error:
             self._mask_error(error)
             raise
+        finally:
+            self._end_block()
         return result
+
+    def _begin_block(self, transaction: Transaction) -> None:
+        self._transaction, self._block_done = transaction, []
+
+    def _end_block(self) -> None:
+        """Statements stand on their own again; what was not committed is forgotten."""
+        if self._transaction is not None:
+            self._transaction.rollback()
+        self._transaction, self._block_done = None, []
+
+    def _run_in(self, transaction: Transaction, text: str, params: Params) -> Result:
+        """Runs statements as part of a transaction of a program."""
+        with self._lock:
+            self._check_open()
+            self._transaction = transaction
+            try:
+                parsed = parse(text)
+                self._remember(parsed.script)
+                binder = Binder(params)
+                statements = tuple(binder.bind(s) for s in parsed.require())
+                binder.finish()
+                result = Result(pa.table({}), count=0)
+                for step in prepare(self, statements, parsed.script.place, in_block=True):
+                    result = self._step(step)
+                return result
+            except Error as error:
+                self._mask_error(error)
+                raise
+            finally:
+                self._transaction = None
 
     def _step(self, step: Step) -> Result:
         if step.claimed is not None:
@@ -274,6 +316,26 @@ class App:
         if done:
             self._count(statement)
         return done
+
+    def _write(self, statement: st.Statement, find: Callable[[Moment], tuple[Mapping[str, Changes], T]]) -> T:
+        """Commits what a statement changes, or, inside BEGIN … COMMIT, keeps it for the end of the block."""
+        done = self._statement_done(statement)
+        if self._transaction is None:
+            return self._store.write(find, done=done)
+        changes, answer = find(self._transaction.moment())
+        self._transaction.stage(changes)
+        self._block_done.extend(done)
+        return answer
+
+    def _moment(self) -> Moment:
+        """The tables as the statement that runs sees them."""
+        return self._store.moment() if self._transaction is None else self._transaction.moment()
+
+    def _backend(self, name: str) -> Backend:
+        backend = self._store.table(name)
+        if backend is None:
+            raise self._catalog.unknown(name, "table")
+        return backend
 
     def _statement_done(self, statement: st.Statement) -> tuple[str, ...]:
         """What the commit of a statement says, so that a restart does not run it again."""
@@ -373,7 +435,7 @@ class App:
         """The rows of a query that has an end."""
         assert checked.resolved is not None
         self._source_values.update(checked.source_options)
-        return self._evaluator.answer(checked.resolved, self._inputs(checked.resolved, self._store.moment()))
+        return self._evaluator.answer(checked.resolved, self._inputs(checked.resolved, self._moment()))
 
     def _values(self, checked: Checked) -> pa.Table:
         assert checked.target is not None

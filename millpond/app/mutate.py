@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import Changes
+from millpond.changes import ROW, Changes
 from millpond.errors import QueryFailed
 from millpond.sql.catalog import Relation
-from millpond.sql.mutation import ROW, Mutation, identity_columns
+from millpond.sql.mutation import Mutation, identity_columns
 from millpond.sql.resolve import Resolved
 from millpond.tables.base import Snapshot
 

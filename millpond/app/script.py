@@ -10,6 +10,7 @@ from millpond.app.catalog import Saved
 from millpond.app.identity import identity
 from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.sql import statements as st
+from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
@@ -37,11 +38,17 @@ def check_one(app: App, statement: st.Statement, catalog: Catalog, locate: Locat
     return checked
 
 
-def prepare(app: App, statements: Sequence[st.Statement], locate: Locate) -> list[Step]:
-    """Checks all statements; raises the error, or CheckFailed with all of them."""
+def prepare(
+    app: App, statements: Sequence[st.Statement], locate: Locate, *, in_block: bool = False
+) -> list[Step]:
+    """Checks all statements; raises the error, or CheckFailed with all of them.
+
+    ``in_block`` says that they are part of a transaction.
+    """
     checker = Checker(app._catalog.copy(), app._rooms, locate=locate, functions=app._functions)
     unclaimed = dict(app._unclaimed)
     steps: list[Step] = []
+    blocks = Blocks(in_block)
     for statement in statements:
         try:
             claimed = _claim(statement, unclaimed)
@@ -53,8 +60,10 @@ def prepare(app: App, statements: Sequence[st.Statement], locate: Locate) -> lis
             steps.append(Step(None, claimed))
             continue
         checked = checker.check(statement)
+        checker.errors.extend(blocks.check(statement, checked))
         if checked is not None:
             steps.append(Step(checked))
+    checker.errors.extend(blocks.finish())
     if checker.errors:
         raise_all(checker.errors)
     return steps

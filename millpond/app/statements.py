@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond.app import describe
 from millpond.app.mutate import changes_of
 from millpond.app.store import Moment
+from millpond.app.transaction import Transaction
 from millpond.changes import Changes
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
@@ -74,11 +75,10 @@ def _insert(app: App, checked: Checked) -> Result:
         rows = app._answer(checked)
     else:
         rows = app._values(checked)
-    done = app._statement_done(checked.statement)
     if target.kind == "stream":
-        app._store.commit(sent={target.name: rows}, done=done)
+        app._store.commit(sent={target.name: rows}, done=app._statement_done(checked.statement))
     else:
-        app._store.commit({target.name: Changes(rows)}, done=done)
+        app._write(checked.statement, lambda _: ({target.name: Changes(rows)}, None))
     return Result(_NOTHING, count=rows.num_rows)
 
 
@@ -95,8 +95,28 @@ def _mutate(app: App, checked: Checked) -> Result:
         )
         return ({mutation.target.name: changes} if len(changes) else {}), count
 
-    count = app._store.write(find, done=app._statement_done(checked.statement))
-    return Result(_NOTHING, count=count)
+    return Result(_NOTHING, count=app._write(checked.statement, find))
+
+
+def _begin(app: App, checked: Checked) -> Result:
+    app._begin_block(Transaction(app))
+    return Result(_NOTHING, count=0)
+
+
+def _commit(app: App, checked: Checked) -> Result:
+    assert app._transaction is not None
+    app._transaction.commit(done=tuple(app._block_done))
+    app._end_block()
+    return Result(_NOTHING, count=0)
+
+
+def _rollback(app: App, checked: Checked) -> Result:
+    assert app._transaction is not None
+    done = tuple(app._block_done)
+    app._end_block()
+    if done:
+        app._store.commit(done=done)
+    return Result(_NOTHING, count=0)
 
 
 def _select(app: App, checked: Checked) -> Result:
@@ -148,6 +168,9 @@ _HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
     st.Merge: _mutate,
     st.Upsert: _mutate,
     st.Truncate: _mutate,
+    st.Begin: _begin,
+    st.Commit: _commit,
+    st.Rollback: _rollback,
     st.Select: _select,
     st.Drop: _drop,
     st.Show: _show,

@@ -389,6 +389,15 @@ class Checker:
         self.catalog.remove(s.name)
         return Checked(s, relation=relation)
 
+    def _begin(self, s: st.Begin) -> Checked | None:
+        return Checked(s)
+
+    def _commit(self, s: st.Commit) -> Checked | None:
+        return Checked(s)
+
+    def _rollback(self, s: st.Rollback) -> Checked | None:
+        return Checked(s)
+
     def _show(self, s: st.Show) -> Checked | None:
         return Checked(s)
 
@@ -647,9 +656,6 @@ def _title(statement: st.Statement) -> str:
         st.Update: "UPDATE",
         st.Delete: "DELETE",
         st.Merge: "MERGE",
-        st.Begin: "BEGIN",
-        st.Commit: "COMMIT",
-        st.Rollback: "ROLLBACK",
         st.Truncate: "TRUNCATE",
         st.AlterTable: "ALTER TABLE",
         st.CreateIndex: "CREATE INDEX",

@@ -111,10 +111,16 @@ def resolve_outputs(
 
 
 def resolve_assignments(
-    relation: Relation, assignments: Assignments, *, beside: Mapping[str, str] | None = None
+    relation: Relation,
+    assignments: Assignments,
+    *,
+    beside: Mapping[str, str] | None = None,
+    seen: Relation | None = None,
 ) -> Resolved:
     """Every row of the relation as the assignments make it, in its types; ``beside`` are columns as they were,
-    by the names under which they stand behind it."""
+    by the names under which they stand behind it. ``seen`` is the relation with the columns of ``beside`` that it
+    has not itself."""
+    seen = seen or relation
     outputs: list[exp.Expr] = []
     for column in relation.schema:
         value = assignments.values.get(column.name)
@@ -123,9 +129,9 @@ def resolve_assignments(
     more = []
     for name, source in (beside or {}).items():
         outputs.append(exp.alias_(_column(source), name, quoted=True))
-        known = relation.schema.find(source)
-        more.append(Column(name, known.type if known else pa.int64()))
-    resolved = _resolve(relation, _select(relation, outputs, None), assignments.text)
+        known = seen.schema.find(source)
+        more.append(Column(name, known.type if known else None))
+    resolved = _resolve(seen, _select(seen, outputs, None), assignments.text)
     target = Schema((*relation.schema.columns, *more))
     assigned, errors = assign(resolved, target, target.names, None)
     _raise(errors)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.changes import ROW
 from millpond.errors import SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql import statements as st
 from millpond.sql.assign import assignable, build_type, check_count
@@ -22,9 +23,6 @@ from millpond.types import Column, Schema, type_name
 
 if TYPE_CHECKING:
     from millpond.sql.check import Checker
-
-ROW = "_row"
-"""The row number by which a row of a table without a key is known."""
 
 _OLD = "__old_"
 

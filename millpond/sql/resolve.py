@@ -665,6 +665,16 @@ class Resolver:
             return
         if len(names) > 1:
             aliases = [i.alias for s in scope.around() for i in s.items]
+            stream = self.catalog.find(names[0])
+            if stream is not None and stream.kind == "stream":
+                self.errors.append(
+                    UnknownName(
+                        f'stream "{stream.name}" is named here, but is not an input of the statement',
+                        hint=f"a statement that follows a stream reads it: UPDATE … SET … FROM {stream.name} WHERE …",
+                        place=self.place(node),
+                    )
+                )
+                return
             self.errors.append(
                 UnknownName(
                     f'"{names[0]}" is not an input of this query',

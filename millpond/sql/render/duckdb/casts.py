@@ -52,6 +52,14 @@ def _truncated(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     return typed(f"trunc({sql})", target)
 
 
+def _float_to_int(sql: str, source: pa.DataType, target: pa.DataType) -> str:
+    """As Java has it, 2^63 is the largest BIGINT."""
+    whole = _truncated(sql, source, target)
+    if target != coercion.BIGINT:
+        return whole
+    return f"CASE WHEN {sql} = 9223372036854775808 THEN 9223372036854775807 ELSE {whole} END"
+
+
 def _float_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     """Through the digits, as Spark does: 0.285 is 0.29 with two places. NaN and infinity are NULL."""
     wide = typed(sql, coercion.DOUBLE)
@@ -150,7 +158,7 @@ _CASTS: dict[tuple[str, str], Cast] = {
     ("int", "string"): plain,
     ("int", "time"): _int_to_time,
     ("float", "bool"): _not_zero,
-    ("float", "int"): _truncated,
+    ("float", "int"): _float_to_int,
     ("float", "float"): _float_to_float,
     ("float", "decimal"): _float_to_decimal,
     ("decimal", "bool"): _not_zero,

@@ -1,0 +1,134 @@
+"""Transactions: changes of several tables that become one commit, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millpond.app.overlay import Overlay
+from millpond.app.store import Moment
+from millpond.changes import Changes
+from millpond.errors import Closed, Conflict
+from millpond.query.result import Result
+from millpond.sql.bind import Params
+from millpond.tables.base import Snapshot
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+
+class View(Moment):
+    """The tables as a transaction sees them: as they were when it began, with its own changes."""
+
+    def __init__(self, base: Moment, overlays: Mapping[str, Overlay]):
+        self._base = base
+        self._overlays = overlays
+
+    def snapshot(self, table: str) -> Snapshot:
+        return self._overlays.get(table.lower()) or self._base.snapshot(table)
+
+    def version(self, table: str) -> int:
+        return self.snapshot(table).version
+
+
+class Transaction:
+    """Reads see the tables as of its beginning, and its own changes. ``commit`` makes all changes count at once;
+    if another commit has changed one of the rows in between it raises Conflict, and nothing is changed.
+
+        with app.begin_transaction() as tx:
+            tx.sql("UPDATE accounts SET balance = balance - 10 WHERE id = ?", [1])
+            tx.sql("UPDATE accounts SET balance = balance + 10 WHERE id = ?", [2])
+
+    As a context manager it commits at the end, and rolls back when the block raises. One thread uses it.
+    """
+
+    def __init__(self, app: App):
+        self._app = app
+        self._base = app._store.moment()
+        self._overlays: dict[str, Overlay] = {}
+        self._open = True
+
+    def moment(self) -> Moment:
+        return View(self._base, self._overlays)
+
+    def stage(self, changes: Mapping[str, Changes]) -> None:
+        """Adds changes that only this transaction sees."""
+        self._check_open()
+        backends = {name: self._app._backend(name) for name in changes}
+        checked = {name: backends[name].check(change) for name, change in changes.items()}
+        for name, change in checked.items():
+            key = name.lower()
+            if key not in self._overlays:
+                self._overlays[key] = Overlay(self._base.snapshot(name))
+            self._overlays[key].stage(change)
+
+    def sql(self, text: str, params: Params = None) -> Result:
+        """Runs statements inside the transaction."""
+        self._check_open()
+        return self._app._run_in(self, text, params)
+
+    def commit(self, done: tuple[str, ...] = ()) -> None:
+        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+        self._check_open()
+        self._open = False
+        overlays = {n: o for n, o in self._overlays.items() if o.version}
+        self._app._store.write(lambda now: (self._changes(overlays, now), None), done=done)
+
+    def _changes(self, overlays: Mapping[str, Overlay], now: Moment) -> dict[str, Changes]:
+        for name, overlay in overlays.items():
+            if now.version(name) != self._base.version(name):
+                _check_untouched(name, overlay, now.snapshot(name))
+        return {name: changes for name, o in overlays.items() if len(changes := o.changes())}
+
+    def rollback(self) -> None:
+        """Forgets the changes. It may be called twice."""
+        self._open = False
+        self._overlays.clear()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Closed("the transaction has ended", hint="begin another one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._open:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+
+def _check_untouched(name: str, overlay: Overlay, now: Snapshot) -> None:
+    """Raises Conflict when a row that the transaction changes is not as it was."""
+    touched = overlay.touched()
+    if not touched.num_rows:
+        return
+    names = touched.column_names
+    if overlay.schema.key:
+        before, after = overlay.base.get(names, touched), now.get(names, touched)
+    else:
+        before, after = (_of_rows(s, touched) for s in (overlay.base, now))
+    if not _same(before, after, names):
+        raise Conflict(
+            f'another commit has changed the same rows of table "{name}"', hint="run the transaction again"
+        )
+
+
+def _of_rows(snapshot: Snapshot, rows: pa.Table) -> pa.Table:
+    return snapshot.scan(rows=True).join(rows, rows.column_names, join_type="left semi")
+
+
+def _same(a: pa.Table, b: pa.Table, by: list[str]) -> bool:
+    if a.num_rows != b.num_rows:
+        return False
+    order = [(name, "ascending") for name in by]
+    left: Any = a.sort_by(order).combine_chunks().to_pylist()
+    return bool(left == b.sort_by(order).combine_chunks().to_pylist())
