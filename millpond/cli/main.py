@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
-from typing import Annotated
+import os
+import sys
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -46,7 +50,21 @@ def millpond(
 
 def main() -> None:
     """The entry point of the package."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if "duckdb" in sys.modules:
+            _leave(end.code)
+        raise
+
+
+def _leave(code: str | int | None) -> NoReturn:
+    """Ends without Python's own clean-up: DuckDB would complain about every object that a thread still holds."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 class _Said(logging.Handler):
