@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import duckdb
@@ -36,45 +37,11 @@ COLUMNS = {
     "bin": "BINARY",
 }  # fmt: skip
 
-# Values that no usual expression fails on.
-MILD = """
-1, 2, 7, 2, 40, 3, 1.5, 2.5, 4.0, 12.34, 5.6789, 1.5, 3, 'Hello World', 'l', ' 12 ', true, false, \
-'2024-02-29', '2023-01-31', '2024-02-29 13:45:59.123456', '1999-12-31 23:59:59', '2024-02-29 13:45:59', \
-array(1,2,2), array('a','b'), map('k',1,'z',2), named_struct('p',1,'q','x'), 'ab'
--3, -7, -7, 2, -40, -7, -1.5, -0.125, 0.5, -12.35, -5.67895, -0.000000000000000001, -7, 'grüße 😀', 'ü', '-5', false, false, \
-'1969-12-31', '1970-01-01', '1969-12-31 23:59:59.999999', '1970-01-01 00:00:00', '1900-02-28 01:02:03.5', \
-array(3,null,1), array('x',null), map('a',null,'k',5), named_struct('p',null,'q','y'), 'ÿ'
-NULL, NULL, NULL, 3, NULL, 4, NULL, NULL, 2.0, NULL, NULL, NULL, 1, NULL, 'x', NULL, NULL, true, \
-NULL, '2024-12-31', NULL, '2024-03-10 12:30:00', NULL, NULL, NULL, NULL, NULL, NULL
-5, 100, 3, -1, 9, 5, 0.25, 2.675, 3.5, 0.05, 0.0005, 1234.567891234567891234, 99, ' padded\\t', 'pad', '007', true, true, \
-'2000-01-01', '2024-01-01', '2024-12-31 00:00:00', '2024-12-30 23:00:00', '2024-12-31 00:00:00', \
-array(5), array(''), map('q',0), named_struct('p',-4,'q',''), ''
-0, 0, 0, 10, 0, 8, 0.0, 0.0, 1.0, 0.00, 0.0000, 0, 12, '', 'a', '0', false, NULL, \
-'1582-10-15', '2020-02-29', '1600-02-29 12:00:00', '1970-01-01 00:00:01', '2020-02-29 23:59:59', \
-array(), array(), map(), named_struct('p',0,'q',null), '0'
-"""
 
-# Values at the ends of their types, zero divisors, strings that are no numbers.
-EDGE = """
-127, 32767, 2147483647, 1, 9223372036854775807, 1, 3e38, 1.7976931348623157e308, 2.0, 99999999.99, 99999999999999.9999, \
-99999999999999999999.999999999999999999, 99999, 'a_b%c\\\\d', 'b', '2147483648', true, true, '9999-12-31', '0001-01-01', \
-'9999-12-31 23:59:59.999999', '0001-01-01 00:00:00', '9999-12-31 23:59:59', array(1), array('a'), map('k',1), \
-named_struct('p',1,'q','x'), 'a'
--128, -32768, -2147483648, -1, -9223372036854775808, -1, -1e-30, double('-inf'), double('inf'), -99999999.99, \
--99999999999999.9999, -99999999999999999999.999999999999999999, -99999, '1.5', '', 'abc', false, false, '0001-01-01', \
-'9999-12-31', '0001-01-01 00:00:00', '9999-12-31 00:00:00', '0001-01-01 00:00:00', array(0), array('b'), map('x',1), \
-named_struct('p',1,'q','x'), ''
-0, 0, 0, 0, 0, 0, float('nan'), double('nan'), -0.0, 0, 0, 0, 0, 'true', 'TRUE', '1e3', NULL, NULL, '2024-01-01', \
-'2024-01-01', '2024-01-01 00:00:00', '2024-01-01 00:00:00', '2024-01-01 00:00:00', array(0), array('b'), map('x',1), \
-named_struct('p',1,'q','x'), ''
-1, 1, 1, 0, 1, 0, 1.0, 0.5, 0.0, 1, 1, 1, 0, '2024-02-30', 'x', '12.7', NULL, NULL, '2024-01-01', \
-'2024-01-01', '2024-01-01 00:00:00', '2024-01-01 00:00:00', '2024-01-01 00:00:00', array(0), array('b'), map('x',1), \
-named_struct('p',1,'q','x'), ''
-"""
-
-
-def rows_of(text: str) -> list[str]:
-    return [line for line in text.replace("\\\n", "").strip().splitlines() if line]
+def rows_of(name: str) -> list[str]:
+    """Rows as Spark SQL: ``mild`` has values that no usual expression fails on, ``edge`` the ends of the types,
+    zero divisors, and strings that are no numbers."""
+    return (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 
 def values(rows: Sequence[str]) -> str:
@@ -161,8 +128,9 @@ class Engines:
     spark: SparkSession
     schema: pa.Schema
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    connections: dict[int, duckdb.DuckDBPyConnection] = field(default_factory=dict)
 
-    values: ClassVar[dict[str, list[str]]] = {"mild": rows_of(MILD), "edge": rows_of(EDGE)}
+    values: ClassVar[dict[str, list[str]]] = {name: rows_of(name) for name in ("mild", "edge")}
     resolve = staticmethod(resolve)
     same = staticmethod(same)
 
@@ -176,8 +144,16 @@ class Engines:
             found.register(name, table)
         return found
 
+    def over(self, table: pa.Table) -> duckdb.DuckDBPyConnection:
+        """A kept connection with ``t``."""
+        if id(table) not in self.connections:
+            self.connections[id(table)] = self.connection(t=table)
+        return self.connections[id(table)]
+
     def rows(self, rows: Sequence[str]) -> pa.Table:
         key = "\n".join(rows)
+        if not rows:
+            self.tables.setdefault(key, self.schema.empty_table())
         if key not in self.tables:
             self.tables[key] = self.spark.sql(f"SELECT * FROM {values(rows)}").toArrow()
         return self.tables[key]
@@ -198,7 +174,7 @@ class Engines:
     def on_duckdb(self, sqls: Sequence[str], rows: Sequence[str]) -> list[list[Any]]:
         """The same from DuckDB."""
         columns = "".join(f", TRY({{'v': {s}}}) AS c{i}" for i, s in enumerate(sqls))
-        return _cells(self.connection(t=self.rows(rows)).sql(f"SELECT k{columns} FROM t").to_arrow_table())
+        return _cells(self.over(self.rows(rows)).sql(f"SELECT k{columns} FROM t").to_arrow_table())
 
     def differences(self, expressions: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
         """Where the two disagree: types, values, or which rows raise."""
@@ -232,9 +208,7 @@ class Engines:
         sql = render(tree)
         sql = sql[len("SELECT ") : sql.rindex(" AS ")]
         try:
-            made = (
-                self.connection(t=self.schema.empty_table()).sql(f"SELECT {sql} AS c FROM t").to_arrow_table()
-            )
+            made = self.over(self.rows([])).sql(f"SELECT {sql} AS c FROM t").to_arrow_table()
         except duckdb.Error as error:
             raise Disagreement(f"{error}\n      {sql}") from None
         if _spelled(normal(made.schema[0].type)) != expected:
@@ -279,4 +253,4 @@ def engines(spark: SparkSession) -> Engines:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     for key, value in (("ansi.enabled", "true"), ("session.timeZone", "UTC")):
         spark.conf.set(f"spark.sql.{key}", value)
-    return Engines(spark, spark.sql(f"SELECT * FROM {values(rows_of(MILD)[:1])}").toArrow().schema)
+    return Engines(spark, spark.sql(f"SELECT * FROM {values(rows_of('mild')[:1])}").toArrow().schema)

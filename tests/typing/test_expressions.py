@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 FILES = sorted((Path(__file__).parent / "expressions").glob("*.txt"))
@@ -31,7 +31,7 @@ BOOLEANS = st.sampled_from(["o", "p", "TRUE", "NULL"])
 def _numbers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "%"]), inner),
-        st.builds("(-{})".format, inner),
+        st.builds("(- {})".format, inner),
         st.builds("ABS({})".format, inner),
         st.builds("COALESCE({}, {})".format, inner, inner),
         st.builds("CASE WHEN {} < {} THEN {} ELSE {} END".format, inner, inner, inner, inner),
@@ -67,10 +67,23 @@ TEXTS = st.recursive(
 )
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.one_of(NUMBERS, CONDITIONS, TEXTS), min_size=30, max_size=60, unique=True))
+@settings(
+    max_examples=2,
+    phases=[Phase.generate],
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.lists(st.one_of(NUMBERS, CONDITIONS, TEXTS), min_size=25, max_size=50, unique=True))
 def test_any_expression(engines: Any, expressions: list[str]) -> None:
-    """Made-up expressions: those that are rendered agree."""
+    """Made-up expressions: those that are rendered agree.
+
+    DuckDB simplifies before it evaluates (``x AND FALSE``, ``(… IS NULL) IS NULL``, ``-i < 5``), so a part that
+    does not matter may not raise. The other way round it must not raise where Spark has an answer.
+    """
+    accepted = ("not rendered", "Spark has 'raised'")
     for rows in ("mild", "edge"):
-        found = [d for d in engines.differences(expressions, engines.values[rows]) if "not rendered" not in d]
+        differences = engines.differences(expressions, engines.values[rows])
+        found = [d for d in differences if not any(a in d for a in accepted)]
         assert not found, "\n".join(found)
