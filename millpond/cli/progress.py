@@ -56,10 +56,10 @@ class Loading:
             self._bars = _bars()
             self._bars.start()
         if progress.table not in self._tasks:
-            self._tasks[progress.table] = self._bars.add_task(progress.table, total=progress.total)
+            self._tasks[progress.table] = self._bars.add_task(progress.table, total=None, rows="")
         self._bars.update(
             self._tasks[progress.table],
-            total=progress.total,
+            total=progress.total if progress.bytes else None,
             completed=progress.bytes,
             rows=f"{progress.rows:,} rows",
         )
@@ -80,4 +80,4 @@ def _bars() -> Bars:
 
 
 def _share(progress: Progress) -> str:
-    return f", {100 * progress.bytes // progress.total} %" if progress.total else ""
+    return f", {100 * progress.bytes // progress.total} %" if progress.total and progress.bytes else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,6 +75,8 @@ class LocalSession:
                 error.hint = self._hint
             raise
         if isinstance(result, RunningResult):
+            # Spark took Ctrl-C when it started, and would cancel every query with it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             return Answer(None, True, follow(self.app, result, lambda: False))
         if result.count is not None:
             return Answer(result.count, False, iter(()))

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from millpond.app.loading import Progress
+from millpond.cli import progress
+from millpond.cli.progress import Loading
+
+
+def load(loading: Loading) -> None:
+    for rows in (100, 200):
+        loading.report(Progress("t", rows, rows * 10, 4000))
+    loading.report(Progress("t", 400, 4000, 4000, finished=True))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_load_ends_with_one_line(capsys, monkeypatch, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    load(Loading())
+    assert "loaded t: 400 rows\n" in capsys.readouterr().err
+
+
+def test_a_long_load_is_told_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    load(Loading())
+    assert capsys.readouterr().err.splitlines() == [
+        "loading t: 100 rows, 25 %",
+        "loading t: 200 rows, 50 %",
+        "loaded t: 400 rows",
+    ]
