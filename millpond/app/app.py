@@ -128,6 +128,7 @@ class App:
 
     def table(self, name: str) -> Table:
         """The table of that name."""
+        self._check_open()
         backend = self._store.table(name)
         relation = self._catalog.find(name)
         if backend is None or relation is None:
@@ -214,17 +215,10 @@ class App:
 
     def _run_file(self, text: str) -> None:
         self._in_file = True
-        restored = bool(self._unclaimed)
         try:
             self._run(text, None)
         finally:
             self._in_file = False
-        if restored and self._unclaimed and all(not s.claimed for s in self._saved.values() if s.restored):
-            raise StateForeign(
-                f'the state directory "{self._state.path}" belongs to another app: '
-                f"none of its statements is in this SQL",
-                hint="name another directory, or start with the SQL that it was made with",
-            )
         for entry in list(self._unclaimed.values()):
             if entry.kind == "query":
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
@@ -239,7 +233,9 @@ class App:
             binder = Binder(params)
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
-            for step in prepare(self, statements, parsed.script.place):
+            steps = prepare(self, statements, parsed.script.place)
+            self._check_ours(steps)
+            for step in steps:
                 result = self._step(step)
         except Error as error:
             self._mask_error(error)
@@ -277,6 +273,15 @@ class App:
                 raise
             finally:
                 self._transaction = None
+
+    def _check_ours(self, steps: Sequence[Step]) -> None:
+        """Raises before anything runs if the state is of an app that shares no statement with this file."""
+        if self._in_file and self._unclaimed and not any(s.claimed for s in steps):
+            raise StateForeign(
+                f'the state directory "{self._state.path}" belongs to another app: '
+                f"none of its statements is in this SQL",
+                hint="name another directory, or start with the SQL that it was made with",
+            )
 
     def _step(self, step: Step) -> Result:
         if step.claimed is not None:
