@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from millpond.app.catalog import Saved, relation_of, saved
+from millpond.app.home import AppHome
 from millpond.app.identity import identity
 from millpond.app.loading import Progress, Report, fingerprint, is_loaded, load_chunks, read_all
 from millpond.app.pipelines import Pipelines
@@ -133,9 +134,7 @@ class App:
         relation = self._catalog.find(name)
         if backend is None or relation is None:
             raise self._catalog.unknown(name, "table")
-        return Table(
-            relation, backend, lambda changes: self._store.commit({relation.name: changes}), self._evaluator
-        )
+        return Table.of(relation, backend, self._evaluator, AppHome(self._store, relation.name))
 
     def begin_transaction(self) -> Transaction:
         """Changes of several tables that become one commit: use it as a context manager."""

@@ -138,8 +138,18 @@ class Store:
         """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between."""
         with self._writing:
             changes, answer = find(self.moment())
-            self.commit(changes, done=done)
+            if changes or done:
+                self.commit(changes, done=done)
             return answer
+
+    def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
+        """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""
+
+        def found(moment: Moment) -> tuple[Mapping[str, Changes], int]:
+            changes, count = find(moment.snapshot(table))
+            return ({} if changes is None else {table: changes}), count
+
+        return self.write(found)
 
     def close(self) -> None:
         for backend in self._tables.values():

@@ -2,118 +2,302 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import InvalidRecord
+from millpond.errors import InvalidRecord, NotSupported, UnknownName, did_you_mean
+from millpond.query.changing import Found, deleted, deleted_keys, merged, updated
+from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
+from millpond.query.reading import Keys, Reader, Record, Rows
+from millpond.query.stats import Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
-from millpond.sql.filters import resolve_filter
-from millpond.tables.base import Backend
-from millpond.types import Schema
+from millpond.sql.filters import parse_columns
+from millpond.tables.base import Backend, Snapshot
+from millpond.tables.memory import MemoryTable
+from millpond.types import Schema, quote
 
-Record = Mapping[str, Any]
+__all__ = ["Record", "Table", "TableSnapshot"]
+
+Records: TypeAlias = Sequence[Record] | pa.Table | pa.RecordBatch
 
 
-class Table:
-    """Rows by key and by condition. Reading sees committed rows only and never waits for a writer."""
+class Home(Protocol):
+    """Where the changes of a table are made: in an app, or alone."""
+
+    def commit(self, changes: Changes) -> object:
+        """Applies the changes, all or none."""
+
+    def change(self, find: Callable[[Snapshot], Found]) -> int:
+        """Applies what ``find`` makes of the newest rows, with no other change in between; answers its count."""
+
+    def health(self) -> tuple[str, Health]:
+        """The kind of source that fills the table, and how it is."""
+
+
+class Table(Reader):
+    """Rows by key and by condition. Reading sees committed rows only and never waits for a writer.
+
+    It works without an app and without Spark:
+
+    >>> users = Table({"id": "INT", "name": "STRING", "tier": "STRING"}, key="id")
+    >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
+
+    ``columns`` is a mapping from names to SQL types, or a text as in CREATE TABLE; ``key`` is a column or several.
+    """
 
     def __init__(
         self,
-        relation: Relation,
-        backend: Backend,
-        commit: Callable[[Changes], object],
-        evaluator: Evaluator,
+        columns: Mapping[str, str] | str | Schema,
+        key: str | Sequence[str] = (),
+        *,
+        name: str = "table",
     ):
-        self._relation = relation
+        schema = _schema(columns, key)
+        relation = Relation(name, "table", schema)
+        backend = MemoryTable(schema, name=name)
+        self._set_up(relation, backend, Evaluator(_no_spark), _Alone(backend))
+
+    @classmethod
+    def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> Self:
+        """The table over a backend whose changes are made at ``home``."""
+        table = cls.__new__(cls)
+        table._set_up(relation, backend, evaluator, home)
+        return table
+
+    def _set_up(self, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> None:
+        super().__init__(Compiler(relation, evaluator))
         self._backend = backend
-        self._commit = commit
-        self._evaluator = evaluator
+        self._home = home
+        self._paging = threading.local()
 
-    @property
-    def name(self) -> str:
-        return self._relation.name
+    def _view(self) -> Snapshot:
+        return self._backend.snapshot()
 
-    @property
-    def schema(self) -> Schema:
-        return self._backend.schema
-
-    def __len__(self) -> int:
-        return len(self._backend)
+    # changes
 
     def insert(self, record: Record) -> None:
-        """Adds a record; on a table with a primary key it replaces the one with its key."""
+        """Adds a record; on a table with a primary key it replaces the one with its key.
+
+        >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
+        """
         self.bulk_insert([record])
 
-    def bulk_insert(self, records: Sequence[Record] | pa.Table | pa.RecordBatch) -> int:
-        """Adds records, all or none, and answers how many they were."""
-        rows = to_arrow(self.schema, records, what=f'table "{self.name}"')
-        self._commit(Changes(rows))
+    def bulk_insert(self, records: Records) -> int:
+        """Adds records, all or none, and answers how many they were.
+
+        >>> users.bulk_insert([{"id": 8, "name": "Bob"}, {"id": 9, "name": "Cid"}])
+        2
+        """
+        rows = to_arrow(self.schema, records, what=self._compiler.what)
+        self._home.commit(Changes(rows))
         return int(rows.num_rows)
 
-    def get_record(self, key: Any) -> dict[str, Any] | None:
-        """The record with a key: a value, or a tuple for a key of several columns."""
-        found = to_rows(self._backend.get(self._key_columns(), self._keys(key)))
-        return found[0] if found else None
+    def update(
+        self,
+        condition: str | Condition | Record | None = None,
+        changes: str | Record | UpdateSet | None = None,
+        **equal: Any,
+    ) -> int:
+        """Changes the records under a condition, as they are at this moment, and answers how many.
 
-    def contains(self, key: Any = None, **equal: Any) -> bool:
-        """Whether there is a record with the key, or with these values: ``contains(id=7)``."""
-        if equal:
-            keys = to_arrow(self._part(equal), [equal], what=f'table "{self.name}"')
-            return bool(self._backend.get(keys.column_names, keys).num_rows)
-        return bool(self._backend.get(self._key_columns(), self._keys(key)).num_rows)
+        ``changes`` is a mapping with values, or a text with any expressions. If one record fails, none is changed.
 
-    def find(self, condition: str | None = None, **equal: Any) -> list[dict[str, Any]]:
-        """The records under a condition: ``find("age > 65")``, ``find(tier="GOLD")``."""
-        if condition is None and equal:
-            keys = to_arrow(self._part(equal), [equal], what=f'table "{self.name}"')
-            return to_rows(self._backend.get(keys.column_names, keys))
-        query = resolve_filter(self._relation, condition)
-        return to_rows(self._evaluator.answer(query, {query.inputs[0].view: self._backend.scan()}))
+        >>> items.update("category = 'Electronics'", "price = price * 1.1")
+        >>> items.update({"id": 7}, {"price": 9})
+        >>> items.update(id=7, changes={"price": 9})
+        """
+        if changes is None:
+            raise InvalidRecord("an update needs changes", hint='update("id = 7", {"price": 9})')
+        compiled, wanted = self._wanted(condition, equal)
+        sets = self._compiler.update_set(changes)
+        return self._home.change(lambda view: updated(self._compiler, view, compiled, wanted, sets))
 
-    def all_rows(self) -> list[dict[str, Any]]:
-        """All records as of now."""
-        return to_rows(self._backend.scan())
+    def bulk_update(self, records: Sequence[Record]) -> int:
+        """Changes the fields that each record names, in the row with its key; all or none. Keys that are not there
+        are left out of the count, and nothing is added.
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.all_rows())
+        >>> users.bulk_update([{"id": 8, "tier": "GOLD"}, {"id": 9, "tier": "SILVER"}])
+        2
+        """
+        self._key_columns()
+        given = list(records)
+        self._check_fields(given)
+        return self._home.change(lambda view: merged(self.schema, view, given, self._compiler.what))
 
-    def to_arrow(self) -> pa.Table:
-        """All rows as of now, as an Arrow table."""
-        return self._backend.scan()
+    def delete(self, condition: Any = None, **equal: Any) -> int:
+        """Deletes the records under a condition, with a key, or with these values, and answers how many. A text is
+        a condition; a key that is text is given by name.
 
-    def get_stats(self) -> dict[str, Any]:
-        """Numbers about the table: rows, bytes and what its backend knows."""
-        return self._backend.stats()
+        >>> users.delete("age > 65"), users.delete(7), users.delete(id=8)
+        """
+        if condition is None and not equal:
+            raise InvalidRecord("a delete needs a condition", hint='delete("true") deletes all records')
+        if condition is not None and not isinstance(condition, (str, Condition, Mapping)):
+            return self.bulk_delete([condition])
+        compiled, wanted = self._wanted(condition, equal)
+        return self._home.change(lambda view: deleted(self._compiler, view, compiled, wanted))
+
+    def bulk_delete(self, keys: Keys) -> int:
+        """Deletes the records with these keys, all in one step, and answers how many there were.
+
+        >>> users.bulk_delete([7, 8, 9])
+        """
+        columns = self._key_columns()
+        if isinstance(keys, (pa.Table, pa.RecordBatch)):
+            wanted = self._join_keys(list(columns), keys).select(list(columns))
+        else:
+            wanted = self._key_table(list(keys))
+        return self._home.change(lambda view: deleted_keys(view, wanted))
+
+    def _wanted(
+        self, condition: str | Condition | Record | None, equal: Record
+    ) -> tuple[Condition | None, Record]:
+        if isinstance(condition, Mapping):
+            return None, {**condition, **equal}
+        return None if condition is None else self._compiler.condition(condition), equal
+
+    def _check_fields(self, records: Sequence[Record]) -> None:
+        for row, record in enumerate(records):
+            for name in record:
+                if name not in self.schema:
+                    raise InvalidRecord(
+                        f'row {row} for {self._compiler.what}: field "{name}" is not in it',
+                        row=row,
+                        field=name,
+                        hint=did_you_mean(name, self.schema.names),
+                    )
+
+    # other views of it
+
+    def snapshot(self) -> TableSnapshot:
+        """The table as it is now, for reading; it stays so while writers go on, and costs nothing.
+
+        >>> before = users.snapshot()
+        >>> users.delete("true")
+        >>> len(before)
+        3
+        """
+        return TableSnapshot(self._compiler, self._view())
+
+    def clone(self, name: str | None = None) -> Table:
+        """A table of its own, in memory, with the same columns, key and rows.
+
+        >>> copy = users.clone()
+        """
+        other = Table(self.schema, name=name or self.name)
+        other.bulk_insert(self._view().scan())
+        return other
+
+    def query_batch(self, limit: int, offset: int = 0) -> Rows:
+        """A page of the records. A thread that goes on where its last page ended stays at that page's moment, so
+        that no record is missed or seen twice while writers go on; any other page is of this moment.
+
+        >>> page, offset = users.query_batch(100), 100
+        >>> while page:
+        ...     page, offset = users.query_batch(100, offset), offset + 100
+        """
+        view: Snapshot | None = None
+        if offset and getattr(self._paging, "next", None) == offset:
+            view = self._paging.view
+        view = view or self._view()
+        rows = self._page(view, limit, offset)
+        full = rows.num_rows == limit and limit > 0
+        self._paging.next, self._paging.view = (offset + limit, view) if full else (None, None)
+        return to_rows(rows)
+
+    # about it
+
+    def get_stats(self) -> TableStats:
+        """Numbers about the table: rows, bytes, last update, lookups and more. Cheap: no lock, no scan.
+
+        >>> users.get_stats().rows
+        3
+        """
+        about = self._backend.stats()
+        return TableStats(
+            rows=about.pop("rows"),
+            bytes=about.pop("bytes"),
+            last_update=about.pop("changed_at", None),
+            source=self._home.health()[0],
+            lookups=self._lookups.value,
+            queries=self._queries.value,
+            evictions=about.pop("evictions", 0),
+            spilled_bytes=about.pop("spilled_bytes", 0),
+            more=about,
+        )
+
+    def health_check(self) -> Health:
+        """Whether the table can be relied on: healthy, loading, static, stale, missing, disconnected; and why.
+
+        >>> users.health_check().status
+        'healthy'
+        """
+        return self._home.health()[1]
 
     def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self)} rows>"
 
-    def _key_columns(self) -> tuple[str, ...]:
-        if not self.schema.key:
-            raise InvalidRecord(
-                f'table "{self.name}" has no primary key', hint="use find(…) with a condition"
-            )
-        return self.schema.key
 
-    def _keys(self, key: Any) -> pa.Table:
-        columns = self._key_columns()
-        parts = key if isinstance(key, tuple) else (key,)
-        if len(parts) != len(columns):
-            raise InvalidRecord(
-                f'the key of table "{self.name}" has {len(columns)} columns ({", ".join(columns)}), '
-                f"{len(parts)} values are given"
-            )
-        record = dict(zip(columns, parts, strict=True))
-        return to_arrow(self._part(record), [record], what=f'table "{self.name}"')
+class TableSnapshot(Reader):
+    """A table at one moment, for reading."""
 
-    def _part(self, names: Mapping[str, Any]) -> Schema:
-        """The columns of those names; unknown ones are left to ``to_arrow`` to report."""
-        known = [c for n in names if (c := self.schema.find(n)) is not None]
-        if len(known) != len(names):
-            known = list(self.schema.columns)
-        return Schema(tuple(known))
+    def __init__(self, compiler: Compiler, view: Snapshot):
+        super().__init__(compiler)
+        self._snapshot = view
+
+    def _view(self) -> Snapshot:
+        return self._snapshot
+
+    def __repr__(self) -> str:
+        return f"<TableSnapshot {self.name}: {len(self)} rows>"
+
+
+class _Alone:
+    """The home of a table without an app."""
+
+    def __init__(self, backend: Backend):
+        self._backend = backend
+        self._lock = threading.Lock()
+
+    def commit(self, changes: Changes) -> object:
+        with self._lock:
+            return self._backend.apply(changes)
+
+    def change(self, find: Callable[[Snapshot], Found]) -> int:
+        with self._lock:
+            changes, count = find(self._backend.snapshot())
+            if changes is not None:
+                self._backend.apply(changes)
+            return count
+
+    def health(self) -> tuple[str, Health]:
+        return "program", Health("healthy", "its rows come from this program")
+
+
+def _no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    raise NotSupported(
+        "this expression is answered by Spark, and the table has no app", hint="make the table in an App"
+    )
+
+
+def _schema(columns: Mapping[str, str] | str | Schema, key: str | Sequence[str]) -> Schema:
+    if isinstance(columns, Schema):
+        schema = columns
+    elif isinstance(columns, str):
+        schema = parse_columns(columns)
+    else:
+        schema = parse_columns(", ".join(f"{quote(name)} {dtype}" for name, dtype in columns.items()))
+    named = (key,) if isinstance(key, str) else tuple(key)
+    spelled = []
+    for part in named or schema.key:
+        column = schema.find(part)
+        if column is None:
+            raise UnknownName(f'the key column "{part}" is not there', hint=did_you_mean(part, schema.names))
+        spelled.append(column.name)
+    return Schema(schema.columns, tuple(spelled))

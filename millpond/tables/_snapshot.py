@@ -56,7 +56,9 @@ class MemorySnapshot(Snapshot):
     def __len__(self) -> int:
         return self.mark.alive
 
-    def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
+    def get(
+        self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
+    ) -> pa.Table:
         """As Snapshot.get, in the order of the rows; the key is found in its index, others in one made for
         them.
         """
@@ -75,13 +77,17 @@ class MemorySnapshot(Snapshot):
         else:
             slots = self._generation.index_on(order).find(wanted, self.chunks, end)
             slots = slots[slots < end]
-        slots = slots[self._died[slots] > self.mark.version]
-        return self.chunks.take(np.sort(slots))
+        slots = np.sort(slots[self._died[slots] > self.mark.version])
+        found = self.chunks.take(slots)
+        if rows:
+            self._no_key()
+            found = found.append_column(ROW, pa.array(self._generation.numbers.of(slots)))
+        return found
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         names = self.schema.names if columns is None else tuple(self._column(c).name for c in columns)
-        if rows and self._key:
-            raise NotSupported("the rows of a table with a primary key are known by it: they have no numbers")
+        if rows:
+            self._no_key()
         asked = (*names, ROW) if rows else names
         table = self._scans.get(asked)
         if table is None:
@@ -96,6 +102,10 @@ class MemorySnapshot(Snapshot):
                 table = table.take(order)
             table = self._scans.setdefault(asked, table)
         return table
+
+    def _no_key(self) -> None:
+        if self._key:
+            raise NotSupported("the rows of a table with a primary key are known by it: they have no numbers")
 
     def _row_numbers(self) -> Slots:
         """The number of each row, in the order of the slots."""

@@ -31,12 +31,14 @@ class Snapshot(ABC):
     """The table's version then."""
 
     @abstractmethod
-    def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
+    def get(
+        self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
+    ) -> pa.Table:
         """The rows, with all columns, whose ``columns`` equal one of the ``keys``, each row once.
 
         ``keys`` has one column for each of ``columns``, in their order. Numbers are compared by value,
         whatever their width; a key that does not fit the column's type matches nothing. NULL matches nothing,
-        or with ``nulls`` NULL, as it does in GROUP BY.
+        or with ``nulls`` NULL, as it does in GROUP BY. ``rows`` is as in ``scan``.
         """
 
     @abstractmethod
@@ -94,9 +96,11 @@ class Backend(ABC):
         """The changes with the table's columns and types. Raises what ``apply`` would raise for them, so that
         a journal holds nothing that cannot be applied."""
 
-    def get(self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False) -> pa.Table:
+    def get(
+        self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
+    ) -> pa.Table:
         """As Snapshot.get, now."""
-        return self.snapshot().get(columns, keys, nulls=nulls)
+        return self.snapshot().get(columns, keys, nulls=nulls, rows=rows)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         """As Snapshot.scan, now. While nothing changes the answer is the same object."""

@@ -1,0 +1,29 @@
+"""A table of an app: its changes are commits of the app's store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.app.store import Store
+from millpond.changes import Changes
+from millpond.query.stats import Health
+from millpond.tables.base import Snapshot
+
+
+class AppHome:
+    """Where the changes of one table of an app are made."""
+
+    def __init__(self, store: Store, table: str):
+        self._store = store
+        self._table = table
+
+    def commit(self, changes: Changes) -> object:
+        return self._store.commit({self._table: changes})
+
+    def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
+        return self._store.change(self._table, find)
+
+    def health(self) -> tuple[str, Health]:
+        if self._store.table(self._table) is None:
+            return "program", Health("missing", f'table "{self._table}" was dropped')
+        return "program", Health("healthy", "its changes are commits of the app")

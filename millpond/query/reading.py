@@ -1,0 +1,331 @@
+"""What a program reads from a table: by key, by condition, in pages, as a stream, by expression and path."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, overload
+
+import pyarrow as pa
+
+from millpond.errors import InvalidRecord, QueryFailed
+from millpond.query import stream
+from millpond.query.conditions import Compiler, Condition, UpdateSet, part_of
+from millpond.query.paths import Path, parse_path
+from millpond.query.stats import Counter
+from millpond.query.stream import Stream
+from millpond.query.wildcards import aggregate, columns_of, parse_aggregate, path_values
+from millpond.records import to_arrow, to_rows
+from millpond.records.outgoing import to_values
+from millpond.sql.filters import resolve_outputs
+from millpond.tables.base import Snapshot
+from millpond.types import Schema
+
+Record = Mapping[str, Any]
+Row = dict[str, Any]
+Rows = list[Row]
+Keys: TypeAlias = Sequence[Any] | pa.Table | pa.RecordBatch
+
+
+class Reader(ABC):
+    """Rows by key and by condition. A condition is a text, a compiled condition, or equal values by keyword."""
+
+    def __init__(self, compiler: Compiler):
+        self._compiler = compiler
+        self._lookups = Counter()
+        self._queries = Counter()
+
+    @abstractmethod
+    def _view(self) -> Snapshot:
+        """The rows to read."""
+
+    @property
+    def name(self) -> str:
+        return self._compiler.relation.name
+
+    @property
+    def schema(self) -> Schema:
+        return self._compiler.relation.schema
+
+    def __len__(self) -> int:
+        return len(self._view())
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.stream_all())
+
+    # by key and by condition
+
+    def get_record(self, key: Any) -> Row | None:
+        """The record with a key: a value, or a tuple for a key of several columns.
+
+        >>> users.get_record(7)
+        {'id': 7, 'name': 'Ann', 'tier': 'GOLD'}
+        """
+        next(self._lookups.step)
+        found = to_rows(self._view().get(self._key_columns(), self._key_table([key])))
+        return found[0] if found else None
+
+    def contains(self, key: Any = None, **equal: Any) -> bool:
+        """Whether there is a record with the key, with these values, or under a condition.
+
+        A text is the key where the key is one column of text or time, else a condition; ``sql_exists`` always
+        takes a condition.
+
+        >>> users.contains(7), users.contains(tier="GOLD"), users.contains("age > 65")
+        (True, True, False)
+        """
+        if isinstance(key, Condition) or (isinstance(key, str) and not self._text_key):
+            return bool(self._matching(key, equal).num_rows)
+        if key is None:
+            return bool(self._matching(None, equal).num_rows)
+        next(self._lookups.step)
+        return bool(self._view().get(self._key_columns(), self._key_table([key])).num_rows)
+
+    def find(self, condition: str | Condition | None = None, **equal: Any) -> Rows:
+        """The records under a condition, with these values, or both. None finds NULL.
+
+        >>> users.find("age > 65 AND tier = 'GOLD'")
+        >>> users.find(tier="GOLD")
+        """
+        return to_rows(self._matching(condition, equal))
+
+    def all_rows(self) -> Rows:
+        """All records.
+
+        >>> len(users.all_rows()) == len(users)
+        True
+        """
+        return to_rows(self._view().scan())
+
+    def to_arrow(self, condition: str | Condition | None = None, **equal: Any) -> pa.Table:
+        """All rows, or those under a condition, as an Arrow table.
+
+        >>> users.to_arrow("tier = 'GOLD'").column("name")
+        """
+        return self._matching(condition, equal)
+
+    @overload
+    def find_rows_for_join(
+        self, columns: str | Sequence[str], keys: Any, *, arrow: Literal[False] = False
+    ) -> Rows: ...
+    @overload
+    def find_rows_for_join(
+        self, columns: str | Sequence[str], keys: Any, *, arrow: Literal[True]
+    ) -> pa.Table: ...
+    def find_rows_for_join(
+        self, columns: str | Sequence[str], keys: Any, *, arrow: bool = False
+    ) -> Rows | pa.Table:
+        """The rows whose columns equal one of the keys, each row once, found by an index. ``keys`` is a list of
+        values or tuples, an Arrow table with a column for each of ``columns``, or one value.
+
+        >>> users.find_rows_for_join("tier", ["GOLD", "SILVER"])
+        >>> users.find_rows_for_join(("tier", "city"), [("GOLD", "Oslo")])
+        """
+        next(self._lookups.step)
+        names = [columns] if isinstance(columns, str) else list(columns)
+        found = self._view().get(names, self._join_keys(names, keys))
+        return found if arrow else to_rows(found)
+
+    def compile_condition(self, text: str) -> Condition:
+        """A condition to be used often: it is parsed and checked only here.
+
+        >>> old = users.compile_condition("age > 65")
+        >>> users.find(old)
+        """
+        return self._compiler.condition(text)
+
+    def compile_update_set(self, changes: str | Record) -> UpdateSet:
+        """Assignments to be used often. In a text any expression may stand; a mapping has values.
+
+        >>> raise_price = items.compile_update_set("price = price * 1.1")
+        >>> items.update("category = 'Electronics'", raise_price)
+        """
+        return self._compiler.update_set(changes)
+
+    # pages and streams
+
+    def query_batch(self, limit: int, offset: int = 0) -> Rows:
+        """A page of the records.
+
+        >>> page = users.query_batch(100, 200)
+        """
+        return to_rows(self._page(self._view(), limit, offset))
+
+    @overload
+    def stream_all(self, *, arrow: Literal[False] = False, batch_rows: int = ...) -> Stream[Row]: ...
+    @overload
+    def stream_all(self, *, arrow: Literal[True], batch_rows: int = ...) -> Stream[pa.RecordBatch]: ...
+    def stream_all(
+        self, *, arrow: bool = False, batch_rows: int = 65_536
+    ) -> Stream[Row] | Stream[pa.RecordBatch]:
+        """All records of this moment one by one, or as Arrow batches; also with ``async for``.
+
+        >>> for user in users.stream_all(): ...
+        >>> async for user in users.stream_all(): ...
+        """
+        view = self._view()
+        return self._stream(view, None, {}, arrow, batch_rows)
+
+    @overload
+    def stream_filter(
+        self,
+        condition: str | Condition | None = ...,
+        *,
+        arrow: Literal[False] = False,
+        batch_rows: int = ...,
+        **equal: Any,
+    ) -> Stream[Row]: ...
+    @overload
+    def stream_filter(
+        self,
+        condition: str | Condition | None = ...,
+        *,
+        arrow: Literal[True],
+        batch_rows: int = ...,
+        **equal: Any,
+    ) -> Stream[pa.RecordBatch]: ...
+    def stream_filter(
+        self,
+        condition: str | Condition | None = None,
+        *,
+        arrow: bool = False,
+        batch_rows: int = 65_536,
+        **equal: Any,
+    ) -> Stream[Row] | Stream[pa.RecordBatch]:
+        """As ``stream_all``, of the records under a condition.
+
+        >>> for user in users.stream_filter("tier = 'GOLD'"): ...
+        """
+        compiled = None if condition is None else self._compiler.condition(condition)
+        return self._stream(self._view(), compiled, equal, arrow, batch_rows)
+
+    # by expression and path
+
+    def sql_filter(self, condition: str | Condition) -> Rows:
+        """The records under a condition.
+
+        >>> users.sql_filter("tier IN ('GOLD', 'SILVER') AND name LIKE 'A%'")
+        """
+        return self.find(condition)
+
+    def sql_exists(self, condition: str | Condition) -> bool:
+        """Whether a record is under the condition.
+
+        >>> users.sql_exists("tier = 'GOLD'")
+        True
+        """
+        return bool(self._matching(condition, {}).num_rows)
+
+    def sql_column_values(self, column: str, condition: str | Condition | None = None) -> list[Any]:
+        """The values of a column, or of an expression, one for each record.
+
+        >>> users.sql_column_values("name", "tier = 'GOLD'")
+        ['Ann', 'Bob']
+        """
+        return to_values(self._ask(column, condition).column(0))
+
+    def sql_scalar(self, expression: str, condition: str | Condition | None = None) -> Any:
+        """The one value of an aggregate; NULL if there is no row. Two rows are an error.
+
+        >>> users.sql_scalar("COUNT(*)", "tier = 'GOLD'")
+        2
+        """
+        found = self._ask(expression, condition)
+        if found.num_rows > 1:
+            raise QueryFailed(
+                f'"{expression}" gives {found.num_rows} values, and one is asked for',
+                hint="use an aggregate, a narrower condition, or sql_column_values",
+            )
+        return to_values(found.column(0))[0] if found.num_rows else None
+
+    def sql_wildcard_values(self, path: str, condition: str | Condition | None = None) -> list[Any]:
+        """The values that a path finds in nested columns or JSON text, of all records; with a comparison, those
+        that hold it.
+
+        >>> accounts.sql_wildcard_values("positions.*.shares > 100")
+        [150]
+        """
+        return list(self._path_values(parse_path(path), condition))
+
+    def sql_wildcard_aggregate(self, expression: str, condition: str | Condition | None = None) -> Any:
+        """COUNT, SUM, MIN, MAX or AVG over the values that a path finds.
+
+        >>> accounts.sql_wildcard_aggregate("SUM(positions.*.shares)")
+        250
+        """
+        name, distinct, path = parse_aggregate(expression)
+        return aggregate(name, distinct, self._path_values(path, condition))
+
+    # within
+
+    def _matching(self, condition: str | Condition | None, equal: Record) -> pa.Table:
+        compiled = None if condition is None else self._compiler.condition(condition)
+        by_index = equal or (compiled is not None and compiled.filter.equal)
+        next(self._lookups.step if by_index else self._queries.step)
+        return self._compiler.matching(self._view(), compiled, equal)
+
+    def _ask(self, expression: str, condition: str | Condition | None) -> pa.Table:
+        compiled = None if condition is None else self._compiler.condition(condition)
+        query = resolve_outputs(
+            self._compiler.relation, (expression,), None if compiled is None else compiled.filter
+        )
+        next(self._queries.step)
+        rows = self._compiler.narrowed(self._view(), compiled)
+        return self._compiler.evaluator.answer(query, {query.inputs[0].view: rows})
+
+    def _path_values(self, path: Path, condition: str | Condition | None) -> Iterator[Any]:
+        columns = columns_of(path, self.schema)
+        rows = self._view().scan(columns) if condition is None else self._matching(condition, {})
+        return path_values(path, rows.select(columns))
+
+    def _stream(
+        self, view: Snapshot, condition: Condition | None, equal: Record, arrow: bool, batch_rows: int
+    ) -> Stream[Row] | Stream[pa.RecordBatch]:
+        def rows() -> pa.Table:
+            return self._compiler.matching(view, condition, equal)
+
+        next(self._queries.step)
+        return stream.batches(rows, batch_rows) if arrow else stream.records(rows)
+
+    def _page(self, view: Snapshot, limit: int, offset: int) -> pa.Table:
+        if limit < 0 or offset < 0:
+            raise InvalidRecord(f"limit {limit} and offset {offset} of a page cannot be negative")
+        return view.scan().slice(offset, limit)
+
+    @property
+    def _text_key(self) -> bool:
+        """Whether a text may be a key."""
+        key = [c for k in self.schema.key if (c := self.schema.find(k))]
+        t = pa.types
+        return len(key) == 1 and (
+            t.is_string(key[0].type) or t.is_date(key[0].type) or t.is_timestamp(key[0].type)
+        )
+
+    def _key_columns(self) -> tuple[str, ...]:
+        if not self.schema.key:
+            raise InvalidRecord(
+                f'table "{self.name}" has no primary key', hint="use find(…) with a condition"
+            )
+        return self.schema.key
+
+    def _key_table(self, keys: Sequence[Any]) -> pa.Table:
+        return self._join_keys(list(self._key_columns()), list(keys), of_key=True)
+
+    def _join_keys(self, names: list[str], keys: Any, *, of_key: bool = False) -> pa.Table:
+        """The keys as Arrow, in the types of the columns of those names."""
+        if isinstance(keys, pa.RecordBatch):
+            return pa.Table.from_batches([keys])
+        if isinstance(keys, pa.Table):
+            return keys
+        given = keys if isinstance(keys, list) else [keys]
+        records = []
+        for key in given:
+            parts = key if isinstance(key, tuple) and (len(names) > 1 or of_key) else (key,)
+            if len(parts) != len(names):
+                which = f'the key of table "{self.name}"' if of_key else "a key"
+                raise InvalidRecord(
+                    f"{which} has {len(names)} columns ({', '.join(names)}), {len(parts)} values are given"
+                )
+            records.append(dict(zip(names, parts, strict=True)))
+        part = part_of(self.schema, dict.fromkeys(names))
+        return to_arrow(part, records, what=self._compiler.what)
