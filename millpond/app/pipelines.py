@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -23,6 +24,10 @@ from millpond.sql.resolve import Resolved
 if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.engine.pipeline import Pipeline
+
+
+_AT_ONCE = max(2, os.cpu_count() or 2)
+"""Pipelines that start side by side: each brings a process of its own."""
 
 
 @dataclass(slots=True)
@@ -63,6 +68,7 @@ class Pipelines:
         from millpond.engine.pipeline import Pipeline
 
         spark = self._app._spark()
+        starting: list[Pipeline] = []
         for name, waiting in list(self._waiting.items()):
             del self._waiting[name]
             directory = self._directory(name, ephemeral=waiting.ephemeral)
@@ -78,6 +84,11 @@ class Pipelines:
             pipeline.on_progress = self._signal
             self._running[name] = pipeline
             pipeline.start(spark)
+            starting.append(pipeline)
+            if len(starting) >= _AT_ONCE:
+                starting.pop(0).wait_until_up(spark)
+        for pipeline in starting:
+            pipeline.wait_until_up(spark)
 
     def _directory(self, name: str, *, ephemeral: bool) -> Path:
         safe = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in name.lower())

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1_000_000
 """Rows of one batch at the most."""
+STARTS = 6
+"""Times that a query is started when its reader's process does not come up within Spark's fixed 10 s."""
 
 
 class Host(Protocol):
@@ -97,6 +99,26 @@ class Pipeline:
             .option("checkpointLocation", str(self._directory))
             .start()
         )
+
+    def wait_until_up(self, spark: SparkSession) -> None:
+        """Waits until the query's reader runs. On a busy machine its process may need another try."""
+        for _ in range(STARTS):
+            while self._is_initializing():
+                time.sleep(0.02)
+            if self._is_active() or self.error is not None or not self._is_late():
+                return
+            self.start(spark)
+
+    def _is_initializing(self) -> bool:
+        query = self._query
+        return query is not None and query.isActive and query.status["message"].startswith("Initializing")
+
+    def _is_active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def _is_late(self) -> bool:
+        failure = self._query.exception() if self._query is not None else None
+        return failure is not None and "failed to connect back" in str(failure)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         with self._busy:

@@ -45,8 +45,6 @@ _SETTINGS = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "64MB",
     "spark.python.worker.reuse": "true",
-    # On a busy machine a Python worker may need longer to start than the 15 s that Spark waits.
-    "spark.python.authenticate.socketTimeout": "120s",
     "spark.scheduler.mode": "FAIR",
 }
 
