@@ -134,6 +134,16 @@ class Engines:
     resolve = staticmethod(resolve)
     same = staticmethod(same)
 
+    @staticmethod
+    def spelled(dtype: pa.DataType) -> str:
+        return _spelled(dtype)
+
+    def create_view(self, name: str) -> None:
+        """A Spark view with COLUMNS and no rows."""
+        self.spark.createDataFrame(
+            [], ", ".join(f"{n} {t}" for n, t in COLUMNS.items())
+        ).createOrReplaceTempView(name)
+
     def connection(self, **tables: pa.Table) -> duckdb.DuckDBPyConnection:
         """A connection without the network, set up as the SQL wants it."""
         offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}

@@ -5,14 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.typing import aggregates, functions, operators
+from millpond.sql.typing import aggregates, conditionals, dates, functions, operators
 from millpond.sql.typing.coercion import widest
 from millpond.sql.typing.rule import Rule, mismatch
 
 __all__ = ["output_types", "type_of", "widest"]
 
-_RULES: dict[type[exp.Expr], Rule] = {**operators.RULES, **functions.RULES, **aggregates.RULES}
-_NAMED: dict[str, Rule] = {**functions.NAMED, **aggregates.NAMED}
+_RULES: dict[type[exp.Expr], Rule] = {
+    **operators.RULES,
+    **conditionals.RULES,
+    **functions.RULES,
+    **dates.RULES,
+    **aggregates.RULES,
+}
+_NAMED: dict[str, Rule] = {**functions.NAMED, **dates.NAMED, **aggregates.NAMED}
 
 
 def type_of(node: exp.Expr) -> pa.DataType | None:
@@ -57,7 +63,7 @@ def output_types(query: exp.Expr) -> list[pa.DataType | None]:
         return [type_of(e) for e in query.expressions]
     if isinstance(query, exp.Values):
         rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.expressions]
-        return [operators.branches("VALUES", column, _of) for column in zip(*rows, strict=False)]
+        return [conditionals.branches("VALUES", column, _of) for column in zip(*rows, strict=False)]
     return []
 
 

@@ -20,7 +20,7 @@ from millpond.sql.typing.coercion import (
     is_numeric,
     list_of,
 )
-from millpond.sql.typing.operators import branches
+from millpond.sql.typing.conditionals import branches
 from millpond.sql.typing.rule import Of, Rule, always, mismatch, visit
 
 

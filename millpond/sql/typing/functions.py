@@ -1,4 +1,4 @@
-"""Result types of scalar functions: strings, numbers, dates, arrays, maps and structs."""
+"""Result types of scalar functions: strings, numbers, arrays, maps and structs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from millpond.sql.typing.coercion import (
     BIGINT,
     BINARY,
     BOOLEAN,
-    DATE,
     DOUBLE,
     FLOAT,
     INT,
@@ -22,10 +21,9 @@ from millpond.sql.typing.coercion import (
     is_numeric,
     list_of,
 )
-from millpond.sql.typing.literals import DAY_UNITS, YEAR_MONTH_UNITS, unit_name
-from millpond.sql.typing.operators import branches, plain_number
+from millpond.sql.typing.conditionals import branches
+from millpond.sql.typing.operators import plain_number
 from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
-from millpond.types import TIMESTAMP
 
 
 def integer_value(node: exp.Expr | None) -> int | None:
@@ -77,33 +75,6 @@ def whole(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 def positive_modulo(node: exp.Expr, of: Of) -> pa.DataType | None:
     return of(exp.Mod(this=node.expressions[0].copy(), expression=node.expressions[1].copy()))
-
-
-def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATEADD(unit, n, x), TIMESTAMPADD: times keep their type, a DATE stays one for whole days."""
-    visit(node, of)
-    a = of(node.this)
-    if a == DATE and unit_name(node.args["unit"]) in DAY_UNITS | YEAR_MONTH_UNITS:
-        return TIMESTAMP
-    return TIMESTAMP if a in (DATE, STRING, TIMESTAMP) else a
-
-
-def extracted(node: exp.Expr, of: Of) -> pa.DataType | None:
-    of(node.expression)
-    return pa.decimal128(8, 6) if unit_name(node.this) in ("SECOND", "SEC") else INT
-
-
-def date_part(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATE_PART('field', x) is EXTRACT(field FROM x)."""
-    field, value = node.expressions
-    if not isinstance(field, exp.Literal):
-        return None
-    return extracted(exp.Extract(this=exp.Var(this=field.name), expression=value.copy()), of)
-
-
-def date_difference(node: exp.Expr, of: Of) -> pa.DataType | None:
-    visit(node, of)
-    return BIGINT if node.args.get("unit") is not None else INT
 
 
 def array(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -219,18 +190,6 @@ _INTEGERS = (
     exp.Ascii,
     exp.Levenshtein,
     exp.RegexpCount,
-    exp.Year,
-    exp.Month,
-    exp.Day,
-    exp.DayOfMonth,
-    exp.DayOfWeek,
-    exp.DayOfYear,
-    exp.Quarter,
-    exp.WeekOfYear,
-    exp.Hour,
-    exp.Minute,
-    exp.Second,
-    exp.UnixDate,
     exp.ArraySize,
     exp.BitwiseCount,
 )
@@ -282,26 +241,6 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Ceil: whole,
     exp.Factorial: always(BIGINT),
     exp.Nanvl: lambda node, of: branches("NANVL", [node.this, node.expression], of),
-    exp.TsOrDsAdd: always(DATE),
-    exp.TsOrDsToDate: always(DATE),
-    exp.AddMonths: always(DATE),
-    exp.LastDay: always(DATE),
-    exp.NextDay: always(DATE),
-    exp.DateTrunc: always(DATE),
-    exp.DateFromUnixDate: always(DATE),
-    exp.CurrentDate: always(DATE),
-    exp.CurrentTimestamp: always(TIMESTAMP),
-    exp.StrToTime: always(TIMESTAMP),
-    exp.TimestampTrunc: always(TIMESTAMP),
-    exp.TimestampAdd: moved,
-    exp.DateDiff: date_difference,
-    exp.TimestampDiff: always(BIGINT),
-    exp.Extract: extracted,
-    exp.StrToUnix: always(BIGINT),
-    exp.UnixSeconds: always(BIGINT),
-    exp.UnixMillis: always(BIGINT),
-    exp.UnixMicros: always(BIGINT),
-    exp.TimeStrToTime: like_argument(),
     exp.Array: array,
     exp.VarMap: var_map,
     exp.Struct: struct,
@@ -321,16 +260,10 @@ RULES: dict[type[exp.Expr], Rule] = {
 NAMED: dict[str, Rule] = {
     **dict.fromkeys(("ISNULL", "ISNOTNULL", "ARRAYS_OVERLAP"), always(BOOLEAN)),
     **dict.fromkeys(("BTRIM", "FORMAT_NUMBER", "PRINTF", "BIN"), always(STRING)),
-    **dict.fromkeys(("OCTET_LENGTH", "WEEKDAY", "CARDINALITY"), always(INT)),
+    **dict.fromkeys(("OCTET_LENGTH", "CARDINALITY"), always(INT)),
     **dict.fromkeys(("EXPM1", "LOG1P", "E", "HYPOT"), always(DOUBLE)),
     "POSITIVE": named(like_argument()),
     "PMOD": positive_modulo,
-    "DATE_PART": date_part,
-    "MAKE_DATE": always(DATE),
-    "NOW": always(TIMESTAMP),
-    "TIMESTAMP_SECONDS": always(TIMESTAMP),
-    "TIMESTAMP_MILLIS": always(TIMESTAMP),
-    "TIMESTAMP_MICROS": always(TIMESTAMP),
     "GET": element,
     "MAP_VALUES": map_values,
     "BIGINT": always(BIGINT),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,18 +16,20 @@ from millpond.sql.typing.coercion import (
     DOUBLE,
     DURATION,
     FLOATS,
+    INT,
     NULL,
     STRING,
     is_decimal,
     is_integer,
     is_list,
     is_map,
+    is_nested,
     is_numeric,
     is_struct,
     list_of,
     meet,
-    widest,
 )
+from millpond.sql.typing.conditionals import branches, compare
 from millpond.sql.typing.literals import (
     DAY_UNITS,
     YEAR_MONTH_UNITS,
@@ -113,7 +115,7 @@ def arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
         return None
     common = numeric_operands(node, a, b)
     divides = isinstance(node, exp.Div | exp.SafeDivide)
-    if is_decimal(common):
+    if is_decimal(common) and not (divides and a == NULL):
         return _DECIMAL[type(node)](*_decimal_operands(left, a, right, b))
     return DOUBLE if divides or common == NULL else common
 
@@ -149,9 +151,11 @@ def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
     if units is not None:
         return interval_type(node)
     a, b = of(left), of(right)
-    if isinstance(node, exp.Sub) and a is not None and b is not None:
-        if a in (DATE, *_TIMES) and b in (DATE, *_TIMES):
-            return DURATION
+    times = [t for t in (a, b) if t in (DATE, *_TIMES)]
+    if isinstance(node, exp.Sub) and times and all(t in (STRING, NULL, *times) for t in (a, b)):
+        return DURATION
+    if times and NULL in (a, b):
+        return TIMESTAMP if times[0] == DATE else times[0]
     if a == DATE and b is not None and is_integer(b) and b != BIGINT:
         return DATE
     if isinstance(node, exp.Add) and b == DATE and a is not None and is_integer(a) and a != BIGINT:
@@ -164,7 +168,7 @@ def integer_division(node: exp.Expr, of: Of) -> pa.DataType | None:
     if a is None or b is None:
         return None
     common = numeric_operands(node, a, b)
-    if common in FLOATS and STRING not in (a, b):
+    if common in FLOATS:
         raise mismatch('"DIV"', a, b)
     return BIGINT
 
@@ -186,6 +190,8 @@ def bitwise(node: exp.Expr, of: Of) -> pa.DataType | None:
     if a is None or b is None:
         return None
     common = meet(a, b)
+    if common == NULL:
+        return INT
     if common is None or not is_integer(common):
         raise mismatch(f'"{SYMBOLS[type(node)]}"', a, b)
     return common
@@ -194,16 +200,6 @@ def bitwise(node: exp.Expr, of: Of) -> pa.DataType | None:
 def comparison(node: exp.Expr, of: Of) -> pa.DataType | None:
     compare(f'"{SYMBOLS[type(node)]}"', of(node.this), of(node.expression))
     return BOOLEAN
-
-
-def compare(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
-    """The type in which two values are compared; TypeMismatch when they cannot be."""
-    if a is None or b is None:
-        return None
-    common = meet(a, b)
-    if common is None or is_map(common):
-        raise mismatch(what, a, b, hint="make the types equal with CAST")
-    return common
 
 
 def membership(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -224,61 +220,11 @@ def between(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def logical(node: exp.Expr, of: Of) -> pa.DataType | None:
-    for item in (node.this, node.args.get("expression")):
-        a = of(item)
-        if a is not None and a not in (BOOLEAN, NULL, STRING):
+    types = [of(n) for n in (node.this, node.args.get("expression")) if n is not None]
+    for a in types:
+        if a is not None and (a not in (BOOLEAN, NULL, STRING) or (a == STRING and BOOLEAN not in types)):
             raise mismatch(f'"{SYMBOLS[type(node)]}"', a)
     return BOOLEAN
-
-
-def branches(what: str, nodes: Sequence[exp.Expr | None], of: Of) -> pa.DataType | None:
-    """The common type of values of which one is the answer; None when one is not known."""
-    found = [of(n) for n in nodes if n is not None]
-    types = [t for t in found if t is not None]
-    if len(types) < len(found):
-        return None
-    common = widest(types)
-    if common is None:
-        raise mismatch(what, *dict.fromkeys(types), hint="bring them to one type with CAST")
-    return common
-
-
-def case(node: exp.Expr, of: Of) -> pa.DataType | None:
-    ifs = node.args["ifs"]
-    subject = node.args.get("this")
-    for branch in ifs:
-        if subject is None:
-            condition("CASE", branch.this, of)
-        else:
-            compare("CASE", of(subject), of(branch.this))
-    return branches("CASE", [*(b.args["true"] for b in ifs), node.args.get("default")], of)
-
-
-def condition(what: str, node: exp.Expr, of: Of) -> None:
-    """Checks that a condition is one."""
-    a = of(node)
-    if a is not None and a not in (BOOLEAN, NULL, STRING):
-        raise mismatch(what, a, hint="a condition is BOOLEAN")
-
-
-def iff(node: exp.Expr, of: Of) -> pa.DataType | None:
-    condition("IF", node.this, of)
-    return branches("IF", [node.args["true"], node.args.get("false")], of)
-
-
-def nvl2(node: exp.Expr, of: Of) -> pa.DataType | None:
-    of(node.this)
-    return branches("NVL2", [node.args["true"], node.args.get("false")], of)
-
-
-def choice(node: exp.Expr, of: Of) -> pa.DataType | None:
-    return branches(node.key.upper(), [node.this, *node.expressions], of)
-
-
-def nullif(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = of(node.this)
-    compare("NULLIF", a, of(node.expression))
-    return a
 
 
 def concatenation(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -291,6 +237,9 @@ def concatenation(node: exp.Expr, of: Of) -> pa.DataType | None:
         return BINARY
     if any(is_list(t) for t in known):
         return branches("CONCAT", items, of)
+    for t in known:
+        if is_nested(t):
+            raise mismatch("CONCAT", t)
     return STRING
 
 
@@ -376,13 +325,6 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Is: _is,
     **dict.fromkeys((exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.Escape), always(BOOLEAN)),
     exp.Exists: always(BOOLEAN),
-    exp.Case: case,
-    exp.If: iff,
-    exp.Nvl2: nvl2,
-    exp.Coalesce: choice,
-    exp.Greatest: choice,
-    exp.Least: choice,
-    exp.Nullif: nullif,
     exp.DPipe: concatenation,
     exp.Concat: concatenation,
     exp.Cast: cast,

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.arithmetic import divide
+from millpond.sql.render.duckdb.call import Aggregate, Call
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, typed
 from millpond.sql.render.duckdb.raising import may_raise
+from millpond.sql.render.duckdb.ranking import WINDOW_ONLY
 from millpond.sql.typing import decimals
 from millpond.sql.typing.aggregates import argument
 from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE, DURATION, NULL, STRING, is_decimal
-from millpond.sql.typing.functions import integer_value
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call such as ``sum(x)``; FILTER and OVER go between it and what is made of its value.
-
-    Several calls (``sum(x)`` and ``count(x)``) may go into one value.
-    """
-
-    calls: tuple[str, ...]
-    finish: Callable[..., str] = field(default=lambda *values: values[0])
-    filters: tuple[str, ...] = ()
-
-    def ignoring_nulls(self) -> Call:
-        return replace(self, calls=tuple(f"{call[:-1]} IGNORE NULLS)" for call in self.calls))
-
-    def sql(self, filters: tuple[str, ...] = (), over: str = "") -> str:
-        conditions = " AND ".join(f"({f})" for f in (*self.filters, *filters))
-        tail = (f" FILTER (WHERE {conditions})" if conditions else "") + over
-        return self.finish(*(call + tail for call in self.calls))
-
-
-Aggregate = Callable[[Expressions, exp.Expr], Call]
 
 
 def _distinct(node: exp.Expr) -> str:
@@ -166,45 +143,6 @@ def by(name: str) -> Aggregate:
     return aggregate
 
 
-def ranking(name: str) -> Aggregate:
-    """A function of the row's place, in Spark's INT where it counts."""
-
-    def aggregate(r: Expressions, node: exp.Expr) -> Call:
-        result = r.type(node)
-        return Call((f"{name}()",), lambda s: typed(s, result))
-
-    return aggregate
-
-
-def ntile(r: Expressions, node: exp.Expr) -> Call:
-    result = r.type(node)
-    buckets = integer_value(node.this)
-    if buckets is None:
-        raise Unrenderable("NTILE of a number that is not written out")
-    return Call((f"ntile({buckets})",), lambda s: typed(s, result))
-
-
-def neighbour(name: str) -> Aggregate:
-    def aggregate(r: Expressions, node: exp.Expr) -> Call:
-        result, offset, default = r.type(node), node.args.get("offset"), node.args.get("default")
-        steps = 1 if offset is None else integer_value(offset)
-        if steps is None:
-            raise Unrenderable(f"{name} by a number that is not written out")
-        items = [r.to(node.this, result), str(steps)]
-        if default is not None:
-            items.append(r.to(default, result))
-        return Call((f"{name}({', '.join(items)})",))
-
-    return aggregate
-
-
-def nth_value(r: Expressions, node: exp.Expr) -> Call:
-    place = integer_value(node.args.get("offset"))
-    if place is None:
-        raise Unrenderable("NTH_VALUE of a place that is not written out")
-    return Call((f"nth_value({r.sql(node.this)}, {place})",))
-
-
 AGGREGATES: dict[type[exp.Expr], Aggregate] = {
     exp.Count: count,
     exp.CountIf: count_if,
@@ -241,17 +179,6 @@ AGGREGATES: dict[type[exp.Expr], Aggregate] = {
     exp.BitwiseXorAgg: simple("bit_xor"),
 }
 
-WINDOW_ONLY: dict[type[exp.Expr], Aggregate] = {
-    exp.RowNumber: ranking("row_number"),
-    exp.Rank: ranking("rank"),
-    exp.DenseRank: ranking("dense_rank"),
-    exp.PercentRank: ranking("percent_rank"),
-    exp.CumeDist: ranking("cume_dist"),
-    exp.Ntile: ntile,
-    exp.Lag: neighbour("lag"),
-    exp.Lead: neighbour("lead"),
-    exp.NthValue: nth_value,
-}
 
 _SPELLINGS: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "MEAN": lambda e: exp.Avg(this=e),

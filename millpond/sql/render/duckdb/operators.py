@@ -113,14 +113,16 @@ def scalar_query(r: Expressions, node: exp.Expr) -> str:
 
 
 def logic(symbol: str, decided: str) -> Entry:
-    """AND, OR; a right side that can raise is not looked at when the left side decides."""
+    """AND, OR; a part that can raise is not looked at when one before it decides."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
-        left = r.to(node.this, BOOLEAN)
-        both = f"({left} {symbol} {r.to(node.expression, BOOLEAN)})"
-        if not may_raise(node.expression):
-            return both
-        return f"(CASE WHEN {left} IS {decided} THEN {decided} ELSE {both} END)"
+        parts = list(node.flatten())
+        found = [r.to(part, BOOLEAN) for part in parts]
+        together = f"({f' {symbol} '.join(found)})"
+        if not any(may_raise(part) for part in parts[1:]):
+            return together
+        tests = " ".join(f"WHEN {part} IS {decided} THEN {decided}" for part in found[:-1])
+        return f"(CASE {tests} ELSE {together} END)"
 
     return entry
 

@@ -1,0 +1,62 @@
+"""Functions that are there only with OVER: places in an order, and neighbours in it."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.sql.render.duckdb.call import Aggregate, Call
+from millpond.sql.render.duckdb.expression import Expressions
+from millpond.sql.render.duckdb.names import Unrenderable, typed
+from millpond.sql.typing.functions import integer_value
+
+
+def ranking(name: str) -> Aggregate:
+    """A function of the row's place, in Spark's INT where it counts."""
+
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        result = r.type(node)
+        return Call((f"{name}()",), lambda s: typed(s, result))
+
+    return aggregate
+
+
+def ntile(r: Expressions, node: exp.Expr) -> Call:
+    result = r.type(node)
+    buckets = integer_value(node.this)
+    if buckets is None:
+        raise Unrenderable("NTILE of a number that is not written out")
+    return Call((f"ntile({buckets})",), lambda s: typed(s, result))
+
+
+def neighbour(name: str) -> Aggregate:
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        result, offset, default = r.type(node), node.args.get("offset"), node.args.get("default")
+        steps = 1 if offset is None else integer_value(offset)
+        if steps is None:
+            raise Unrenderable(f"{name} by a number that is not written out")
+        items = [r.to(node.this, result), str(steps)]
+        if default is not None:
+            items.append(r.to(default, result))
+        return Call((f"{name}({', '.join(items)})",))
+
+    return aggregate
+
+
+def nth_value(r: Expressions, node: exp.Expr) -> Call:
+    place = integer_value(node.args.get("offset"))
+    if place is None:
+        raise Unrenderable("NTH_VALUE of a place that is not written out")
+    return Call((f"nth_value({r.sql(node.this)}, {place})",))
+
+
+WINDOW_ONLY: dict[type[exp.Expr], Aggregate] = {
+    exp.RowNumber: ranking("row_number"),
+    exp.Rank: ranking("rank"),
+    exp.DenseRank: ranking("dense_rank"),
+    exp.PercentRank: ranking("percent_rank"),
+    exp.CumeDist: ranking("cume_dist"),
+    exp.Ntile: ntile,
+    exp.Lag: neighbour("lag"),
+    exp.Lead: neighbour("lead"),
+    exp.NthValue: nth_value,
+}

@@ -1,0 +1,91 @@
+"""Result types of CASE, IF, COALESCE and the other choices between values; and what may be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.typing.coercion import BOOLEAN, NULL, STRING, is_map, meet, widest
+from millpond.sql.typing.rule import Of, Rule, mismatch
+
+
+def compare(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
+    """The type in which two values are compared; TypeMismatch when they cannot be."""
+    if a is None or b is None:
+        return None
+    common = meet(a, b)
+    if common is None or is_map(common):
+        raise mismatch(what, a, b, hint="make the types equal with CAST")
+    return common
+
+
+def branches(what: str, nodes: Sequence[exp.Expr | None], of: Of) -> pa.DataType | None:
+    """The common type of values of which one is the answer; None when one is not known."""
+    found = [of(n) for n in nodes if n is not None]
+    types = [t for t in found if t is not None]
+    if len(types) < len(found):
+        return None
+    common = widest(types)
+    if common is None:
+        raise mismatch(what, *dict.fromkeys(types), hint="bring them to one type with CAST")
+    return common
+
+
+def case(node: exp.Expr, of: Of) -> pa.DataType | None:
+    ifs = node.args["ifs"]
+    subject = node.args.get("this")
+    for branch in ifs:
+        if subject is None:
+            condition("CASE", branch.this, of)
+        else:
+            compare("CASE", of(subject), of(branch.this))
+    return branches("CASE", [*(b.args["true"] for b in ifs), node.args.get("default")], of)
+
+
+def condition(what: str, node: exp.Expr, of: Of) -> None:
+    """Checks that a condition is one."""
+    a = of(node)
+    if a is not None and a not in (BOOLEAN, NULL, STRING):
+        raise mismatch(what, a, hint="a condition is BOOLEAN")
+
+
+def iff(node: exp.Expr, of: Of) -> pa.DataType | None:
+    condition("IF", node.this, of)
+    return branches("IF", [node.args["true"], node.args.get("false")], of)
+
+
+def nvl2(node: exp.Expr, of: Of) -> pa.DataType | None:
+    of(node.this)
+    return branches("NVL2", [node.args["true"], node.args.get("false")], of)
+
+
+def choice(node: exp.Expr, of: Of) -> pa.DataType | None:
+    return branches(node.key.upper(), [node.this, *node.expressions], of)
+
+
+def nullif(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.this)
+    compare("NULLIF", a, of(node.expression))
+    return a
+
+
+def extreme(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """GREATEST, LEAST: here a string does not give way to other types."""
+    types = [of(n) for n in (node.this, *node.expressions)]
+    known = [t for t in types if t not in (None, NULL)]
+    if STRING in known and any(t != STRING for t in known):
+        raise mismatch(node.key.upper(), *dict.fromkeys(known))
+    return choice(node, of)
+
+
+RULES: dict[type[exp.Expr], Rule] = {
+    exp.Case: case,
+    exp.If: iff,
+    exp.Nvl2: nvl2,
+    exp.Coalesce: choice,
+    exp.Greatest: extreme,
+    exp.Least: extreme,
+    exp.Nullif: nullif,
+}
