@@ -83,20 +83,28 @@ def make_trades(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def _feed(app: App, trades: int) -> None:
-    """Sends the trades and waits until they have taken effect; the first few of the file are in before."""
+    """Sends the trades piece by piece, each when the one before has taken effect.
+
+    A piece is as large as a batch that the engine answers in process, so the rates are not those of Spark jobs.
+    """
     app.drain(math.inf)
     say(f"Spark is up, the first trades are in: pnl has {_rows(app)} rows")
     began = time.monotonic()
     for start in range(0, trades, PIECE):
         count = min(PIECE, trades - start)
+        before = time.monotonic()
         app.send("trades", make_trades(1_000 + start, count))
-        say(f"sent {start + count:,} of {trades:,} trades; pnl has {_rows(app)} rows")
-    sent = time.monotonic() - began
-    app.drain(math.inf)
+        sent = time.monotonic()
+        app.drain(math.inf)
+        done = time.monotonic()
+        say(
+            f"{start + count:,} of {trades:,} trades: sent {count / (sent - before):,.0f}/s, "
+            f"in the table {count / (done - before):,.0f}/s; pnl has {_rows(app)} rows"
+        )
     took = time.monotonic() - began
     say(
-        f"sent {trades / sent:,.0f} trades/s; joined with three tables, checked by six subqueries on four and "
-        f"stored {trades / took:,.0f} trades/s: {took:.1f} s in all; pnl has {_rows(app)} rows"
+        f"{trades:,} trades in pieces of {PIECE:,}, joined with three tables, checked by six subqueries "
+        f"and stored in {took:.1f} s: {trades / took:,.0f} trades/s"
     )
 
 
@@ -125,15 +133,16 @@ def _show(app: App) -> None:
 
 
 def _next_steps(example: Path) -> str:
-    file = _short(example / "app.sql")
+    file = shlex.quote(_short(example / "app.sql"))
     data = "" if file == "examples/pnl/app.sql" else f"PNL_DATA={shlex.quote(_short(example / 'data'))} "
-    return (
-        "what to type next\n"
-        f"  {data}millpond run {shlex.quote(file)}      runs the same app; Ctrl-C stops it\n"
-        '  millpond query "SELECT * FROM pnl"        asks it, from another terminal\n'
-        f"  {data}millpond explain {shlex.quote(file)}  shows how each statement runs\n"
-        "  millpond --help                           lists all commands"
-    )
+    steps = [
+        (f"{data}millpond run {file}", "runs the same app; Ctrl-C stops it"),
+        ('millpond query "SELECT * FROM pnl"', "asks it, from another terminal"),
+        (f"{data}millpond explain {file}", "shows how each statement runs"),
+        ("millpond --help", "lists all commands"),
+    ]
+    width = max(len(command) for command, _ in steps)
+    return "\n".join(["what to type next", *(f"  {command:{width}}  {what}" for command, what in steps)])
 
 
 def _short(path: Path) -> str:
