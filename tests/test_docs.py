@@ -197,7 +197,7 @@ _MACHINE = re.compile(
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_nothing_of_one_machine(page: Path) -> None:
     found = _MACHINE.search(page.read_text(encoding="utf-8"))
-    assert found is None, f"{_name(page)}: {found and found[0]}"
+    assert found is None, f"{_name(page)}: {found[0]}"
 
 
 def test_every_page_is_reached() -> None:
