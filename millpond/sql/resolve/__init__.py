@@ -1,0 +1,8 @@
+"""Resolving: a parsed query becomes one whose every name is known."""
+
+from __future__ import annotations
+
+from millpond.sql.resolve.model import Input, Resolved
+from millpond.sql.resolve.resolver import Resolver
+
+__all__ = ["Input", "Resolved", "Resolver"]

@@ -1,0 +1,273 @@
+"""Columns, functions and subqueries in an expression."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
+from millpond.sql.autoname import auto_name
+from millpond.sql.catalog import Catalog, Describe
+from millpond.sql.functions import known_functions
+from millpond.sql.resolve.model import Input
+from millpond.sql.scope import Item, Scope, Visible
+from millpond.sql.spans import own_span, span_of
+from millpond.sql.typing import type_of
+from millpond.types import type_name
+
+Columns = list[tuple[str, pa.DataType | None]]
+Locate = Callable[[int, int], Place]
+
+
+class Expressions(ABC):
+    """Resolves expressions against a scope; ``errors`` grows as mistakes are found."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        describe: Describe | None = None,
+        locate: Locate | None = None,
+        functions: Iterable[str] = (),
+    ):
+        self.catalog = catalog
+        self.describe = describe
+        self.locate = locate
+        self.functions = known_functions() | {f.lower() for f in functions}
+        self.errors: list[SqlError | Error] = []
+        self.inputs: list[Input] = []
+
+    def place(self, node: exp.Expr, *, own: bool = False) -> Place | None:
+        span = own_span(node) if own else span_of(node)
+        return self.locate(*span) if span and self.locate else None
+
+    @abstractmethod
+    def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
+        """A query, resolved, and its columns."""
+
+    def _children(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
+        for key, value in list(node.args.items()):
+            if isinstance(value, exp.Expr):
+                node.set(key, self._expr(value, scope, outputs))
+            elif isinstance(value, list) and any(isinstance(v, exp.Expr) for v in value):
+                node.set(
+                    key,
+                    [self._expr(v, scope, outputs) if isinstance(v, exp.Expr) else v for v in value],
+                )
+        return node
+
+    def _expr(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
+        """An expression with its columns, functions and subqueries resolved.
+
+        ``outputs`` are the columns to the left of it in the SELECT list, which it may name.
+        """
+        if isinstance(node, exp.Column):
+            return self._column(node, scope, outputs)
+        if isinstance(node, exp.Identifier | exp.DataType | exp.Literal):
+            return node
+        if isinstance(node, exp.Subquery | exp.Query):
+            tree, columns = self._query(node, scope)
+            tree.meta["dtype"] = columns[0][1] if len(columns) == 1 else None
+            if len(columns) != 1 and not isinstance(node.parent, exp.Exists):
+                self.errors.append(
+                    SqlError(
+                        f"a subquery used as a value gives one column, this one gives {len(columns)}",
+                        place=self.place(node),
+                    )
+                )
+            return tree
+        if isinstance(node, exp.Func):
+            self._function(node)
+        if type(node).__name__ == "Path":
+            self.errors.append(
+                NotSupported("a path with a wildcard is not supported yet", place=self.place(node))
+            )
+            return node
+        return self._children(node, scope, outputs)
+
+    def _condition(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
+        condition = self._expr(node, scope, outputs)
+        dtype = self._type(condition)
+        if dtype is not None and not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
+            self.errors.append(
+                TypeMismatch(
+                    f"a condition is BOOLEAN, this is {type_name(dtype)}", place=self.place(condition)
+                )
+            )
+        return condition
+
+    def _function(self, node: exp.Func) -> None:
+        span = node._meta and "start" in node._meta
+        if isinstance(node, exp.Anonymous):
+            name = node.name
+        elif span and self.locate:
+            place = self.locate(node._meta["start"], node._meta["end"] + 1)  # type: ignore[index]
+            name = place.text[place.column - 1 : place.column - 1 + place.length]
+            if not name.replace("_", "").isalnum():
+                return
+        else:
+            return
+        if name.lower() not in self.functions:
+            self.errors.append(
+                UnknownName(
+                    f'function "{name}" is not known',
+                    hint=did_you_mean(name, self.functions, "SHOW FUNCTIONS lists them"),
+                    place=self.place(node, own=True),
+                )
+            )
+            node.meta["dtype"] = None
+
+    def _column(self, node: exp.Column, scope: Scope, outputs: list[exp.Alias] | None) -> exp.Expr:
+        parts = [p for p in node.parts if isinstance(p, exp.Identifier)]
+        if len(parts) != len(node.parts) or isinstance(node.this, exp.Star):
+            self.errors.append(
+                NotSupported("a path with a wildcard is not supported yet", place=self.place(node))
+            )
+            return node
+        names = [p.name for p in parts]
+        for level in scope.around():
+            found = self._in_scope(names, level, node)
+            if found is not None:
+                value, rest = found
+                return self._fields(value, rest, node)
+            if level is scope and outputs and len(names) == 1:
+                alias = next((o for o in outputs if o.alias.lower() == names[0].lower()), None)
+                if alias is not None:
+                    return exp.Paren(this=alias.this.copy())
+        self._unknown_column(node, names, scope)
+        node.meta["dtype"] = None
+        return node
+
+    def _in_scope(
+        self, names: list[str], scope: Scope, node: exp.Column
+    ) -> tuple[exp.Expr, list[str]] | None:
+        if len(names) > 1:
+            item = scope.item(names[0])
+            if item is not None:
+                column = next((c for c in item.columns if c.name.lower() == names[1].lower()), None)
+                if column is not None:
+                    return column_node(column, node), names[2:]
+        if names[0].lower() in scope.merged:
+            return scope.merged[names[0].lower()].copy(), names[1:]
+        matches = scope.matches(names[0])
+        if len(matches) > 1 and not (len(names) > 1 and scope.item(names[0])):
+            owners = " and ".join(f'"{m.alias}"' for m in matches)
+            self.errors.append(
+                UnknownName(
+                    f'column "{names[0]}" is ambiguous: it is in {owners}',
+                    hint=f"write {matches[0].alias}.{names[0]}",
+                    place=self.place(node),
+                )
+            )
+        if matches and not (len(names) > 1 and scope.item(names[0])):
+            return column_node(matches[0], node), names[1:]
+        return None
+
+    def _fields(self, value: exp.Expr, fields: list[str], node: exp.Column) -> exp.Expr:
+        """``value.a.b``: fields of a struct."""
+        for name in fields:
+            dtype = self._type(value)
+            if dtype is not None and pa.types.is_struct(dtype):
+                known = [f.name for f in dtype]
+                spelled = next((k for k in known if k.lower() == name.lower()), None)
+                if spelled is None:
+                    self.errors.append(
+                        UnknownName(
+                            f'field "{name}" is not in "{auto_name(value)}"',
+                            hint=did_you_mean(name, known, f"its fields: {', '.join(known)}"),
+                            place=self.place(node),
+                        )
+                    )
+                name = spelled or name
+            elif dtype is not None and not pa.types.is_map(dtype):
+                self.errors.append(
+                    TypeMismatch(
+                        f'"{auto_name(value)}" is {type_name(dtype)} and has no field "{name}"',
+                        place=self.place(node),
+                    )
+                )
+            value = exp.Dot(this=value, expression=exp.to_identifier(name, quoted=True))
+        return value
+
+    def _unknown_column(self, node: exp.Column, names: list[str], scope: Scope) -> None:
+        if any(isinstance(e, UnknownName | NotSupported) or not isinstance(e, SqlError) for e in self.errors):
+            # An input that is not known takes its columns with it: one mistake, one message.
+            if not all(i.columns for s in scope.around() for i in s.items) or not scope.items:
+                return
+        if len(names) > 1 and (item := self._item(names[0], scope)) is not None:
+            if not item.columns:
+                return
+            self.errors.append(
+                UnknownName(
+                    f'column "{names[1]}" is not in "{item.alias}"',
+                    hint=did_you_mean(
+                        names[1],
+                        [c.name for c in item.columns],
+                        f"its columns: {', '.join(c.name for c in item.columns)}",
+                    ),
+                    place=self.place(node),
+                )
+            )
+            return
+        if len(names) > 1:
+            aliases = [i.alias for s in scope.around() for i in s.items]
+            stream = self.catalog.find(names[0])
+            if stream is not None and stream.kind == "stream":
+                self.errors.append(
+                    UnknownName(
+                        f'stream "{stream.name}" is named here, but is not an input of the statement',
+                        hint=f"a statement that follows a stream reads it: UPDATE … SET … FROM {stream.name} WHERE …",
+                        place=self.place(node),
+                    )
+                )
+                return
+            self.errors.append(
+                UnknownName(
+                    f'"{names[0]}" is not an input of this query',
+                    hint=did_you_mean(names[0], aliases, f"its inputs: {', '.join(aliases) or 'none'}"),
+                    place=self.place(node),
+                )
+            )
+            return
+        inputs = [i.alias for i in scope.items]
+        where = f'"{inputs[0]}"' if len(inputs) == 1 else "this query's inputs"
+        known = scope.names()
+        self.errors.append(
+            UnknownName(
+                f'column "{names[0]}" is not in {where}' if inputs else f'column "{names[0]}" is not known',
+                hint=did_you_mean(
+                    names[0],
+                    known,
+                    f"columns: {', '.join(dict.fromkeys(known))}" if known else "there is no FROM",
+                ),
+                place=self.place(node),
+            )
+        )
+
+    def _item(self, alias: str, scope: Scope) -> Item | None:
+        return next((i for s in scope.around() if (i := s.item(alias)) is not None), None)
+
+    def _type(self, node: exp.Expr) -> pa.DataType | None:
+        try:
+            return type_of(node)
+        except TypeMismatch as error:
+            if not any(e.message == error.message for e in self.errors):
+                error.place = error.place or self.place(node)
+                self.errors.append(error)
+            node.meta["dtype"] = None
+            return None
+
+
+def column_node(column: Visible, like: exp.Column | None = None) -> exp.Column:
+    made = exp.Column(
+        this=exp.to_identifier(column.name, quoted=True),
+        table=exp.to_identifier(column.alias, quoted=True) if column.alias else None,
+    )
+    made.meta["dtype"] = column.dtype
+    span = span_of(like) if like is not None else None
+    if span:
+        made.meta.update(start=span[0], end=span[1] - 1)
+    return made

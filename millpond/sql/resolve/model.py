@@ -1,0 +1,35 @@
+"""A query whose names are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millpond.sql.catalog import Relation
+from millpond.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a query: the view name that stands for it in the tree, its alias, what it is."""
+
+    view: str
+    alias: str
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A query whose names are all known."""
+
+    expression: exp.Expr
+    schema: Schema
+    inputs: tuple[Input, ...]
+
+    @property
+    def running(self) -> bool:
+        return any(i.relation.running for i in self.inputs)
+
+    def input(self, view: str) -> Input | None:
+        return next((i for i in self.inputs if i.view == view), None)

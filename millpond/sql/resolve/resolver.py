@@ -1,0 +1,159 @@
+"""Names become columns: one walk over a query that finds every input, column and function.
+
+The result is a tree of its own in which every column is qualified and typed, every `*` is expanded, every
+output column has an alias and every input has a view name of its own (`__t0`, `__t1`, …), so that an
+evaluator only has to register rows under those names. Mistakes are collected, not raised one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from millpond.errors import NotSupported, SqlError, TypeMismatch
+from millpond.sql.grouping import check_grouping, contains_aggregate
+from millpond.sql.resolve.expressions import Columns
+from millpond.sql.resolve.model import Resolved
+from millpond.sql.resolve.outputs import Outputs
+from millpond.sql.scope import Item, Scope, Visible
+from millpond.sql.typing import widest
+from millpond.types import Column, Schema, type_name
+
+
+class Resolver(Outputs):
+    """Resolves the queries of one text against a catalog; ``errors`` grows as mistakes are found."""
+
+    def resolve(self, query: exp.Expr) -> Resolved:
+        """The query with its names resolved. Look at ``errors`` before using it."""
+        before = len(self.inputs)
+        tree, columns = self._query(query.copy(), None)
+        tree = _unique_outputs(tree, columns)
+        schema = Schema(tuple(Column(name, dtype) for name, dtype in columns))
+        return Resolved(tree, schema, tuple(self.inputs[before:]))
+
+    def condition(self, node: exp.Expr, items: Iterable[Item]) -> exp.Expr:
+        """An expression over the given inputs, resolved."""
+        return self._expr(node.copy(), Scope(None, list(items)))
+
+    def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
+        if isinstance(node, exp.Subquery):
+            scope = Scope(outer)
+            self._with(node, scope)
+            inner, columns = self._query(node.this, scope if scope.ctes else outer)
+            node.set("this", inner)
+            self._order_by(node, _outputs_scope(outer, columns), columns, [])
+            self._limits(node, scope)
+            return node, columns
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node, outer)
+        if isinstance(node, exp.Values):
+            return self._values(node, outer)
+        if isinstance(node, exp.Select):
+            return self._select(node, outer)
+        self.errors.append(NotSupported(f"{type(node).__name__} is not a query", place=self.place(node)))
+        return node, []
+
+    def _with(self, node: exp.Expr, scope: Scope) -> None:
+        with_ = node.args.get("with_")
+        if with_ is None:
+            return
+        if with_.args.get("recursive"):
+            self.errors.append(NotSupported("WITH RECURSIVE is not supported", place=self.place(with_)))
+        for cte in with_.expressions:
+            inner, columns = self._query(cte.this, scope)
+            cte.set("this", inner)
+            columns = self._renamed(cte, columns)
+            scope.ctes[cte.alias.lower()] = columns
+
+    def _set_operation(self, node: exp.SetOperation, outer: Scope | None) -> tuple[exp.Expr, Columns]:
+        scope = Scope(outer)
+        self._with(node, scope)
+        left, left_columns = self._query(node.left, scope)
+        right, right_columns = self._query(node.right, scope)
+        node.set("this", left)
+        node.set("expression", right)
+        name = type(node).__name__.upper()
+        if node.args.get("by_name"):
+            self.errors.append(NotSupported(f"{name} BY NAME is not supported", place=self.place(node)))
+        if len(left_columns) != len(right_columns):
+            self.errors.append(
+                TypeMismatch(
+                    f"{name}: {len(left_columns)} columns on the left, {len(right_columns)} on the right",
+                    place=self.place(right),
+                )
+            )
+        columns: Columns = []
+        for (out, a), (_, b) in zip(left_columns, right_columns, strict=False):
+            both = widest([a, b]) if a is not None and b is not None else None
+            if a is not None and b is not None and both is None:
+                self.errors.append(
+                    TypeMismatch(
+                        f'{name}: column "{out}" is {type_name(a)} on the left, {type_name(b)} on the right',
+                        hint="CAST one of them",
+                        place=self.place(right),
+                    )
+                )
+            columns.append((out, both))
+        self._order_by(node, _outputs_scope(outer, columns), columns, [])
+        self._limits(node, scope)
+        return node, columns
+
+    def _select(self, node: exp.Select, outer: Scope | None) -> tuple[exp.Expr, Columns]:
+        scope = Scope(outer)
+        self._with(node, scope)
+        self._from(node, scope)
+        where = node.args.get("where")
+        if where is not None:
+            where.set("this", self._condition(where.this, scope))
+            if contains_aggregate(where.this):
+                self.errors.append(
+                    SqlError(
+                        "an aggregate cannot stand in WHERE",
+                        hint="use HAVING",
+                        place=self.place(where.this),
+                    )
+                )
+        outputs = self._projections(node, scope)
+        self._group_by(node, scope, outputs)
+        for key in ("having", "qualify"):
+            clause = node.args.get(key)
+            if clause is not None:
+                clause.set("this", self._condition(clause.this, scope, outputs))
+        for window in node.args.get("windows") or ():
+            self._children(window, scope)
+        columns = [(o.alias, self._type(o.this)) for o in outputs]
+        self._order_by(node, scope, columns, outputs)
+        self._limits(node, scope)
+        distinct = node.args.get("distinct")
+        if distinct is not None and distinct.args.get("on"):
+            self.errors.append(NotSupported("DISTINCT ON is not supported", place=self.place(distinct)))
+        if not self.errors:
+            self.errors.extend(check_grouping(node, self.place))
+        return node, columns
+
+
+def _outputs_scope(outer: Scope | None, columns: Columns) -> Scope:
+    """Where ORDER BY of a whole query finds names: its columns."""
+    return Scope(outer, [Item("", [Visible("", n, t) for n, t in columns])])
+
+
+def _unique_outputs(tree: exp.Expr, columns: Columns) -> exp.Expr:
+    """Output columns of the outermost SELECT under names that differ, so that any evaluator can hold them."""
+    lowered = [n.lower() for n, _ in columns]
+    if len(set(lowered)) == len(lowered):
+        return tree
+    select = tree
+    while not isinstance(select, exp.Select):
+        if not isinstance(select, exp.SetOperation | exp.Subquery):
+            return tree
+        select = select.this
+    taken: set[str] = set()
+    for projection in select.expressions:
+        name, n = projection.alias, 0
+        while name.lower() in taken or (n == 0 and lowered.count(name.lower()) > 1 and name.lower() in taken):
+            n += 1
+            name = f"{projection.alias}_{n}"
+        taken.add(name.lower())
+        projection.set("alias", exp.to_identifier(name, quoted=True))
+    return tree
