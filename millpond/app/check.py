@@ -13,6 +13,7 @@ from millpond.plan.explain import explain_checked
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
+from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
@@ -48,9 +49,11 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     open_names = _lost(parsed, catalog)
     found: list[Checked] = []
     errors: list[Error] = list(parsed.errors)
+    blocks = Blocks()
     for statement in parsed.statements:
         before = len(checker.errors)
         checked = checker.check(statement)
+        errors += blocks.check(statement, checked)
         if checked is not None:
             found.append(checked)
             continue
@@ -62,6 +65,7 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
         declared = catalog.find(name)
         if declared is not None and not declared.schema.columns:
             open_names.add(name)
+    errors += blocks.finish()
     errors.sort(key=lambda e: (e.line or 0, e.column or 0))
     for error in errors:
         _mask(error, parsed.script)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from millpond.app.store import Store
 from millpond.changes import Changes
@@ -22,6 +23,15 @@ class AppHome:
 
     def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         return self._store.change(self._table, find)
+
+    def put(self, record: Mapping[str, Any]) -> None:
+        """A commit has no shorter way."""
+
+    def patch(self, key: Any, changes: Mapping[str, Any]) -> None:
+        """A commit has no shorter way."""
+
+    def drop(self, key: Any) -> None:
+        """A commit has no shorter way."""
 
     def health(self) -> tuple[str, Health]:
         if self._store.table(self._table) is None:

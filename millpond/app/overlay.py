@@ -16,7 +16,6 @@ from millpond.tables.base import Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Column, Schema
 
-
 _PROVISIONAL = 1 << 62
 
 

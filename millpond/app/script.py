@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
+from millpond.sql.parse import parse
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -64,9 +65,28 @@ def prepare(
         if checked is not None:
             steps.append(Step(checked))
     checker.errors.extend(blocks.finish())
+    checker.errors.extend(_changed_queries(steps, unclaimed))
     if checker.errors:
         raise_all(checker.errors)
     return steps
+
+
+def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iterator[Error]:
+    """A query into a table that another one of the state filled: its rows would come a second time."""
+    left = {
+        one.target.lower()
+        for e in unclaimed.values()
+        if e.kind == "query" and isinstance(one := parse(e.text).require()[0], st.Insert)
+    }
+    for step in steps:
+        s = step.checked.statement if step.checked is not None and step.checked.running else None
+        if isinstance(s, st.Insert) and s.target.lower() in left:
+            yield StateForeign(
+                f'the query that fills "{s.target}" was another one when the state directory was made',
+                hint=f"start with the old text, DROP TABLE {s.target} CASCADE, then start with the new one; "
+                "or name another state directory",
+                place=s.place,
+            )
 
 
 def raise_all(errors: Sequence[Error]) -> None:

@@ -37,7 +37,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -62,10 +62,7 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
     if not is_aggregated(select):
         return
     group = select.args.get("group")
-    if group is not None and any(group.args.get(k) for k in ("rollup", "cube", "grouping_sets")):
-        return
-    keys = list(group.expressions) if group is not None else []
-    keys = [k.this if isinstance(k, exp.Paren) else k for k in keys]
+    keys = [k for e in group.expressions for k in _keys(e)] if group is not None else []
     clauses: list[exp.Expr] = list(select.expressions)
     having = select.args.get("having")
     if having is not None:
@@ -79,6 +76,15 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
                     hint=f"add it to GROUP BY, or use any_value({column.name})",
                     place=place(column),
                 )
+
+
+def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions that a part of GROUP BY groups by: ROLLUP, CUBE and GROUPING SETS hold several."""
+    if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+        for inner in node.expressions:
+            yield from _keys(inner)
+    else:
+        yield node.this if isinstance(node, exp.Paren) else node
 
 
 def _inputs(select: exp.Select) -> Iterator[exp.Expr]:

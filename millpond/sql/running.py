@@ -104,7 +104,11 @@ def _check(
             yield from _check(streams.ctes[item.name.lower()], streams, place, at)
         seen += here
     if seen > 1:
-        yield refuse("a join of two streams")
+        yield NotSupported(
+            "a join of two streams is not supported yet",
+            hint="keep one of them in a table with CREATE TABLE … AS, and join that",
+            place=at,
+        )
 
 
 def _check_subqueries(

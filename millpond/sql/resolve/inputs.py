@@ -13,6 +13,8 @@ from millpond.sql.scope import Item, Scope, Visible
 from millpond.sql.spans import span_of
 from millpond.sql.typing import widest
 
+_ITEM = frozenset({"this", "alias", "db", "catalog", "joins", "expressions", "with_"})
+
 
 class Inputs(Expressions):
     """Resolves FROM."""
@@ -55,8 +57,17 @@ class Inputs(Expressions):
         for lateral in node.args.get("laterals") or ():
             self._lateral(lateral, scope)
 
+    def _nothing_more(self, node: exp.Expr, known: frozenset[str], where: str) -> None:
+        """Refuses a clause that would otherwise be passed over."""
+        for key, value in node.args.items():
+            if value and key not in known:
+                self.errors.append(
+                    NotSupported(f"{key.strip('_').upper()} {where} is not supported", place=self.place(node))
+                )
+
     def _add(self, holder: exp.Expr, node: exp.Expr, scope: Scope) -> None:
         """One item of FROM: a name, a source, a query in parentheses, VALUES."""
+        self._nothing_more(node, _ITEM, "after an input")
         columns: Columns
         if isinstance(node, exp.Table):
             alias = node.alias or node.name

@@ -90,10 +90,11 @@ class Outputs(Inputs):
             group.set("all", None)
             group.set("expressions", [o.this.copy() for o in outputs if not contains_aggregate(o.this)])
             return
-        for kind in ("rollup", "cube", "grouping_sets"):
-            for part in group.args.get(kind) or ():
-                if isinstance(part, exp.Expr):
-                    self._children(part, scope)
+        for kind, node in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+            # GROUP BY a, b WITH ROLLUP is GROUP BY ROLLUP (a, b).
+            if group.args.get(kind):
+                group.set(kind, None)
+                group.set("expressions", [node(expressions=group.expressions)])
         keys: list[exp.Expr] = []
         for key in group.expressions:
             if isinstance(key, exp.Literal) and not key.is_string:

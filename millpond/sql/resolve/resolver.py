@@ -20,6 +20,10 @@ from millpond.sql.scope import Item, Scope, Visible
 from millpond.sql.typing import widest
 from millpond.types import Column, Schema, type_name
 
+_SELECT = frozenset(
+    "with_ expressions from_ joins laterals where group having qualify windows distinct order sort limit offset".split()
+)
+
 
 class Resolver(Outputs):
     """Resolves the queries of one text against a catalog; ``errors`` grows as mistakes are found."""
@@ -101,6 +105,7 @@ class Resolver(Outputs):
 
     def _select(self, node: exp.Select, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         scope = Scope(outer)
+        self._nothing_more(node, _SELECT, "in SELECT")
         self._with(node, scope)
         self._from(node, scope)
         where = node.args.get("where")
