@@ -89,8 +89,8 @@ def _chunks(source: Source, end: Offset) -> Iterator[tuple[pa.Table, int]]:
         for batch in source.read(split):
             held.append(batch.drop_columns([SEQ]))
             rows += batch.num_rows
-            if split.bytes and split.rows:
-                read = before + split.bytes * min(rows, split.rows) // split.rows
+            # How much of the file a batch was is not known: its size in memory stands for it.
+            read = min(read + batch.nbytes, before + (split.bytes or 0))
             if rows >= CHUNK:
                 yield pa.Table.from_batches(held, schema), read
                 held, rows = [], 0

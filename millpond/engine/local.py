@@ -1,7 +1,8 @@
-"""The batch stage in process: a small batch is answered by DuckDB, without a Spark job.
+"""The batch stage in process: DuckDB answers, without a Spark job.
 
 Spark's own part of a batch (offsets, checkpoint) stays as it is. What a job costs however small it is, planning,
-tasks and Python workers, is worth it only for batches that are large enough.
+tasks and Python workers, is worth it only where other machines do the work: on a cluster a batch up to SMALL_BATCH
+rows is answered here, on one machine every batch is.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
 from millpond.sources.base import Source
 
-LIMIT = 10_000
-"""Rows up to which a batch is answered in process."""
+SMALL_BATCH = 10_000
 
 
-def read_small(source: Source, start: Offset | None, end: Offset) -> pa.Table | None:
-    """The rows between two offsets, with ``_seq``; None when they are more than LIMIT, or it cannot tell."""
+def read_rows(source: Source, start: Offset | None, end: Offset, limit: int) -> pa.Table | None:
+    """The rows between two offsets, with ``_seq``; None when they are more than ``limit``, or it cannot tell."""
     splits = source.splits(start, end)
     sizes = [s.rows for s in splits]
-    if None in sizes or sum(s for s in sizes if s is not None) > LIMIT:
+    if None in sizes or sum(s for s in sizes if s is not None) > limit:
         return None
     batches = [batch for split in splits for batch in source.read(split)]
     return pa.Table.from_batches(batches) if batches else None

@@ -14,8 +14,9 @@ import pyarrow as pa
 from millpond.changes import Offset, Position
 from millpond.engine.batch import BatchStage, Tables
 from millpond.engine.failures import explain
-from millpond.engine.local import LocalStage, read_small
+from millpond.engine.local import SMALL_BATCH, LocalStage, read_rows
 from millpond.engine.reader import read_stream, unwrap
+from millpond.engine.session import is_local
 from millpond.errors import Closed, Error
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import PipelinePlan
@@ -67,6 +68,7 @@ class Pipeline:
         self._local = LocalStage(plan.batch, answer) if answer is not None else None
         self._query: StreamingQuery | None = None
         self._stopping = False
+        self._limit = SMALL_BATCH
         self._busy = threading.Lock()
         position = host.position(plan.name)
         self.offset: Offset | None = position.offsets.get(self._stream) if position else None
@@ -86,6 +88,7 @@ class Pipeline:
 
     def start(self, spark: SparkSession) -> None:
         """Starts the query where the last position ended, or at the beginning."""
+        self._limit = MAX_ROWS if is_local(spark) else SMALL_BATCH
         session = spark.newSession()
         frame = read_stream(session, self.source, self.offset, MAX_ROWS)
         frame.createOrReplaceTempView("__source")
@@ -143,12 +146,12 @@ class Pipeline:
         self.on_progress()
 
     def _rows(self, frame: DataFrame, position: Position) -> pa.Table:
-        """What the batch gives: a small one is answered in process, any other by Spark."""
+        """What the batch gives: answered in process up to a number of rows, else by Spark."""
         tables = self._host.tables()
         if self._local is not None:
-            small = read_small(self.source, self.offset, position.offsets[self._stream])
-            if small is not None:
-                return self._local.run(small, tables)
+            rows = read_rows(self.source, self.offset, position.offsets[self._stream], self._limit)
+            if rows is not None:
+                return self._local.run(rows, tables)
         return self._stage.run(frame, tables)
 
     def _position(self, number: int) -> Position:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -68,9 +70,11 @@ def get_session(master: str | None = None, log_dir: Path | None = None) -> Spark
 
         if started():
             return SparkSession.builder.getOrCreate()
-        directory = log_dir or Path(tempfile.mkdtemp(prefix="millpond-spark-"))
-        directory.mkdir(parents=True, exist_ok=True)
-        log = directory / "spark.log"
+        # Spark outlives the app that started it, so its scratch files are not in that app's directory.
+        directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
+        log_dir = log_dir or directory
+        log_dir.mkdir(parents=True, exist_ok=True)
+        log = log_dir / "spark.log"
         os.environ.update(prepare_java(directory))
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -81,10 +85,16 @@ def get_session(master: str | None = None, log_dir: Path | None = None) -> Spark
         builder = SparkSession.builder.master(where)
         for name, value in _settings(directory, config).items():
             builder = builder.config(name, value)
-        with _quiet(log):
+        with _quiet(log), _own_interrupt():
             session = builder.getOrCreate()
-        atexit.register(_stop, session)
+        atexit.register(_stop, session, directory)
         return session
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the executors are this process's machine."""
+    master = spark.sparkContext.master or ""
+    return master == "local" or master.startswith("local[")
 
 
 def _settings(directory: Path, log_config: Path) -> dict[str, str]:
@@ -116,8 +126,23 @@ def _quiet(log: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _stop(session: SparkSession) -> None:
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """PySpark takes Ctrl-C over when it starts; the program keeps its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stop(session: SparkSession, directory: Path) -> None:
     try:
         session.stop()
     except Exception:  # the JVM may be gone already at exit
-        return
+        pass
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -545,14 +545,11 @@ class Checker:
         if s.or_replace:
             self.refuse("OR REPLACE", s)
             return False
-        self.errors.append(
-            AlreadyExists(
-                f'{there.kind.capitalize()} "{there.name}" already exists',
-                hint=f"DROP {there.kind.upper()} {there.name} first, or CREATE {kind.upper()} IF NOT EXISTS",
-                place=s.place,
-            )
+        raise AlreadyExists(
+            f'{there.kind.capitalize()} "{there.name}" already exists',
+            hint=f"DROP {there.kind.upper()} {there.name} first, or CREATE {kind.upper()} IF NOT EXISTS",
+            place=s.place,
         )
-        return False
 
     def _keyed(self, s: st.CreateTable, schema: Schema, key: tuple[str, ...]) -> Relation:
         spelled: list[str] = []

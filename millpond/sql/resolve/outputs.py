@@ -90,11 +90,12 @@ class Outputs(Inputs):
             group.set("all", None)
             group.set("expressions", [o.this.copy() for o in outputs if not contains_aggregate(o.this)])
             return
-        for kind, node in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+        if group.args.get("rollup") or group.args.get("cube"):
             # GROUP BY a, b WITH ROLLUP is GROUP BY ROLLUP (a, b).
-            if group.args.get(kind):
-                group.set(kind, None)
-                group.set("expressions", [node(expressions=group.expressions)])
+            several = exp.Rollup if group.args.get("rollup") else exp.Cube
+            group.set("rollup", None)
+            group.set("cube", None)
+            group.set("expressions", [several(expressions=group.expressions)])
         keys: list[exp.Expr] = []
         for key in group.expressions:
             if isinstance(key, exp.Literal) and not key.is_string:
