@@ -87,7 +87,12 @@ class Reader(ABC):
         >>> users.find("age > 65 AND tier = 'GOLD'")
         >>> users.find(tier="GOLD")
         """
-        return to_rows(self._matching(condition, equal))
+        compiled = None if condition is None else self._compiler.condition(condition)
+        key = self._key_in(compiled, equal)
+        if key is not None:
+            record = self.get_record(key)
+            return [] if record is None else [record]
+        return to_rows(self._matching(compiled, equal))
 
     def all_rows(self) -> Rows:
         """All records.
@@ -257,6 +262,18 @@ class Reader(ABC):
         return aggregate(name, distinct, self._path_values(path, condition))
 
     # within
+
+    def _key_in(self, condition: Condition | None, equal: Record) -> Any:
+        """The key, if key columns that equal a value are all that is asked for, else None."""
+        if condition is not None:
+            if equal or not condition.filter.exact:
+                return None
+            equal = condition.filter.equal
+        key = self.schema.key
+        if not key or len(equal) != len(key):
+            return None
+        parts = tuple(equal.get(name) for name in key)
+        return None if None in parts else parts[0] if len(parts) == 1 else parts
 
     def _matching(self, condition: str | Condition | None, equal: Record) -> pa.Table:
         compiled = None if condition is None else self._compiler.condition(condition)

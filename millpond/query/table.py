@@ -36,6 +36,15 @@ class Home(Protocol):
     def change(self, find: Callable[[Snapshot], Found]) -> int:
         """Applies what ``find`` makes of the newest rows, with no other change in between; answers its count."""
 
+    def put(self, record: Record) -> bool | None:
+        """Adds one record by a short way; None if there is none for it."""
+
+    def patch(self, key: Any, changes: Record) -> int | None:
+        """Changes the record with a key by a short way and answers how many those were; None as ``put``."""
+
+    def drop(self, key: Any) -> int | None:
+        """Deletes the record with a key by a short way and answers how many those were; None as ``put``."""
+
     def health(self) -> tuple[str, Health]:
         """The kind of source that fills the table, and how it is."""
 
@@ -75,6 +84,9 @@ class Table(Reader):
         self._backend = backend
         self._home = home
         self._paging = threading.local()
+        # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
+        get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
+        vars(self).update(get_record=get, contains=has)
 
     def _view(self) -> Snapshot:
         return self._backend.snapshot()
@@ -86,7 +98,8 @@ class Table(Reader):
 
         >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
         """
-        self.bulk_insert([record])
+        if self._home.put(record) is None:
+            self.bulk_insert([record])
 
     def bulk_insert(self, records: Records) -> int:
         """Adds records, all or none, and answers how many they were.
@@ -115,6 +128,11 @@ class Table(Reader):
         if changes is None:
             raise InvalidRecord("an update needs changes", hint='update("id = 7", {"price": 9})')
         compiled, wanted = self._wanted(condition, equal)
+        key = self._key_in(compiled, wanted)
+        if key is not None and isinstance(changes, Mapping):
+            count = self._home.patch(key, changes)
+            if count is not None:
+                return count
         sets = self._compiler.update_set(changes)
         return self._home.change(lambda view: updated(self._compiler, view, compiled, wanted, sets))
 
@@ -139,8 +157,13 @@ class Table(Reader):
         if condition is None and not equal:
             raise InvalidRecord("a delete needs a condition", hint='delete("true") deletes all records')
         if condition is not None and not isinstance(condition, (str, Condition, Mapping)):
-            return self.bulk_delete([condition])
+            count = self._home.drop(condition)
+            return self.bulk_delete([condition]) if count is None else count
         compiled, wanted = self._wanted(condition, equal)
+        key = self._key_in(compiled, wanted)
+        count = None if key is None else self._home.drop(key)
+        if count is not None:
+            return count
         return self._home.change(lambda view: deleted(self._compiler, view, compiled, wanted))
 
     def bulk_delete(self, keys: Keys) -> int:
@@ -261,13 +284,25 @@ class TableSnapshot(Reader):
 class _Alone:
     """The home of a table without an app."""
 
-    def __init__(self, backend: Backend):
+    def __init__(self, backend: MemoryTable):
         self._backend = backend
         self._lock = threading.Lock()
 
     def commit(self, changes: Changes) -> object:
         with self._lock:
             return self._backend.apply(changes)
+
+    def put(self, record: Record) -> bool | None:
+        with self._lock:
+            return self._backend.put_record(record)
+
+    def patch(self, key: Any, changes: Record) -> int | None:
+        with self._lock:
+            return self._backend.patch_record(key, changes)
+
+    def drop(self, key: Any) -> int | None:
+        with self._lock:
+            return self._backend.drop_record(key)
 
     def change(self, find: Callable[[Snapshot], Found]) -> int:
         with self._lock:

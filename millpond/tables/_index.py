@@ -15,37 +15,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.tables._chunks import Chunks, Slots
+from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._keys import Key, key_list
 
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int64)
 
 
 class SecondaryIndex:
-    """``find`` may be called by many threads, with the chunks of any snapshot."""
+    """``find`` may be called by many threads, with the blocks of any snapshot."""
 
     def __init__(self, columns: Sequence[str]):
         self._columns = tuple(columns)
         self._lock = Lock()
         self._groups = _Groups({}, _NO_SLOTS, np.zeros(1, dtype=np.int64), 0)
 
-    def find(self, keys: Sequence[Key], chunks: Chunks, end: int) -> Slots:
+    def find(self, keys: Sequence[Key], blocks: Blocks, end: int) -> Slots:
         """The slots below ``end`` and some above it, in no order, of rows with one of the keys."""
         groups = self._groups
         if groups.covered < end:
             with self._lock:
-                groups = self._extended(chunks, end)
+                groups = self._extended(blocks, end)
         return groups.find(keys)
 
-    def _extended(self, chunks: Chunks, end: int) -> _Groups:
+    def _extended(self, blocks: Blocks, end: int) -> _Groups:
         groups = self._groups
         start = groups.covered
         if start >= end:
             return groups
         if groups.recent_rows + end - start > max(1024, groups.sorted_rows // 2):
-            groups = _Groups.build(chunks.between(self._columns, 0, end))
+            groups = _Groups.build(blocks.between(self._columns, 0, end))
         else:
-            groups.add(key_list(chunks.between(self._columns, start, end).columns), start)
+            groups.add(key_list(blocks.between(self._columns, start, end).columns), start)
         self._groups = groups
         return groups
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
-from millpond.tables._chunks import Chunks, Slots
+from millpond.tables._blocks import Slots
 from millpond.tables._keys import lookup_list
-from millpond.tables._versions import Generation, Mark
+from millpond.tables._versions import Moment
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
@@ -20,38 +19,18 @@ from millpond.types import Column, Schema
 class MemorySnapshot(Snapshot):
     """Immutable, but for what it remembers of its own answers. Holding it keeps its rows in memory."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        key: tuple[str, ...],
-        generation: Generation,
-        chunks: Chunks,
-        died: Slots,
-        mark: Mark,
-        marks: tuple[Mark, ...],
-    ):
+    def __init__(self, schema: Schema, key: tuple[str, ...], moment: Moment):
         self.schema = schema
-        self.chunks = chunks
-        self.mark = mark
-        self.version = mark.version
+        self.moment = moment
+        self.mark = moment.mark
+        self.version = moment.mark.version
         self._key = key
-        self._generation = generation
-        self._died = died
-        self._marks = marks
+        self._generation = moment.generation
+        self._blocks = moment.blocks
+        self._died = moment.died
         self._masks: list[pa.Array | None] | None = None
         self._columns: dict[str, pa.ChunkedArray] = {}
         self._scans: dict[tuple[str, ...], pa.Table] = {}
-
-    def as_of(self, commit: int) -> MemorySnapshot:
-        """The table after the newest commit up to this one. Raises ValueError if it is no longer kept."""
-        for mark in reversed(self._marks):
-            if mark.commit <= commit:
-                if mark is self.mark:
-                    return self
-                return MemorySnapshot(
-                    self.schema, self._key, self._generation, self.chunks, self._died, mark, self._marks
-                )
-        raise ValueError(f"commit {commit} is no longer kept; the oldest is {self._marks[0].commit}")
 
     def __len__(self) -> int:
         return self.mark.alive
@@ -75,10 +54,10 @@ class MemorySnapshot(Snapshot):
         if order == self._key:
             slots = self._generation.slots_before(wanted, end)
         else:
-            slots = self._generation.index_on(order).find(wanted, self.chunks, end)
+            slots = self._generation.index_on(order).find(wanted, self._blocks, end)
             slots = slots[slots < end]
         slots = np.sort(slots[self._died[slots] > self.mark.version])
-        found = self.chunks.take(slots)
+        found = self._blocks.take(slots)
         if rows:
             self._no_key()
             found = found.append_column(ROW, pa.array(self._generation.numbers.of(slots)))
@@ -91,7 +70,7 @@ class MemorySnapshot(Snapshot):
         asked = (*names, ROW) if rows else names
         table = self._scans.get(asked)
         if table is None:
-            fields = [self.chunks.schema.field(n) for n in names]
+            fields = [self._blocks.schema.field(n) for n in names]
             arrays = [self._visible(n) for n in names]
             if rows:
                 fields.append(pa.field(ROW, pa.int64()))
@@ -121,35 +100,25 @@ class MemorySnapshot(Snapshot):
             return None
         return pa.array(np.argsort(numbers, kind="stable"))
 
-    def stats(self) -> dict[str, Any]:
-        return {
-            "rows": self.mark.alive,
-            "bytes": self.chunks.nbytes() + self._died.nbytes + self._generation.replaced.nbytes,
-            "dead": self.mark.slots - self.mark.alive,
-            "chunks": len(self.chunks.batches),
-            "indexes": [list(columns) for columns in self._generation.indexes()],
-        }
-
     def _visible(self, name: str) -> pa.ChunkedArray:
-        """The column of the rows that are seen; chunks without a dead row are not copied."""
+        """The column of the rows that are seen; numbers in a block without a dead row are not copied."""
         found = self._columns.get(name)
         if found is None:
+            spans = self._blocks.spans(self.mark.slots)
             if self._masks is None:
-                self._masks = [self._mask(start, end) for start, end, _ in self.chunks.spans()]
-            at = self.chunks.schema.get_field_index(name)
+                self._masks = [self._mask(start, end) for start, end in spans]
+            at = self._blocks.schema.get_field_index(name)
             parts = [
-                batch.column(at) if mask is None else batch.column(at).filter(mask)
-                for batch, mask in zip(self.chunks.batches, self._masks, strict=True)
+                self._blocks.column(at, start, end, mask)
+                for (start, end), mask in zip(spans, self._masks, strict=True)
             ]
             parts = [p for p in parts if len(p)]
-            found = pa.chunked_array(parts, self.chunks.schema.field(at).type)
+            found = pa.chunked_array(parts, self._blocks.schema.field(at).type)
             found = self._columns.setdefault(name, found)
         return found
 
     def _mask(self, start: int, end: int) -> pa.Array | None:
         seen = self._died[start:end] > self.mark.version
-        if end > self.mark.slots:
-            seen[max(0, self.mark.slots - start) :] = False
         return None if seen.all() else pa.array(seen)
 
     def _column(self, name: str) -> Column:

@@ -7,22 +7,24 @@ numbers, and rows that are made or ended later do not disturb it.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 
-from millpond.tables._chunks import Slots
+from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import Key
-from millpond.tables._numbers import RowNumbers
+from millpond.tables._numbers import Flags, RowNumbers
 
 NEVER = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """The table after a commit: its version, how many slots there were, and how many of them were alive."""
 
     commit: int
@@ -31,13 +33,25 @@ class Mark:
     alive: int
 
 
+class Moment(NamedTuple):
+    """All that a reader needs, published by one assignment."""
+
+    generation: Generation
+    blocks: Blocks
+    died: Slots
+    mark: Mark
+    marks: deque[Mark]
+    """The last few commits in the same numbering of the slots; the writer adds to it."""
+
+
 @dataclass(slots=True)
 class Generation:
     """The indexes over one numbering of the slots. Compaction makes another; readers of the old one keep it.
 
-    ``newest`` leads from a key to its newest slot, dead or alive, and ``replaced`` from a slot to the one
-    that had its key before, or -1. Only the writer changes them, and readers may see changes of commits after
-    theirs: they walk back from slots that are too new. A table without a key has ``numbers`` for ``newest``.
+    ``newest`` leads from a key to its newest slot s, or to -2 - s if the row has ended, and ``replaced`` from a
+    slot to the one that had its key before, or -1. Only the writer changes them, and readers may see changes of
+    commits after theirs: they walk back from slots that are too new. A table without a key has ``numbers`` for
+    ``newest``.
     """
 
     newest: dict[Key, int] = field(default_factory=dict)
@@ -48,8 +62,13 @@ class Generation:
     _lock: Lock = field(default_factory=Lock)
 
     def newest_slots(self, keys: list[Key]) -> Slots:
-        """The newest slot of each key, -1 where there is none."""
-        return np.fromiter(map(self.newest.get, keys, repeat(-1)), np.int64, len(keys))
+        """The newest slot of each key, dead or alive, -1 where there is none."""
+        found = np.fromiter(map(self.newest.get, keys, repeat(-1)), np.int64, len(keys))
+        return np.where(found < -1, -2 - found, found)
+
+    def point(self, keys: Iterable[Key], slots: Iterable[int]) -> None:
+        """Makes these slots the newest of their keys, in one step for other threads."""
+        self.newest.update(zip(keys, slots, strict=True))
 
     def slots_before(self, keys: list[Key], end: int) -> Slots:
         """The newest slot below ``end`` of each key that has one."""
@@ -70,7 +89,7 @@ class Generation:
     def indexes(self) -> list[tuple[str, ...]]:
         return list(self._others)
 
-    def kept(self, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Generation:
+    def kept(self, keep: Flags) -> Generation:
         """The key index over only the slots to keep, numbered anew.
 
         A slot that is kept has died later than all that it replaced, so of a chain only the old end is cut
@@ -82,10 +101,24 @@ class Generation:
         replaced = np.where(before >= 0, number[before], -1)
         if self.numbers.slots:
             return Generation(numbers=self.numbers.kept(keep), replaced=replaced)
-        slots = np.fromiter(self.newest.values(), np.int64, len(self.newest))
-        renumbered = number[slots].tolist()
-        pairs = zip(self.newest, renumbered, strict=True)
-        return Generation({key: slot for key, slot in pairs if slot >= 0}, replaced=replaced)
+        found = np.fromiter(self.newest.values(), np.int64, len(self.newest))
+        ended = found < 0
+        moved = number[np.where(ended, -2 - found, found)]
+        encoded = np.where(ended, -2 - moved, moved).tolist()
+        pairs = zip(self.newest, encoded, (moved >= 0).tolist(), strict=True)
+        return Generation({key: slot for key, slot, there in pairs if there}, replaced=replaced)
+
+
+class Live:
+    """The newest rows for readers of single keys: they take what ``newest`` leads to if it is a slot below ``end``,
+    else a snapshot. While several keys are changed ``end`` is 0, so that nobody sees half of a commit."""
+
+    __slots__ = ("blocks", "end", "newest")
+
+    def __init__(self, newest: dict[Key, int], blocks: Blocks, end: int):
+        self.newest = newest
+        self.blocks = blocks.blocks
+        self.end = end
 
 
 def grown(array: Slots, size: int, fill: int) -> Slots:

@@ -7,7 +7,7 @@ A file in this folder with a ``BACKEND`` class is a backend; files that a backen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -19,6 +19,9 @@ from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.types import Schema
+
+Get = Callable[[Any], dict[str, Any] | None]
+Has = Callable[..., bool]
 
 _PLANNED = ("cache", "sqlite", "postgresql", "mysql", "mongodb", "redis", "delta", "jdbc")
 
@@ -115,6 +118,12 @@ class Backend(ABC):
     @abstractmethod
     def snapshot(self, commit: int | None = None) -> Snapshot:
         """The table now, or as it was after ``commit``, one of the last few. Costs nothing."""
+
+    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+        """Functions that answer as ``get`` (the record with a key, or None) and ``has`` (whether there is one, or
+        one with equal values), faster where the backend can; each counts its calls by ``next(step)``, as ``get``
+        and ``has`` do."""
+        return get, has
 
     @property
     @abstractmethod

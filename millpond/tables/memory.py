@@ -1,33 +1,37 @@
-"""``memory``: rows in immutable Arrow chunks, a hash index on the key, others on what is asked for.
+"""``memory``: rows in blocks of columns, a hash index on the key, others on what is asked for.
 
-Readers never wait: a snapshot is an immutable view, published by the writer when all of a commit is in place.
+Readers never wait: what they see is published by the writer, in one step, when all of a commit is in place.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from itertools import compress
 from threading import Lock
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed
+from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._checks import checked
-from millpond.tables._chunks import Chunks, Slots
+from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._keys import key_list
+from millpond.tables._single import SingleRows
 from millpond.tables._snapshot import MemorySnapshot
-from millpond.tables._versions import NEVER, Generation, Mark, grown
-from millpond.tables.base import Backend
+from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment, grown
+from millpond.tables.base import Backend, Get, Has
 from millpond.types import Schema
 
 _KEPT_COMMITS = 64
 
 
-class MemoryTable(Backend):
+class MemoryTable(SingleRows, Backend):
     """A table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
@@ -40,14 +44,19 @@ class MemoryTable(Backend):
         self._what = f'table "{name}"' if name else "the table"
         self._null_keys = null_keys
         self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
+        self._blocks = Blocks(schema.arrow())
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self._generation = Generation()
-        self._marks: tuple[Mark, ...] = (Mark(-1, 0, 0, 0),)
-        self._latest = self._view(Chunks(schema.arrow()), self._marks[-1])
+        self._mark = Mark(-1, 0, 0, 0)
+        self._marks = deque([self._mark], maxlen=_KEPT_COMMITS + 1)
+        self.live = Live(self._generation.newest, self._blocks, 0)
+        self._now = Moment(self._generation, self._blocks, self._died, self._mark, self._marks)
+        self._latest = MemorySnapshot(schema, self._key, self._now)
         self._positions: dict[str, Position] = {}
         self._writing = Lock()
         self._closed = False
         self._changed_at: float | None = None
+        self._set_up_single_rows()
 
     @classmethod
     def open(cls, name: str, schema: Schema, values: Mapping[str, Any], *, null_keys: bool = False) -> Self:
@@ -55,13 +64,12 @@ class MemoryTable(Backend):
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         with self._writing:
-            if self._closed:
-                raise Closed(f"{self._what} is closed")
+            self._check_open()
             if position is not None:
                 known = self._positions.get(position.pipeline)
                 if known is not None and known.covers(position):
                     return False
-            last = self._marks[-1].commit
+            last = self._mark.commit
             if commit is not None and commit < last:
                 raise ValueError(f"commit {commit} of {self._what} after commit {last}")
             number = last if commit is None else commit
@@ -71,8 +79,9 @@ class MemoryTable(Backend):
             elif len(changes.rows.schema) > len(self.schema):
                 self._replace(changes.rows, changes.deleted, number)
             elif len(changes):
+                self._blocks.append(self._mark.slots, changes.rows)
                 self._generation.numbers.add(len(changes))
-                self._publish(self._latest.chunks.append(changes.rows), len(changes), number)
+                self._publish(len(changes), 0, number)
             if position is not None:
                 self._positions[position.pipeline] = position
             return True
@@ -82,25 +91,29 @@ class MemoryTable(Backend):
 
     def _upsert(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
         keys = key_list([rows.column(name) for name in self._key])
-        last = dict(zip(keys, range(len(keys)), strict=True))
         gone = None if deleted is None else np.asarray(deleted)
-        if len(last) < len(keys):
+        if len(set(keys)) < len(keys):
+            last = dict(zip(keys, range(len(keys)), strict=True))
             pick = np.sort(np.fromiter(last.values(), np.int64, len(last)))
             rows = rows.take(pa.array(pick))
             keys = [keys[i] for i in pick.tolist()]
             gone = None if gone is None else gone[pick]
         before = self._generation.newest_slots(keys)
         ended = self._alive(before)
+        put = keys
         if gone is not None:
             stay = ~gone
             rows = rows.filter(pa.array(stay))
-            keys = list(compress(keys, stay.tolist()))
-            before = before[stay]
-        if keys or len(ended):
-            chunks = self._latest.chunks.append(rows)
-            first = self._link(before, ended)
-            self._generation.newest.update(zip(keys, range(first, first + len(keys)), strict=True))
-            self._publish(chunks, len(keys) - len(ended), commit)
+            put = list(compress(keys, stay.tolist()))
+        if put or len(ended):
+            self._blocks.append(self._mark.slots, rows)
+            first = self._link(before if gone is None else before[~gone], ended)
+            self.live.end = 0
+            self._generation.point(put, range(first, first + len(put)))
+            if gone is not None:
+                there = gone & (before >= 0)
+                self._generation.point(compress(keys, there.tolist()), (-2 - before[there]).tolist())
+            self._publish(len(put), len(ended), commit)
             self._compact()
 
     def _replace(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
@@ -121,10 +134,10 @@ class MemoryTable(Backend):
             known.take(int(numbers.max(initial=-1)))
         count = int(np.count_nonzero(stay))
         if count or len(ended):
-            chunks = self._latest.chunks.append(rows.filter(pa.array(stay)))
+            self._blocks.append(self._mark.slots, rows.filter(pa.array(stay)))
             self._link(before[stay], ended)
             known.add(count, numbers[stay])
-            self._publish(chunks, count - len(ended), commit)
+            self._publish(count, len(ended), commit)
             self._compact()
 
     def _alive(self, slots: Slots) -> Slots:
@@ -135,54 +148,70 @@ class MemoryTable(Backend):
     def _link(self, before: Slots, ended: Slots) -> int:
         """Notes what the next slots replace and which slots end; answers the first of the next slots. Readers of
         earlier commits are not disturbed."""
-        first = self._marks[-1].slots
+        first = self._mark.slots
         after = first + len(before)
         self._died = grown(self._died, after, NEVER)
-        self._died[ended] = self._marks[-1].version + 1
+        self._died[ended] = self._mark.version + 1
         self._generation.replaced = grown(self._generation.replaced, after, -1)
         self._generation.replaced[first:after] = before
         return first
 
-    def _publish(self, chunks: Chunks, more_alive: int, commit: int) -> None:
-        mark = self._marks[-1]
-        self._died = grown(self._died, chunks.rows, NEVER)
-        mark = Mark(commit, mark.version + 1, chunks.rows, mark.alive + more_alive)
-        self._marks = (*self._marks[-_KEPT_COMMITS:], mark)
-        self._latest = self._view(chunks, mark)
+    def _publish(self, made: int, ended: int, commit: int) -> None:
+        """Shows readers the next slots, and that others have ended."""
+        _, version, slots, alive = self._mark
+        after = slots + made
+        if after > len(self._died):
+            self._died = grown(self._died, after, NEVER)
+        self._mark = mark = Mark(commit, version + 1, after, alive + made - ended)
+        self._marks.append(mark)
+        self._now = Moment(self._generation, self._blocks, self._died, mark, self._marks)
+        self.live.end = after
         self._changed_at = time.time()
-
-    def _view(self, chunks: Chunks, mark: Mark) -> MemorySnapshot:
-        return MemorySnapshot(self.schema, self._key, self._generation, chunks, self._died, mark, self._marks)
 
     def _compact(self) -> None:
         """Leaves out rows that no kept commit sees, once they are as many as those alive.
 
         Snapshots that are held go on with the old slots, which are freed with the last of them.
         """
-        mark = self._marks[-1]
+        mark = self._mark
         if mark.slots <= 2 * mark.alive + self.idle_dead:
             return
         died = self._died[: mark.slots]
         keep = died > self._marks[0].version
-        chunks = Chunks(self.schema.arrow()).append(self._latest.chunks.take(np.flatnonzero(keep)))
+        blocks = Blocks(self.schema.arrow())
+        blocks.append(0, self._blocks.take(np.flatnonzero(keep)))
         kept_before = np.concatenate(([0], np.cumsum(keep)))
         self._generation = self._generation.kept(keep)
+        self._blocks = blocks
         self._died = died[keep]
-        self._marks = tuple(
-            Mark(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in self._marks
-        )
-        self._latest = self._view(chunks, self._marks[-1])
+        marks = [Mark(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in self._marks]
+        self._marks = deque(marks, maxlen=_KEPT_COMMITS + 1)
+        self._mark = marks[-1]
+        self._now = Moment(self._generation, blocks, self._died, self._mark, self._marks)
+        self.live = Live(self._generation.newest, blocks, self._mark.slots)
 
     def snapshot(self, commit: int | None = None) -> MemorySnapshot:
         """As Backend.snapshot; the last 64 commits that changed the table are kept."""
-        if self._closed:
-            raise Closed(f"{self._what} is closed")
-        latest = self._latest
-        return latest if commit is None else latest.as_of(commit)
+        self._check_open()
+        now, latest = self._now, self._latest
+        if latest.moment is not now:
+            latest = self._latest = MemorySnapshot(self.schema, self._key, now)
+        if commit is None or now.mark.commit <= commit:
+            return latest
+        marks = list(now.marks)
+        past = [m for m in marks if m.version < now.mark.version and m.commit <= commit]
+        if not past:
+            raise ValueError(f"commit {commit} is no longer kept; the oldest is {marks[0].commit}")
+        return MemorySnapshot(self.schema, self._key, now._replace(mark=past[-1]))
+
+    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+        if not self._key or not all(is_plain(c.type) for k in self._key if (c := self.schema.find(k))):
+            return get, has
+        return make_reads(self, self._blocks.stores, step, get, has)
 
     @property
     def version(self) -> int:
-        return self._latest.mark.version
+        return self._mark.version
 
     @property
     def next_row(self) -> int | None:
@@ -192,12 +221,41 @@ class MemoryTable(Backend):
         return self._positions.get(pipeline)
 
     def stats(self) -> dict[str, Any]:
-        return {**self._latest.stats(), "version": self.version, "changed_at": self._changed_at}
+        generation, blocks, died, mark, _ = self._now
+        index = sys.getsizeof(generation.newest) + 64 * len(generation.newest)
+        return {
+            "rows": mark.alive,
+            "bytes": blocks.nbytes() + died.nbytes + generation.replaced.nbytes + index,
+            "dead": mark.slots - mark.alive,
+            "indexes": [list(columns) for columns in generation.indexes()],
+            "version": mark.version,
+            "changed_at": self._changed_at,
+        }
 
     def close(self) -> None:
         with self._writing:
             self._closed = True
-            self._latest = self._view(Chunks(self.schema.arrow()), Mark(-1, self.version, 0, 0))
+            self._generation = Generation()
+            self._blocks = Blocks(self.schema.arrow())
+            self._mark = Mark(-1, self.version, 0, 0)
+            self._now = Moment(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
+            self._latest = MemorySnapshot(self.schema, self._key, self._now)
+            self.live = Live(_ClosedIndex(self._what), self._blocks, 0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"{self._what} is closed")
+
+
+class _ClosedIndex(dict[Any, int]):
+    """The key index of a closed table."""
+
+    def __init__(self, what: str):
+        super().__init__()
+        self._what = what
+
+    def get(self, key: Any, default: Any = None) -> NoReturn:
+        raise Closed(f"{self._what} is closed")
 
 
 BACKEND = MemoryTable

@@ -1,0 +1,192 @@
+"""Rows by slot number, in blocks of columns.
+
+Rows are only appended, in place: readers look at no slot beyond the end that was published to them, so a block that
+is still being filled and one that is full are the same to them. Nothing is merged or copied later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.tables._columns import Coded, ColumnStore, bitmap, store_of
+
+Slots = npt.NDArray[np.int64]
+
+SHIFT = 16
+SIZE = 1 << SHIFT
+MASK = SIZE - 1
+_FIRST_CAPACITY = 1024
+
+
+class Block:
+    """Room for up to 65,536 rows. For generated code its columns are attributes: ``c0``, ``c1``, … are the cells,
+    ``v0``, … which are not NULL, or None while all are, ``t0``, … the texts and ``r0``, … what reads one.
+    ``whole`` is true while no number is NULL."""
+
+    def __init__(self, stores: Sequence[ColumnStore], capacity: int, old: Block | None = None):
+        self.capacity = capacity
+        self.rooms: list[Any] = []
+        self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
+        self.whole = True
+        self.arrays: tuple[int, list[pa.Array]] = (0, [])
+        for at, store in enumerate(stores):
+            if old is None:
+                self.rooms.append(store.room(capacity))
+            else:
+                self.rooms.append(store.copied(old.rooms[at], old.capacity, capacity))
+            setattr(self, f"c{at}", store.view(self.rooms[at]))
+            setattr(self, f"v{at}", None)
+            if isinstance(store, Coded):
+                setattr(self, f"t{at}", store.texts.values)
+                setattr(self, f"r{at}", store.texts.read)
+            flags = None if old is None else old.valid[at]
+            if flags is not None:
+                self.set_null(at, 0, flags)
+
+    def set_null(self, column: int, start: int, flags: npt.NDArray[np.bool_]) -> None:
+        """Notes which of the cells from ``start`` on are not NULL."""
+        valid = self.valid[column]
+        if valid is None:
+            valid = self.valid[column] = np.ones(self.capacity, dtype=np.bool_)
+            setattr(self, f"v{column}", valid.data)
+        valid[start : start + len(flags)] = flags
+        self.whole = False
+
+
+_ONE_NULL = np.zeros(1, dtype=np.bool_)
+
+
+class Blocks:
+    """All rows of a table that ever were, until a compaction."""
+
+    def __init__(self, schema: pa.Schema):
+        self.schema = schema
+        self.stores = [store_of(f.type) for f in schema]
+        self.blocks: list[Block] = []
+        self.room = 0
+        """How many slots there is room for."""
+
+    def append(self, first: int, rows: pa.Table) -> None:
+        """Writes rows into the slots from ``first`` on, which no reader sees yet."""
+        count = rows.num_rows
+        if not count:
+            return
+        self.reserve(first + count)
+        for at, (store, column) in enumerate(zip(self.stores, rows.columns, strict=True)):
+            slot = first
+            for chunk in column.chunks:
+                done = 0
+                while done < len(chunk):
+                    start = slot & MASK
+                    part = chunk.slice(done, SIZE - start)
+                    block = self.blocks[slot >> SHIFT]
+                    store.write(block.rooms[at], start, part)
+                    if store.nulls_apart and (part.null_count or block.valid[at] is not None):
+                        flags = part.is_valid().to_numpy(zero_copy_only=False)
+                        block.set_null(at, start, flags)
+                    done += len(part)
+                    slot += len(part)
+
+    def put(self, slot: int, cells: Sequence[Any]) -> None:
+        """Writes one row of cells, as ``ColumnStore.cell`` makes them, into a slot that no reader sees yet."""
+        self.reserve(slot + 1)
+        block, within = self.blocks[slot >> SHIFT], slot & MASK
+        for at, cell in enumerate(cells):
+            store = self.stores[at]
+            if cell is not None or not store.nulls_apart:
+                store.put(block.rooms[at], within, cell)
+                flags = block.valid[at]
+                if flags is not None:
+                    flags[within] = True
+            else:
+                block.set_null(at, within, _ONE_NULL)
+
+    def cells(self, slot: int) -> list[Any]:
+        """The cells of a row, for ``put``."""
+        block, within = self.blocks[slot >> SHIFT], slot & MASK
+        found = []
+        for at, store in enumerate(self.stores):
+            flags = block.valid[at]
+            there = flags is None or flags[within]
+            found.append(store.get(block.rooms[at], within) if there else None)
+        return found
+
+    def reserve(self, end: int) -> None:
+        """Makes room for the slots below ``end``. A block that grows is replaced; readers of the old one see all
+        that is theirs."""
+        while end > self.room:
+            last = self.blocks[-1] if self.blocks else None
+            if last is not None and last.capacity < SIZE:
+                more = min(SIZE, max(end, last.capacity * 4))
+                self.blocks[-1] = Block(self.stores, more, last)
+            else:
+                small = last is None and end <= _FIRST_CAPACITY
+                self.blocks.append(Block(self.stores, _FIRST_CAPACITY if small else SIZE))
+            self.room = ((len(self.blocks) - 1) << SHIFT) + self.blocks[-1].capacity
+
+    def spans(self, end: int) -> list[tuple[int, int]]:
+        """The first slot and the slot after the last of each block, of those below ``end``."""
+        return [(start, min(start + SIZE, end)) for start in range(0, end, SIZE)]
+
+    def encoded(self, block: int, count: int) -> list[pa.Array]:
+        """The first ``count`` or more rows of a block, texts as their codes. They are kept while none are added."""
+        held = self.blocks[block]
+        known, arrays = held.arrays
+        if known < count:
+            arrays = [self._arrow(held, at, 0, count) for at in range(len(self.stores))]
+            held.arrays = (count, arrays)
+        return arrays
+
+    def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
+        """A column of slots that are all in one block; ``keep`` is a mask over them."""
+        array = self._arrow(self.blocks[start >> SHIFT], at, start & MASK, end - (start & ~MASK))
+        return self.stores[at].plain(array if keep is None else array.filter(keep))
+
+    def _arrow(self, block: Block, at: int, start: int, end: int) -> pa.Array:
+        valid = block.valid[at]
+        shown = None if valid is None else valid[start:end]
+        bits = None if shown is None or shown.all() else bitmap(shown)
+        return self.stores[at].arrow(block.rooms[at], start, end, bits)
+
+    def between(self, names: Sequence[str], start: int, end: int) -> pa.Table:
+        """These columns of the slots from ``start`` up to ``end``."""
+        fields = pa.schema([self.schema.field(n) for n in names])
+        cuts = [start, *range((start & ~MASK) + SIZE, end, SIZE), end] if end > start else []
+        columns = []
+        for name in names:
+            at = self.schema.get_field_index(name)
+            parts = [self.column(at, a, b) for a, b in pairwise(cuts)]
+            columns.append(pa.chunked_array(parts, fields.field(name).type))
+        return pa.Table.from_arrays(columns, schema=fields)
+
+    def take(self, slots: Slots) -> pa.Table:
+        """The rows of these slots, which are in ascending order."""
+        if not len(slots):
+            return self.schema.empty_table()
+        numbers = slots >> SHIFT
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
+        parts: list[list[pa.Array]] = [[] for _ in self.stores]
+        for start, end in pairwise(cuts):
+            inside = slots[start:end] & MASK
+            arrays = self.encoded(int(numbers[start]), int(inside[-1]) + 1)
+            picked = pa.array(inside)
+            for part, array in zip(parts, arrays, strict=True):
+                part.append(array.take(picked))
+        columns = [
+            pa.chunked_array([store.plain(a) for a in part], store.dtype)
+            for store, part in zip(self.stores, parts, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def nbytes(self) -> int:
+        total = sum(s.nbytes() for s in self.stores)
+        for block in self.blocks:
+            for room, valid in zip(block.rooms, block.valid, strict=True):
+                total += int(getattr(room, "nbytes", 0)) + (0 if valid is None else int(valid.nbytes))
+        return total

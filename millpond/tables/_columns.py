@@ -1,0 +1,250 @@
+"""How a column lies in a block: numbers as they are, texts as codes, what has no fixed width as Arrow pieces.
+
+Cells are written beyond the rows that readers see, and never again after that, so readers need no lock.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.records.columns import column as to_column
+from millpond.records.outgoing import to_values
+from millpond.tables._texts import Texts
+
+Cells = npt.NDArray[Any]
+Flags = npt.NDArray[np.bool_]
+
+_WORD = (1 << 64) - 1
+
+
+class ColumnStore(ABC):
+    """The form of one column in all blocks of a table. The room for its cells belongs to the block."""
+
+    nulls_apart = True
+    """Whether a block keeps which cells are NULL beside them."""
+
+    def __init__(self, dtype: pa.DataType):
+        self.dtype = dtype
+
+    @abstractmethod
+    def room(self, capacity: int) -> Any:
+        """Room for the cells of a block."""
+
+    def copied(self, room: Any, count: int, capacity: int) -> Any:
+        """The first ``count`` cells in a larger room."""
+        larger = self.room(capacity)
+        larger[:count] = room[:count]
+        return larger
+
+    def view(self, room: Any) -> Any:
+        """What single cells are read from and written to, by index."""
+        return memoryview(room)
+
+    @abstractmethod
+    def write(self, room: Any, at: int, array: pa.Array) -> None:
+        """Puts the values of the array into the cells from ``at`` on; NULLs may leave anything."""
+
+    def cell(self, value: Any) -> Any:
+        """What ``put`` takes for a value; None for NULL. The value fits the type."""
+        return value
+
+    def put(self, room: Any, at: int, cell: Any) -> None:
+        """Writes one cell."""
+        room[at] = cell
+
+    def get(self, room: Any, at: int) -> Any:
+        """One cell that is not NULL, for ``put``."""
+        return room[at]
+
+    @abstractmethod
+    def arrow(self, room: Any, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
+        """The cells as Arrow, texts as their codes; ``valid`` is the bitmap of those that are not NULL."""
+
+    def plain(self, array: pa.Array) -> pa.Array:
+        """What ``arrow`` gave, as an array of the column's type."""
+        return array
+
+    def nbytes(self) -> int:
+        """What the column holds beside the blocks."""
+        return 0
+
+
+class Fixed(ColumnStore):
+    """Numbers, dates and times; decimals as pairs of words."""
+
+    def __init__(self, dtype: pa.DataType):
+        super().__init__(dtype)
+        words = dtype.bit_width // 64 if dtype.bit_width > 64 else 1
+        if pa.types.is_floating(dtype):
+            self._numpy = np.dtype(f"f{dtype.bit_width // 8}")
+        else:
+            self._numpy = np.dtype(f"i{dtype.bit_width // 8 // words}")
+        self.words = words
+
+    def room(self, capacity: int) -> Cells:
+        return np.zeros(capacity * self.words, dtype=self._numpy)
+
+    def copied(self, room: Cells, count: int, capacity: int) -> Cells:
+        larger = self.room(capacity)
+        larger[: count * self.words] = room[: count * self.words]
+        return larger
+
+    def write(self, room: Cells, at: int, array: pa.Array) -> None:
+        data = array.buffers()[1]
+        if data is None:
+            return
+        count, words = len(array) * self.words, self.words
+        skip = array.offset * words * self._numpy.itemsize
+        room[at * words : at * words + count] = np.frombuffer(data, self._numpy, count, skip)
+
+    def put(self, room: Cells, at: int, cell: int | float) -> None:
+        if self.words == 1:
+            room[at] = cell
+        else:
+            assert isinstance(cell, int)
+            low = cell & _WORD
+            room[2 * at] = low - (_WORD + 1) if low >> 63 else low
+            room[2 * at + 1] = cell >> 64
+
+    def get(self, room: Cells, at: int) -> Any:
+        if self.words == 1:
+            return room[at]
+        return (int(room[2 * at + 1]) << 64) | (int(room[2 * at]) & _WORD)
+
+    def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
+        data = pa.py_buffer(room[start * self.words : end * self.words])
+        return pa.Array.from_buffers(self.dtype, end - start, [valid, data])
+
+
+class Bools(ColumnStore):
+    """One byte each."""
+
+    def room(self, capacity: int) -> Flags:
+        return np.zeros(capacity, dtype=np.bool_)
+
+    def write(self, room: Flags, at: int, array: pa.Array) -> None:
+        filled = array.fill_null(False) if array.null_count else array
+        room[at : at + len(array)] = filled.to_numpy(zero_copy_only=False)
+
+    def arrow(self, room: Flags, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
+        return pa.Array.from_buffers(self.dtype, end - start, [valid, bitmap(room[start:end])])
+
+
+class Coded(ColumnStore):
+    """Texts as codes; NULL is code 0."""
+
+    nulls_apart = False
+
+    def __init__(self, dtype: pa.DataType):
+        super().__init__(dtype)
+        self.texts = Texts()
+
+    def room(self, capacity: int) -> Cells:
+        return np.zeros(capacity, dtype=np.int32)
+
+    def cell(self, value: str | None) -> int:
+        return 0 if value is None else self.texts.code(value)
+
+    def write(self, room: Cells, at: int, array: pa.Array) -> None:
+        room[at : at + len(array)] = self.texts.encode(array)
+
+    def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
+        return pa.Array.from_buffers(pa.int32(), end - start, [None, pa.py_buffer(room[start:end])])
+
+    def plain(self, array: pa.Array) -> pa.Array:
+        return self.texts.take(array)
+
+    def nbytes(self) -> int:
+        return self.texts.nbytes()
+
+
+class Pieces(ColumnStore):
+    """Nested values and bytes: Arrow arrays one behind the other, and values that came one by one."""
+
+    nulls_apart = False
+
+    def room(self, capacity: int) -> PieceRoom:
+        return PieceRoom(self.dtype)
+
+    def copied(self, room: PieceRoom, count: int, capacity: int) -> PieceRoom:
+        return room
+
+    def view(self, room: PieceRoom) -> PieceRoom:
+        return room
+
+    def write(self, room: PieceRoom, at: int, array: pa.Array) -> None:
+        room.write(at, array)
+
+    def arrow(self, room: PieceRoom, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
+        return room.arrow(start, end)
+
+
+class PieceRoom:
+    """The cells of one block. What a failed write left behind is overwritten."""
+
+    __slots__ = ("_dtype", "_lock", "_pieces", "_recent", "_written")
+
+    def __init__(self, dtype: pa.DataType):
+        self._dtype = dtype
+        self._lock = Lock()
+        self._pieces: list[pa.Array] = []
+        self._written = 0
+        self._recent: list[Any] = []
+
+    def write(self, at: int, array: pa.Array) -> None:
+        with self._lock:
+            self._cut(at)
+            self._pieces.append(array)
+            self._written = at + len(array)
+
+    def __setitem__(self, at: int, value: Any) -> None:
+        with self._lock:
+            if at != self._written + len(self._recent):
+                self._cut(at)
+            self._recent.append(value)
+
+    def __getitem__(self, at: int) -> Any:
+        return to_values(self.arrow(at, at + 1))[0]
+
+    def arrow(self, start: int, end: int) -> pa.Array:
+        with self._lock:
+            if end > self._written:
+                self._flush()
+            if len(self._pieces) > 1:
+                self._pieces = [pa.concat_arrays(self._pieces)]
+            whole = self._pieces[0] if self._pieces else pa.array([], self._dtype)
+        return whole.slice(start, end - start)
+
+    def _flush(self) -> None:
+        if self._recent:
+            self._pieces.append(to_column(self._recent, self._dtype))
+            self._written += len(self._recent)
+            self._recent = []
+
+    def _cut(self, at: int) -> None:
+        self._flush()
+        if at < self._written:
+            self._pieces = [pa.concat_arrays(self._pieces).slice(0, at)]
+            self._written = at
+
+
+def bitmap(flags: Flags) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def store_of(dtype: pa.DataType) -> ColumnStore:
+    """How a column of the type is stored."""
+    t = pa.types
+    if t.is_boolean(dtype):
+        return Bools(dtype)
+    if t.is_string(dtype):
+        return Coded(dtype)
+    if t.is_primitive(dtype) or t.is_decimal128(dtype):
+        return Fixed(dtype)
+    return Pieces(dtype)

@@ -1,0 +1,130 @@
+"""The texts of one column, each stored once and known by a number.
+
+A column whose texts hardly repeat gives every text a number of its own: there is nothing to gain by comparing. Texts
+that came as Arrow stay so until a reader first asks for one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Codes = npt.NDArray[np.int32]
+
+UNREAD = ...
+"""Stands in ``values`` for a text that is only in Arrow yet."""
+_READ_AT_ONCE = 1024
+_SAMPLE = 1024
+_ONE_PIECE = 1 << 30
+
+
+class Texts:
+    """One writer adds, many readers read. Code 0 is NULL; a code never changes its text."""
+
+    __slots__ = ("_added", "_codes", "_in_pieces", "_lock", "_pieces", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Any] = [None]
+        self._codes: dict[str, int] | None = {}
+        self._added = 0
+        self._lock = Lock()
+        # The first code of each piece, and the pieces. The pair is replaced as a whole: ``read`` takes no lock.
+        self._pieces: tuple[list[int], list[pa.Array]] = ([0], [pa.array([None], pa.string())])
+        self._in_pieces = 1
+
+    def code(self, text: str) -> int:
+        """The code of one text."""
+        codes = self._codes
+        if codes is None:
+            self.values.append(text)
+            return len(self.values) - 1
+        found = codes.get(text)
+        self._added += 1
+        if found is None:
+            found = codes[text] = len(self.values)
+            self.values.append(text)
+            if found > _SAMPLE and 2 * found > self._added:
+                self._codes = None
+        return found
+
+    def encode(self, array: pa.Array) -> Codes:
+        """The codes of many texts."""
+        if len(array) < 64:
+            code = self.code
+            return np.array([0 if text is None else code(text) for text in array.to_pylist()], dtype=np.int32)
+        if self._codes is not None and not _repeat(array):
+            self._codes = None
+        if self._codes is None:
+            first = self._add_piece(array)
+            codes = np.arange(first, first + len(array), dtype=np.int32)
+            if array.null_count:
+                codes[array.is_null().to_numpy(zero_copy_only=False)] = 0
+            return codes
+        encoded = array.dictionary_encode()
+        new = [0 if text is None else self.code(text) for text in encoded.dictionary.to_pylist()]
+        self._added += len(array) - len(new)
+        by_index = np.array([*new, 0], dtype=np.int32)
+        found: Codes = by_index[encoded.indices.fill_null(len(new)).to_numpy()]
+        return found
+
+    def read(self, code: int) -> str | None:
+        """The text of a code that is UNREAD in ``values``; its neighbours are read with it."""
+        starts, pieces = self._pieces
+        at = bisect_right(starts, code) - 1
+        start = starts[at]
+        first = (code - start) // _READ_AT_ONCE * _READ_AT_ONCE
+        texts = pieces[at].slice(first, _READ_AT_ONCE).to_pylist()
+        self.values[start + first : start + first + len(texts)] = texts
+        text: str | None = texts[code - start - first]
+        return text
+
+    def take(self, codes: pa.Array) -> pa.Array:
+        """The texts of the codes."""
+        with self._lock:
+            self._flush()
+            pieces = self._pieces[1]
+            if len(pieces) > 1 and sum(int(p.nbytes) for p in pieces) < _ONE_PIECE:
+                pieces = [pa.concat_arrays(pieces)]
+                self._pieces = ([0], pieces)
+            elif len(pieces) > 1:
+                pieces = list(pieces)
+        found = (pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces)).take(codes)
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+    def nbytes(self) -> int:
+        known = 0 if self._codes is None else 100 * len(self._codes)
+        return known + 8 * len(self.values) + sum(int(p.nbytes) for p in list(self._pieces[1]))
+
+    def _flush(self) -> None:
+        """Brings the texts that came one by one into Arrow."""
+        fresh = self.values[self._in_pieces :]
+        if fresh:
+            self._append(pa.array(fresh, pa.string()))
+
+    def _add_piece(self, array: pa.Array) -> int:
+        with self._lock:
+            self._flush()
+            first = self._in_pieces
+            self.values.extend([UNREAD] * len(array))
+            self._append(array)
+            return first
+
+    def _append(self, array: pa.Array) -> None:
+        starts, pieces = self._pieces
+        pieces.append(array)
+        starts.append(self._in_pieces)
+        self._in_pieces += len(array)
+
+
+def _repeat(array: pa.Array) -> bool:
+    """Whether the texts seem to repeat, by a sample."""
+    size = max(_SAMPLE, len(array) // 16)
+    if len(array) < _SAMPLE:
+        return True
+    sample = array.slice(0, size)
+    return 2 * len(sample.dictionary_encode().dictionary) <= len(sample)
