@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.app.overlay import Overlay
+from millpond.app.staged import StagedTable
 from millpond.app.store import Moment
 from millpond.changes import Changes
 from millpond.errors import Closed, Conflict
 from millpond.query.result import Result
+from millpond.query.table import Table
 from millpond.sql.bind import Params
 from millpond.tables.base import Snapshot
 
@@ -69,6 +71,15 @@ class Transaction:
         """Runs statements inside the transaction."""
         self._check_open()
         return self._app._run_in(self, text, params)
+
+    def table(self, name: str) -> Table:
+        """A table as the transaction sees it; what is changed in it counts when the transaction commits."""
+        self._check_open()
+        relation = self._app._catalog.find(name)
+        real = self._app._backend(name)
+        assert relation is not None
+        staged = StagedTable(self, relation.name, real)
+        return Table.of(relation, staged, self._app._evaluator, staged)
 
     def commit(self, done: tuple[str, ...] = ()) -> None:
         """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
