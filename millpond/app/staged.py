@@ -50,6 +50,9 @@ class StagedTable(Backend):
     def stats(self) -> dict[str, Any]:
         return self._real.stats()
 
+    def close(self) -> None:
+        """The transaction ends it."""
+
     # the home of its changes
 
     def commit(self, changes: Changes) -> object:
