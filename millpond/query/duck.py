@@ -62,11 +62,6 @@ class Duck:
         finally:
             connection.close()
 
-    def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The answer of a resolved query; ``tables`` are its inputs by view. Raises ``Unrenderable``."""
-        found = self.run(to_duckdb(query), tables)
-        return found.rename_columns(list(query.schema.names))
-
     def close(self) -> None:
         with self._lock:
             if self._root is not None:

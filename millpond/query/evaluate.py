@@ -28,32 +28,36 @@ class Evaluator:
 
     def way(self, query: Resolved) -> tuple[Literal["duckdb", "spark"], str]:
         """Who answers a query, and why."""
-        if self.path == "spark":
-            return "spark", "asked for"
-        if not query.schema.known:
-            return "spark", "only Spark knows the type of a column"
         try:
-            to_duckdb(query)
+            self._to_duckdb(query)
         except Unrenderable as reason:
-            if self.path == "duckdb":
-                raise
             return "spark", str(reason)
         return "duckdb", "in process"
 
     def in_process(self, query: Resolved) -> Answer | None:
         """A function that answers the query again and again without Spark; None where only Spark can."""
-        if self.path == "spark" or self.way(query)[0] == "spark":
+        try:
+            sql, names = self._to_duckdb(query), list(query.schema.names)
+        except Unrenderable:
+            if self.path == "duckdb":
+                raise
             return None
-        sql, names = to_duckdb(query), list(query.schema.names)
         return lambda tables: self._duck.run(sql, tables).rename_columns(names)
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The rows; ``tables`` are the inputs by view name."""
-        way, _ = self.way(query)
-        if way == "duckdb":
-            return self._duck.answer(query, tables)
+        answer = self.in_process(query)
+        if answer is not None:
+            return answer(tables)
         found = self._ask_spark(spark.render(query.expression), tables)
         return found.rename_columns(list(query.schema.names))
+
+    def _to_duckdb(self, query: Resolved) -> str:
+        if self.path == "spark":
+            raise Unrenderable("asked for")
+        if not query.schema.known:
+            raise Unrenderable("only Spark knows the type of a column")
+        return to_duckdb(query)
 
     def close(self) -> None:
         self._duck.close()
