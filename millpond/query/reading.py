@@ -128,7 +128,12 @@ class Reader(ABC):
         """
         next(self._lookups.step)
         names = [columns] if isinstance(columns, str) else list(columns)
-        found = self._view().get(names, self._join_keys(names, keys))
+        view = self._view()
+        if not isinstance(keys, (pa.Table, pa.RecordBatch)):
+            quick = view.find(names, keys if type(keys) is list else (keys,))
+            if quick is not None:
+                return quick.table() if arrow else quick.records()
+        found = view.get(names, self._join_keys(names, keys))
         return found if arrow else to_rows(found)
 
     def compile_condition(self, text: str) -> Condition:

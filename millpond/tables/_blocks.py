@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.tables._columns import Coded, ColumnStore, bitmap, store_of
+from millpond.tables._columns import ColumnStore, bitmap, store_of
+from millpond.tables._rows import MakeRow, Row, row_maker
 
 Slots = npt.NDArray[np.int64]
 
@@ -25,38 +26,45 @@ _FIRST_CAPACITY = 1024
 
 
 class Block:
-    """Room for up to 65,536 rows. For generated code its columns are attributes: ``c0``, ``c1``, … are the cells,
-    ``v0``, … which are not NULL, or None while all are, ``t0``, … the texts and ``r0``, … what reads one.
-    ``whole`` is true while no number is NULL."""
+    """Room for up to 65,536 rows. ``row`` makes the record of one of them; it is replaced when the first NULL of a
+    column comes, before readers see that row. ``cells`` are the single cells by column; those of a ``plain`` block
+    are all there is to a row."""
 
-    def __init__(self, stores: Sequence[ColumnStore], capacity: int, old: Block | None = None):
+    __slots__ = ("_make_row", "_stores", "arrays", "capacity", "cells", "plain", "room", "row", "valid")
+
+    def __init__(
+        self, stores: Sequence[ColumnStore], make_row: MakeRow, capacity: int, old: Block | None = None
+    ):
+        self._stores = stores
+        self._make_row = make_row
         self.capacity = capacity
-        self.rooms: list[Any] = []
+        self.room: list[Any] = [s.room(capacity) for s in stores]
         self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
-        self.whole = True
         self.arrays: tuple[int, list[pa.Array]] = (0, [])
-        for at, store in enumerate(stores):
-            if old is None:
-                self.rooms.append(store.room(capacity))
-            else:
-                self.rooms.append(store.copied(old.rooms[at], old.capacity, capacity))
-            setattr(self, f"c{at}", store.view(self.rooms[at]))
-            setattr(self, f"v{at}", None)
-            if isinstance(store, Coded):
-                setattr(self, f"t{at}", store.texts.values)
-                setattr(self, f"r{at}", store.texts.read)
-            flags = None if old is None else old.valid[at]
-            if flags is not None:
-                self.set_null(at, 0, flags)
+        if old is not None:
+            count = old.capacity
+            self.room = [s.copied(r, count, capacity) for s, r in zip(stores, old.room, strict=True)]
+            for at, flags in enumerate(old.valid):
+                if flags is not None:
+                    self._allow_nulls(at)[:count] = flags
+        self._renew()
 
-    def set_null(self, column: int, start: int, flags: npt.NDArray[np.bool_]) -> None:
+    def set_valid(self, column: int, start: int, flags: npt.NDArray[np.bool_]) -> None:
         """Notes which of the cells from ``start`` on are not NULL."""
         valid = self.valid[column]
         if valid is None:
-            valid = self.valid[column] = np.ones(self.capacity, dtype=np.bool_)
-            setattr(self, f"v{column}", valid.data)
+            valid = self._allow_nulls(column)
+            self._renew()
         valid[start : start + len(flags)] = flags
-        self.whole = False
+
+    def _allow_nulls(self, column: int) -> npt.NDArray[np.bool_]:
+        valid = self.valid[column] = np.ones(self.capacity, dtype=np.bool_)
+        return valid
+
+    def _renew(self) -> None:
+        self.cells = [s.view(r) for s, r in zip(self._stores, self.room, strict=True)]
+        self.row = self._make_row(self.cells, [None if v is None else v.data for v in self.valid])
+        self.plain = all(v is None for v in self.valid) and all(s.words == 1 for s in self._stores)
 
 
 _ONE_NULL = np.zeros(1, dtype=np.bool_)
@@ -68,6 +76,7 @@ class Blocks:
     def __init__(self, schema: pa.Schema):
         self.schema = schema
         self.stores = [store_of(f.type) for f in schema]
+        self._make_row = row_maker(schema.names, self.stores)
         self.blocks: list[Block] = []
         self.room = 0
         """How many slots there is room for."""
@@ -86,36 +95,41 @@ class Blocks:
                     start = slot & MASK
                     part = chunk.slice(done, SIZE - start)
                     block = self.blocks[slot >> SHIFT]
-                    store.write(block.rooms[at], start, part)
+                    store.write(block.room[at], start, part)
                     if store.nulls_apart and (part.null_count or block.valid[at] is not None):
                         flags = part.is_valid().to_numpy(zero_copy_only=False)
-                        block.set_null(at, start, flags)
+                        block.set_valid(at, start, flags)
                     done += len(part)
                     slot += len(part)
 
     def put(self, slot: int, cells: Sequence[Any]) -> None:
         """Writes one row of cells, as ``ColumnStore.cell`` makes them, into a slot that no reader sees yet."""
-        self.reserve(slot + 1)
+        if slot >= self.room:
+            self.reserve(slot + 1)
         block, within = self.blocks[slot >> SHIFT], slot & MASK
-        for at, cell in enumerate(cells):
-            store = self.stores[at]
+        if block.plain and None not in cells:
+            for view, cell in zip(block.cells, cells, strict=True):
+                view[within] = cell
+            return
+        for at, (store, cell) in enumerate(zip(self.stores, cells, strict=True)):
             if cell is not None or not store.nulls_apart:
-                store.put(block.rooms[at], within, cell)
+                store.put(block.cells[at], within, cell)
                 flags = block.valid[at]
                 if flags is not None:
                     flags[within] = True
             else:
-                block.set_null(at, within, _ONE_NULL)
+                block.set_valid(at, within, _ONE_NULL)
 
     def cells(self, slot: int) -> list[Any]:
         """The cells of a row, for ``put``."""
         block, within = self.blocks[slot >> SHIFT], slot & MASK
-        found = []
-        for at, store in enumerate(self.stores):
-            flags = block.valid[at]
-            there = flags is None or flags[within]
-            found.append(store.get(block.rooms[at], within) if there else None)
-        return found
+        if block.plain:
+            return [view[within] for view in block.cells]
+        there = [flags is None or flags[within] for flags in block.valid]
+        return [
+            store.get(view, within) if is_there else None
+            for store, view, is_there in zip(self.stores, block.cells, there, strict=True)
+        ]
 
     def reserve(self, end: int) -> None:
         """Makes room for the slots below ``end``. A block that grows is replaced; readers of the old one see all
@@ -124,10 +138,11 @@ class Blocks:
             last = self.blocks[-1] if self.blocks else None
             if last is not None and last.capacity < SIZE:
                 more = min(SIZE, max(end, last.capacity * 4))
-                self.blocks[-1] = Block(self.stores, more, last)
+                self.blocks[-1] = Block(self.stores, self._make_row, more, last)
             else:
                 small = last is None and end <= _FIRST_CAPACITY
-                self.blocks.append(Block(self.stores, _FIRST_CAPACITY if small else SIZE))
+                capacity = _FIRST_CAPACITY if small else SIZE
+                self.blocks.append(Block(self.stores, self._make_row, capacity))
             self.room = ((len(self.blocks) - 1) << SHIFT) + self.blocks[-1].capacity
 
     def spans(self, end: int) -> list[tuple[int, int]]:
@@ -152,7 +167,7 @@ class Blocks:
         valid = block.valid[at]
         shown = None if valid is None else valid[start:end]
         bits = None if shown is None or shown.all() else bitmap(shown)
-        return self.stores[at].arrow(block.rooms[at], start, end, bits)
+        return self.stores[at].arrow(block.room[at], start, end, bits)
 
     def between(self, names: Sequence[str], start: int, end: int) -> pa.Table:
         """These columns of the slots from ``start`` up to ``end``."""
@@ -184,9 +199,14 @@ class Blocks:
         ]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
+    def records(self, slots: Sequence[int]) -> list[Row]:
+        """The records of these slots."""
+        blocks = self.blocks
+        return [blocks[slot >> SHIFT].row(slot & MASK) for slot in slots]
+
     def nbytes(self) -> int:
         total = sum(s.nbytes() for s in self.stores)
         for block in self.blocks:
-            for room, valid in zip(block.rooms, block.valid, strict=True):
+            for room, valid in zip(block.room, block.valid, strict=True):
                 total += int(getattr(room, "nbytes", 0)) + (0 if valid is None else int(valid.nbytes))
         return total

@@ -28,6 +28,8 @@ class ColumnStore(ABC):
 
     nulls_apart = True
     """Whether a block keeps which cells are NULL beside them."""
+    words = 1
+    """How many words a cell has."""
 
     def __init__(self, dtype: pa.DataType):
         self.dtype = dtype
@@ -54,13 +56,13 @@ class ColumnStore(ABC):
         """What ``put`` takes for a value; None for NULL. The value fits the type."""
         return value
 
-    def put(self, room: Any, at: int, cell: Any) -> None:
+    def put(self, view: Any, at: int, cell: Any) -> None:
         """Writes one cell."""
-        room[at] = cell
+        view[at] = cell
 
-    def get(self, room: Any, at: int) -> Any:
+    def get(self, view: Any, at: int) -> Any:
         """One cell that is not NULL, for ``put``."""
-        return room[at]
+        return view[at]
 
     @abstractmethod
     def arrow(self, room: Any, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
@@ -103,19 +105,16 @@ class Fixed(ColumnStore):
         skip = array.offset * words * self._numpy.itemsize
         room[at * words : at * words + count] = np.frombuffer(data, self._numpy, count, skip)
 
-    def put(self, room: Cells, at: int, cell: int | float) -> None:
+    def put(self, view: Any, at: int, cell: Any) -> None:
         if self.words == 1:
-            room[at] = cell
+            view[at] = cell
         else:
-            assert isinstance(cell, int)
             low = cell & _WORD
-            room[2 * at] = low - (_WORD + 1) if low >> 63 else low
-            room[2 * at + 1] = cell >> 64
+            view[2 * at] = low - (_WORD + 1) if low >> 63 else low
+            view[2 * at + 1] = cell >> 64
 
-    def get(self, room: Cells, at: int) -> Any:
-        if self.words == 1:
-            return room[at]
-        return (int(room[2 * at + 1]) << 64) | (int(room[2 * at]) & _WORD)
+    def get(self, view: Any, at: int) -> Any:
+        return view[at] if self.words == 1 else view[2 * at + 1] << 64 | view[2 * at] & _WORD
 
     def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         data = pa.py_buffer(room[start * self.words : end * self.words])

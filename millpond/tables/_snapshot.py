@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
-from millpond.tables._blocks import Slots
+from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._keys import lookup_list
+from millpond.tables._rows import Row
 from millpond.tables._versions import Moment
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
+
+
+class FoundSlots:
+    """Rows by their slots."""
+
+    __slots__ = ("_blocks", "_slots")
+
+    def __init__(self, blocks: Blocks, slots: list[int]):
+        self._blocks = blocks
+        self._slots = slots
+
+    def records(self) -> list[Row]:
+        return self._blocks.records(self._slots)
+
+    def table(self) -> pa.Table:
+        return self._blocks.take(np.sort(np.array(self._slots, dtype=np.int64)))
+
+
+def _fits(key: Any, columns: Sequence[Column]) -> bool:
+    """Whether a key of several columns is made of ints for integers and strs for text."""
+    return (
+        type(key) is tuple
+        and len(key) == len(columns)
+        and all(
+            pa.types.is_integer(c.type)
+            if type(part) is int
+            else type(part) is str and pa.types.is_string(c.type)
+            for part, c in zip(key, columns, strict=True)
+        )
+    )
 
 
 class MemorySnapshot(Snapshot):
@@ -62,6 +94,40 @@ class MemorySnapshot(Snapshot):
             self._no_key()
             found = found.append_column(ROW, pa.array(self._generation.numbers.of(slots)))
         return found
+
+    def find(self, columns: Sequence[str], keys: Sequence[Any]) -> FoundSlots | None:
+        asked = [self._column(name) for name in columns]
+        if len(asked) == 1:
+            dtype = asked[0].type
+            kind = int if pa.types.is_integer(dtype) else str if pa.types.is_string(dtype) else None
+            if kind is None or not all([type(key) is kind for key in keys]):
+                return None
+            names: tuple[str, ...] = (asked[0].name,)
+        else:
+            names = tuple(c.name for c in asked)
+            if names != self._key or not all([_fits(key, asked) for key in keys]):
+                return None
+        if len(keys) > 1:
+            keys = list(dict.fromkeys(keys))
+        end, version, died = self.mark.slots, self.mark.version, self._died
+        if names != self._key:
+            slots = self._generation.index_on(names).find(keys, self._blocks, end)
+            slots = slots[slots < end]
+            return FoundSlots(self._blocks, np.sort(slots[died[slots] > version]).tolist())
+        if len(keys) > 16:
+            slots = self._generation.slots_before(list(keys), end)
+            return FoundSlots(self._blocks, slots[died[slots] > version].tolist())
+        newest, replaced = self._generation.newest, self._generation.replaced
+        found = []
+        for key in keys:
+            slot = newest.get(key, -1)
+            if slot < -1:
+                slot = -2 - slot
+            while slot >= end:
+                slot = int(replaced[slot])
+            if slot >= 0 and died[slot] > version:
+                found.append(slot)
+        return FoundSlots(self._blocks, found)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         names = self.schema.names if columns is None else tuple(self._column(c).name for c in columns)

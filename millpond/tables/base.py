@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
@@ -24,6 +24,13 @@ Get = Callable[[Any], dict[str, Any] | None]
 Has = Callable[..., bool]
 
 _PLANNED = ("cache", "sqlite", "postgresql", "mysql", "mongodb", "redis", "delta", "jdbc")
+
+
+class Found(Protocol):
+    """Rows that were found, as a program or a pipeline wants them."""
+
+    def records(self) -> list[dict[str, Any]]: ...
+    def table(self) -> pa.Table: ...
 
 
 class Snapshot(ABC):
@@ -43,6 +50,11 @@ class Snapshot(ABC):
         whatever their width; a key that does not fit the column's type matches nothing. NULL matches nothing,
         or with ``nulls`` NULL, as it does in GROUP BY. ``rows`` is as in ``scan``.
         """
+
+    def find(self, columns: Sequence[str], keys: Sequence[Any]) -> Found | None:
+        """As ``get``, for keys that are values of the columns' types as they are: ints for integers, strs for text, a
+        tuple for several columns. None if the backend, or a key, needs the long way of ``get``."""
+        return None
 
     @abstractmethod
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:

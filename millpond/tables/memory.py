@@ -207,7 +207,7 @@ class MemoryTable(SingleRows, Backend):
     def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
         if not self._key or not all(is_plain(c.type) for k in self._key if (c := self.schema.find(k))):
             return get, has
-        return make_reads(self, self._blocks.stores, step, get, has)
+        return make_reads(self, step, get, has)
 
     @property
     def version(self) -> int:
