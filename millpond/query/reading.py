@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
-from millpond.errors import InvalidRecord, QueryFailed
+from millpond.errors import InvalidRecord
 from millpond.query import stream
+from millpond.query.asking import Asking
 from millpond.query.conditions import Compiler, Condition, UpdateSet, part_of
-from millpond.query.paths import Path, parse_path
 from millpond.query.stats import Counter
 from millpond.query.stream import Stream
-from millpond.query.wildcards import aggregate, columns_of, parse_aggregate, path_values
 from millpond.records import to_arrow, to_rows
-from millpond.records.outgoing import to_values
-from millpond.sql.filters import resolve_outputs
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
 
@@ -27,17 +23,13 @@ Rows = list[Row]
 Keys: TypeAlias = Sequence[Any] | pa.Table | pa.RecordBatch
 
 
-class Reader(ABC):
+class Reader(Asking):
     """Rows by key and by condition. A condition is a text, a compiled condition, or equal values by keyword."""
 
     def __init__(self, compiler: Compiler):
         self._compiler = compiler
         self._lookups = Counter()
         self._queries = Counter()
-
-    @abstractmethod
-    def _view(self) -> Snapshot:
-        """The rows to read."""
 
     @property
     def name(self) -> str:
@@ -209,63 +201,6 @@ class Reader(ABC):
         compiled = None if condition is None else self._compiler.condition(condition)
         return self._stream(self._view(), compiled, equal, arrow, batch_rows)
 
-    # by expression and path
-
-    def sql_filter(self, condition: str | Condition) -> Rows:
-        """The records under a condition.
-
-        >>> users.sql_filter("tier IN ('GOLD', 'SILVER') AND name LIKE 'A%'")
-        """
-        return self.find(condition)
-
-    def sql_exists(self, condition: str | Condition) -> bool:
-        """Whether a record is under the condition.
-
-        >>> users.sql_exists("tier = 'GOLD'")
-        True
-        """
-        return bool(self._matching(condition, {}).num_rows)
-
-    def sql_column_values(self, column: str, condition: str | Condition | None = None) -> list[Any]:
-        """The values of a column, or of an expression, one for each record.
-
-        >>> users.sql_column_values("name", "tier = 'GOLD'")
-        ['Ann', 'Bob']
-        """
-        return to_values(self._ask(column, condition).column(0))
-
-    def sql_scalar(self, expression: str, condition: str | Condition | None = None) -> Any:
-        """The one value of an aggregate; NULL if there is no row. Two rows are an error.
-
-        >>> users.sql_scalar("COUNT(*)", "tier = 'GOLD'")
-        2
-        """
-        found = self._ask(expression, condition)
-        if found.num_rows > 1:
-            raise QueryFailed(
-                f'"{expression}" gives {found.num_rows} values, and one is asked for',
-                hint="use an aggregate, a narrower condition, or sql_column_values",
-            )
-        return to_values(found.column(0))[0] if found.num_rows else None
-
-    def sql_wildcard_values(self, path: str, condition: str | Condition | None = None) -> list[Any]:
-        """The values that a path finds in nested columns or JSON text, of all records; with a comparison, those
-        that hold it.
-
-        >>> accounts.sql_wildcard_values("positions.*.shares > 100")
-        [150]
-        """
-        return list(self._path_values(parse_path(path), condition))
-
-    def sql_wildcard_aggregate(self, expression: str, condition: str | Condition | None = None) -> Any:
-        """COUNT, SUM, MIN, MAX or AVG over the values that a path finds.
-
-        >>> accounts.sql_wildcard_aggregate("SUM(positions.*.shares)")
-        250
-        """
-        name, distinct, path = parse_aggregate(expression)
-        return aggregate(name, distinct, self._path_values(path, condition))
-
     # within
 
     def _key_in(self, condition: Condition | None, equal: Record) -> Any:
@@ -285,20 +220,6 @@ class Reader(ABC):
         by_index = equal or (compiled is not None and compiled.filter.equal)
         next(self._lookups.step if by_index else self._queries.step)
         return self._compiler.matching(self._view(), compiled, equal)
-
-    def _ask(self, expression: str, condition: str | Condition | None) -> pa.Table:
-        compiled = None if condition is None else self._compiler.condition(condition)
-        query = resolve_outputs(
-            self._compiler.relation, (expression,), None if compiled is None else compiled.filter
-        )
-        next(self._queries.step)
-        rows = self._compiler.narrowed(self._view(), compiled)
-        return self._compiler.evaluator.answer(query, {query.inputs[0].view: rows})
-
-    def _path_values(self, path: Path, condition: str | Condition | None) -> Iterator[Any]:
-        columns = columns_of(path, self.schema)
-        rows = self._view().scan(columns) if condition is None else self._matching(condition, {})
-        return path_values(path, rows.select(columns))
 
     def _stream(
         self, view: Snapshot, condition: Condition | None, equal: Record, arrow: bool, batch_rows: int

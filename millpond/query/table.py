@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import InvalidRecord, NotSupported, UnknownName, did_you_mean
-from millpond.query.changing import Found, deleted, deleted_keys, merged, updated
+from millpond.errors import InvalidRecord, did_you_mean
+from millpond.query.changing import deleted, deleted_keys, merged, updated
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
+from millpond.query.home import Alone, Home, declared, no_spark
 from millpond.query.reading import Keys, Reader, Record, Rows
 from millpond.query.stats import Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
-from millpond.sql.filters import parse_columns
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
-from millpond.types import Schema, quote
+from millpond.types import Schema
 
 __all__ = ["Record", "Table", "TableSnapshot"]
 
 Records: TypeAlias = Sequence[Record] | pa.Table | pa.RecordBatch
-
-
-class Home(Protocol):
-    """Where the changes of a table are made: in an app, or alone."""
-
-    def commit(self, changes: Changes) -> object:
-        """Applies the changes, all or none."""
-
-    def change(self, find: Callable[[Snapshot], Found]) -> int:
-        """Applies what ``find`` makes of the newest rows, with no other change in between; answers its count."""
-
-    def put(self, record: Record) -> bool | None:
-        """Adds one record by a short way; None if there is none for it."""
-
-    def patch(self, key: Any, changes: Record) -> int | None:
-        """Changes the record with a key by a short way and answers how many those were; None as ``put``."""
-
-    def drop(self, key: Any) -> int | None:
-        """Deletes the record with a key by a short way and answers how many those were; None as ``put``."""
-
-    def health(self) -> tuple[str, Health]:
-        """The kind of source that fills the table, and how it is."""
 
 
 class Table(Reader):
@@ -67,10 +45,10 @@ class Table(Reader):
         *,
         name: str = "table",
     ):
-        schema = _schema(columns, key)
+        schema = declared(columns, key)
         relation = Relation(name, "table", schema)
         backend = MemoryTable(schema, name=name)
-        self._set_up(relation, backend, Evaluator(_no_spark), _Alone(backend))
+        self._set_up(relation, backend, Evaluator(no_spark), Alone(backend))
 
     @classmethod
     def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> Self:
@@ -279,60 +257,3 @@ class TableSnapshot(Reader):
 
     def __repr__(self) -> str:
         return f"<TableSnapshot {self.name}: {len(self)} rows>"
-
-
-class _Alone:
-    """The home of a table without an app."""
-
-    def __init__(self, backend: MemoryTable):
-        self._backend = backend
-        self._lock = threading.Lock()
-
-    def commit(self, changes: Changes) -> object:
-        with self._lock:
-            return self._backend.apply(changes)
-
-    def put(self, record: Record) -> bool | None:
-        with self._lock:
-            return self._backend.put_record(record)
-
-    def patch(self, key: Any, changes: Record) -> int | None:
-        with self._lock:
-            return self._backend.patch_record(key, changes)
-
-    def drop(self, key: Any) -> int | None:
-        with self._lock:
-            return self._backend.drop_record(key)
-
-    def change(self, find: Callable[[Snapshot], Found]) -> int:
-        with self._lock:
-            changes, count = find(self._backend.snapshot())
-            if changes is not None:
-                self._backend.apply(changes)
-            return count
-
-    def health(self) -> tuple[str, Health]:
-        return "program", Health("healthy", "its rows come from this program")
-
-
-def _no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    raise NotSupported(
-        "this expression is answered by Spark, and the table has no app", hint="make the table in an App"
-    )
-
-
-def _schema(columns: Mapping[str, str] | str | Schema, key: str | Sequence[str]) -> Schema:
-    if isinstance(columns, Schema):
-        schema = columns
-    elif isinstance(columns, str):
-        schema = parse_columns(columns)
-    else:
-        schema = parse_columns(", ".join(f"{quote(name)} {dtype}" for name, dtype in columns.items()))
-    named = (key,) if isinstance(key, str) else tuple(key)
-    spelled = []
-    for part in named or schema.key:
-        column = schema.find(part)
-        if column is None:
-            raise UnknownName(f'the key column "{part}" is not there', hint=did_you_mean(part, schema.names))
-        spelled.append(column.name)
-    return Schema(schema.columns, tuple(spelled))

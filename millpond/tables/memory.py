@@ -92,12 +92,16 @@ class MemoryTable(SingleRows, Backend):
     def _upsert(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
         keys = key_list([rows.column(name) for name in self._key])
         gone = None if deleted is None else np.asarray(deleted)
-        if len(set(keys)) < len(keys):
-            last = dict(zip(keys, range(len(keys)), strict=True))
+        last = dict(zip(keys, range(len(keys)), strict=True))
+        if len(last) < len(keys):
             pick = np.sort(np.fromiter(last.values(), np.int64, len(last)))
             rows = rows.take(pa.array(pick))
             keys = [keys[i] for i in pick.tolist()]
             gone = None if gone is None else gone[pick]
+            last = dict(zip(keys, range(len(keys)), strict=True))
+        if keys and not self._mark.slots and gone is None:
+            self._load(rows, last, commit)
+            return
         before = self._generation.newest_slots(keys)
         ended = self._alive(before)
         put = keys
@@ -115,6 +119,13 @@ class MemoryTable(SingleRows, Backend):
                 self._generation.point(compress(keys, there.tolist()), (-2 - before[there]).tolist())
             self._publish(len(put), len(ended), commit)
             self._compact()
+
+    def _load(self, rows: pa.Table, keys: dict[Any, int], commit: int) -> None:
+        """The first rows of a table: they replace nothing, and ``keys`` leads to their slots."""
+        self._blocks.append(0, rows)
+        self._generation.replaced = grown(self._generation.replaced, len(keys), -1)
+        self._generation.newest.update(keys)
+        self._publish(len(keys), 0, commit)
 
     def _replace(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
         """Rows of a table without a key, by their numbers; those that have none are new."""

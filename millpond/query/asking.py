@@ -1,0 +1,103 @@
+"""What a program asks a table in SQL: by condition, by expression, by path into nested values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import QueryFailed
+from millpond.query.conditions import Compiler, Condition
+from millpond.query.paths import Path, parse_path
+from millpond.query.stats import Counter
+from millpond.query.wildcards import aggregate, columns_of, parse_aggregate, path_values
+from millpond.records import to_rows
+from millpond.records.outgoing import to_values
+from millpond.sql.filters import resolve_outputs
+from millpond.tables.base import Snapshot
+
+
+class Asking(ABC):
+    """The ``sql_…`` methods of a table and of its snapshots."""
+
+    _compiler: Compiler
+    _queries: Counter
+
+    @abstractmethod
+    def _view(self) -> Snapshot:
+        """The rows to read."""
+
+    @abstractmethod
+    def _matching(self, condition: str | Condition | None, equal: Mapping[str, Any]) -> pa.Table:
+        """The rows under a condition."""
+
+    def sql_filter(self, condition: str | Condition) -> list[dict[str, Any]]:
+        """The records under a condition.
+
+        >>> users.sql_filter("tier IN ('GOLD', 'SILVER') AND name LIKE 'A%'")
+        """
+        return to_rows(self._matching(condition, {}))
+
+    def sql_exists(self, condition: str | Condition) -> bool:
+        """Whether a record is under the condition.
+
+        >>> users.sql_exists("tier = 'GOLD'")
+        True
+        """
+        return bool(self._matching(condition, {}).num_rows)
+
+    def sql_column_values(self, column: str, condition: str | Condition | None = None) -> list[Any]:
+        """The values of a column, or of an expression, one for each record.
+
+        >>> users.sql_column_values("name", "tier = 'GOLD'")
+        ['Ann', 'Bob']
+        """
+        return to_values(self._ask(column, condition).column(0))
+
+    def sql_scalar(self, expression: str, condition: str | Condition | None = None) -> Any:
+        """The one value of an aggregate; NULL if there is no row. Two rows are an error.
+
+        >>> users.sql_scalar("COUNT(*)", "tier = 'GOLD'")
+        2
+        """
+        found = self._ask(expression, condition)
+        if found.num_rows > 1:
+            raise QueryFailed(
+                f'"{expression}" gives {found.num_rows} values, and one is asked for',
+                hint="use an aggregate, a narrower condition, or sql_column_values",
+            )
+        return to_values(found.column(0))[0] if found.num_rows else None
+
+    def sql_wildcard_values(self, path: str, condition: str | Condition | None = None) -> list[Any]:
+        """The values that a path finds in nested columns or JSON text, of all records; with a comparison, those
+        that hold it.
+
+        >>> accounts.sql_wildcard_values("positions.*.shares > 100")
+        [150]
+        """
+        return list(self._path_values(parse_path(path), condition))
+
+    def sql_wildcard_aggregate(self, expression: str, condition: str | Condition | None = None) -> Any:
+        """COUNT, SUM, MIN, MAX or AVG over the values that a path finds.
+
+        >>> accounts.sql_wildcard_aggregate("SUM(positions.*.shares)")
+        250
+        """
+        name, distinct, path = parse_aggregate(expression)
+        return aggregate(name, distinct, self._path_values(path, condition))
+
+    def _ask(self, expression: str, condition: str | Condition | None) -> pa.Table:
+        compiled = None if condition is None else self._compiler.condition(condition)
+        query = resolve_outputs(
+            self._compiler.relation, (expression,), None if compiled is None else compiled.filter
+        )
+        next(self._queries.step)
+        rows = self._compiler.narrowed(self._view(), compiled)
+        return self._compiler.evaluator.answer(query, {query.inputs[0].view: rows})
+
+    def _path_values(self, path: Path, condition: str | Condition | None) -> Iterator[Any]:
+        columns = columns_of(path, self._compiler.relation.schema)
+        rows = self._view().scan(columns) if condition is None else self._matching(condition, {})
+        return path_values(path, rows.select(columns))

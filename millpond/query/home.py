@@ -1,0 +1,101 @@
+"""Where the changes of a table are made, and the home of a table that has no app."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from millpond.changes import Changes
+from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.query.changing import Found
+from millpond.query.stats import Health
+from millpond.sql.filters import parse_columns
+from millpond.tables.base import Snapshot
+from millpond.tables.memory import MemoryTable
+from millpond.types import Schema, quote
+
+Record = Mapping[str, Any]
+
+
+class Home(Protocol):
+    """Where the changes of a table are made: in an app, or alone."""
+
+    def commit(self, changes: Changes) -> object:
+        """Applies the changes, all or none."""
+
+    def change(self, find: Callable[[Snapshot], Found]) -> int:
+        """Applies what ``find`` makes of the newest rows, with no other change in between; answers its count."""
+
+    def put(self, record: Record) -> bool | None:
+        """Adds one record by a short way; None if there is none for it."""
+
+    def patch(self, key: Any, changes: Record) -> int | None:
+        """Changes the record with a key by a short way and answers how many those were; None as ``put``."""
+
+    def drop(self, key: Any) -> int | None:
+        """Deletes the record with a key by a short way and answers how many those were; None as ``put``."""
+
+    def health(self) -> tuple[str, Health]:
+        """The kind of source that fills the table, and how it is."""
+
+
+class Alone:
+    """The home of a table without an app."""
+
+    def __init__(self, backend: MemoryTable):
+        self._backend = backend
+        self._lock = threading.Lock()
+
+    def commit(self, changes: Changes) -> object:
+        with self._lock:
+            return self._backend.apply(changes)
+
+    def put(self, record: Record) -> bool | None:
+        with self._lock:
+            return self._backend.put_record(record)
+
+    def patch(self, key: Any, changes: Record) -> int | None:
+        with self._lock:
+            return self._backend.patch_record(key, changes)
+
+    def drop(self, key: Any) -> int | None:
+        with self._lock:
+            return self._backend.drop_record(key)
+
+    def change(self, find: Callable[[Snapshot], Found]) -> int:
+        with self._lock:
+            changes, count = find(self._backend.snapshot())
+            if changes is not None:
+                self._backend.apply(changes)
+            return count
+
+    def health(self) -> tuple[str, Health]:
+        return "program", Health("healthy", "its rows come from this program")
+
+
+def no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Raises: what DuckDB cannot answer as Spark would has nobody to answer it."""
+    raise NotSupported(
+        "this expression is answered by Spark, and the table has no app", hint="make the table in an App"
+    )
+
+
+def declared(columns: Mapping[str, str] | str | Schema, key: str | Sequence[str]) -> Schema:
+    """The schema of a table that a program declares."""
+    if isinstance(columns, Schema):
+        schema = columns
+    elif isinstance(columns, str):
+        schema = parse_columns(columns)
+    else:
+        schema = parse_columns(", ".join(f"{quote(name)} {dtype}" for name, dtype in columns.items()))
+    named = (key,) if isinstance(key, str) else tuple(key)
+    spelled = []
+    for part in named or schema.key:
+        column = schema.find(part)
+        if column is None:
+            raise UnknownName(f'the key column "{part}" is not there', hint=did_you_mean(part, schema.names))
+        spelled.append(column.name)
+    return Schema(schema.columns, tuple(spelled))
