@@ -6,19 +6,21 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.app.aggregates import LiveAggregate, Merged, target_changes
 from millpond.app.store import Moment
 from millpond.changes import Changes, Position
 from millpond.errors import Closed, TimedOut
 from millpond.plan.plans import PipelinePlan
 from millpond.query.evaluate import Answer
 from millpond.sources.base import Source
+from millpond.sql.catalog import Relation
 from millpond.sql.resolve import Resolved
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Pipelines:
         self._held = True
         self._progress = threading.Condition()
         self._ephemeral: dict[str, Position] = {}
+        self._aggregates: dict[str, LiveAggregate] = {}
         self._delivering = threading.Lock()
         self._crashed = False
 
@@ -80,6 +83,7 @@ class Pipelines:
             directory.parent.mkdir(parents=True, exist_ok=True)
             if waiting.ephemeral:
                 self._ephemeral.setdefault(name, Position(name, "", -1))
+            self._set_up_groups(waiting.plan, ephemeral=waiting.ephemeral)
             pipeline = Pipeline(waiting.plan, waiting.source, self, directory)
             pipeline.on_progress = self._signal
             self._running[name] = pipeline
@@ -100,6 +104,9 @@ class Pipelines:
         pipeline = self._running.pop(name, None)
         if pipeline is not None:
             pipeline.stop()
+            if pipeline.plan.aggregation is not None:
+                self._app._store.drop(pipeline.plan.state)
+                self._aggregates.pop(name, None)
         for ephemeral in (False, True):
             shutil.rmtree(self._directory(name, ephemeral=ephemeral), ignore_errors=True)
 
@@ -138,6 +145,9 @@ class Pipelines:
         store = self._app._store
         arrow = plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)
+        if plan.aggregation is not None:
+            self._deliver_groups(plan, rows, position)
+            return
         match plan.target.kind:
             case "table":
                 store.commit({plan.target.name: Changes(rows)}, position)
@@ -153,6 +163,69 @@ class Pipelines:
                 elif rows.num_rows:
                     self._app._on_emit(plan.name, rows)
                 store.commit(position=position)
+
+    def _deliver_groups(self, plan: PipelinePlan, rows: pa.Table, position: Position | None) -> None:
+        """Merges a batch into a live aggregate: state, target and position in one commit."""
+        aggregate = self._aggregates[plan.name]
+        store, target = self._app._store, plan.target
+
+        def find(moment: Moment) -> tuple[dict[str, Changes], Merged]:
+            merged = aggregate.merge(rows, moment.snapshot(plan.state))
+            changes = {plan.state: Changes(merged.state)}
+            if target.kind == "table":
+                changes[target.name] = target_changes(merged, moment.snapshot(target.name))
+            return {name: change for name, change in changes.items() if len(change)}, merged
+
+        if target.kind == "stream":
+            store.write_and_send(find, position, lambda merged: {target.name: merged.seen})
+            return
+        if target.kind == "emit":
+            self._emit_groups(plan, find, position)
+            return
+        store.write(find, position)
+
+    def _emit_groups(
+        self,
+        plan: PipelinePlan,
+        find: Callable[[Moment], tuple[dict[str, Changes], Merged]],
+        position: Position | None,
+    ) -> None:
+        """Shows the groups that a batch changed. They are shown before they count, so that a kill loses none."""
+        store = self._app._store
+        ephemeral = plan.name in self._ephemeral
+
+        def shown(moment: Moment) -> tuple[dict[str, Changes], None]:
+            changes, merged = find(moment)
+            if ephemeral or self._app._on_emit is None:
+                self._app._emitted[plan.name].add(merged.seen)
+            elif merged.seen.num_rows:
+                self._app._on_emit(plan.name, merged.seen)
+            return changes, None
+
+        store.write(shown, None if ephemeral else position)
+        if ephemeral and position is not None:
+            self._ephemeral[plan.name] = position
+
+    def _set_up_groups(self, plan: PipelinePlan, *, ephemeral: bool) -> None:
+        """The table of a live aggregate's state; one without groups has its row from the beginning."""
+        if plan.aggregation is None:
+            return
+        store, state = self._app._store, plan.aggregation.state
+        if ephemeral:
+            store.create_hidden(plan.state, state, null_keys=True)
+        else:
+            store.create(Relation(plan.state, "table", state), "memory", {"null_keys": True})
+        self._aggregates[plan.name] = LiveAggregate(plan, self._app._evaluator)
+        if (
+            not plan.aggregation.keys
+            and plan.target.kind == "table"
+            and not len(self.tables().snapshot(plan.state))
+        ):
+            moment = self.tables()
+            inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
+            inputs[plan.batch.stream.view] = plan.batch.stream.relation.schema.arrow().empty_table()
+            none = self._app._evaluator.answer(plan.aggregation.partial, inputs)
+            self._deliver_groups(plan, none, None)
 
     # draining
 

@@ -50,7 +50,8 @@ class Store:
 
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
-        backend = find_backend(extension).open(relation.name, relation.schema, values)
+        null_keys = bool(values.get("null_keys"))
+        backend = find_backend(extension).open(relation.name, relation.schema, values, null_keys=null_keys)
         for changes in self.journal.restore(relation.name):
             backend.apply(changes)
         if self.journal.pending(relation.name) > COMPACT_AFTER:
@@ -72,10 +73,13 @@ class Store:
             gone = pa.table({ROW: pa.array([last], pa.int64())})
             self.journal.commit({name: backend.check(Changes(gone, pa.array([True])))})
 
-    def create_hidden(self, name: str, schema: Schema, rows: pa.Table) -> None:
+    def create_hidden(
+        self, name: str, schema: Schema, rows: pa.Table | None = None, *, null_keys: bool = False
+    ) -> None:
         """A table that belongs to a query: filled now, not kept in the journal."""
-        backend = find_backend("memory").open(name, schema, {})
-        backend.apply(Changes(rows))
+        backend = find_backend("memory").open(name, schema, {}, null_keys=null_keys)
+        if rows is not None:
+            backend.apply(Changes(rows))
         self._unjournalled.add(name.lower())
         with self._publishing:
             self._tables[name.lower()] = backend
@@ -133,14 +137,29 @@ class Store:
         return True
 
     def write(
-        self, find: Callable[[Moment], tuple[Mapping[str, Changes], T]], *, done: Sequence[str] = ()
+        self,
+        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        position: Position | None = None,
+        *,
+        done: Sequence[str] = (),
     ) -> T:
         """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between."""
         with self._writing:
             changes, answer = find(self.moment())
-            if changes or done:
-                self.commit(changes, done=done)
+            if changes or done or position is not None:
+                self.commit(changes, position, done=done)
             return answer
+
+    def write_and_send(
+        self,
+        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        position: Position | None,
+        sent: Callable[[T], Mapping[str, pa.Table]],
+    ) -> None:
+        """As ``write``, with rows for embedded streams in the same commit."""
+        with self._writing:
+            changes, answer = find(self.moment())
+            self.commit(changes, position, sent=sent(answer))
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""

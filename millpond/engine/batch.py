@@ -138,7 +138,9 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """The rows by ``_seq``, without it."""
+    """The rows by ``_seq``, without it; groups have no order."""
+    if SEQ not in rows.column_names:
+        return rows
     seq = rows[SEQ].to_numpy()
     if len(seq) > 1 and (seq[1:] < seq[:-1]).any():
         rows = rows.take(pa.array(seq.argsort(kind="stable")))

@@ -7,7 +7,9 @@ from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
 from millpond.plan.plans import BatchPlan, PipelinePlan, Target
+from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
+from millpond.sql.grouping import is_aggregated
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import Streams, from_items
@@ -18,12 +20,14 @@ SEQ = "_seq"
 
 def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
     assert checked.resolved is not None
+    aggregation = split(checked.resolved) if is_live_aggregate(checked.resolved) else None
     return PipelinePlan(
         name=name,
         text=checked.statement.text,
-        batch=plan_batch(checked.resolved),
+        batch=plan_batch(aggregation.partial if aggregation is not None else checked.resolved),
         target=target,
         reads=checked.reads,
+        aggregation=aggregation,
     )
 
 
@@ -33,17 +37,20 @@ def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
     tree = resolved.expression.copy()
     streams = Streams(Resolved(tree, resolved.schema, resolved.inputs))
     streams.views = {stream.view}
-    _carry_seq(tree, streams)
+    grouped = isinstance(tree, exp.Select) and is_aggregated(tree)
+    if not grouped:
+        _carry_seq(tree, streams)
     direct = _select_of(tree, stream.view)
     needed = _columns_of(tree, stream, direct)
     inputs = tuple(i for i in resolved.inputs if i.view != stream.view)
+    order = () if grouped else (Column(SEQ, pa.int64()),)
     alias = stream.alias if direct is not None else None
     return BatchPlan(
         stream=stream,
         columns=needed,
         filter=_stream_filter(direct, stream) if direct is not None else None,
         tables=table_inputs(Resolved(tree, resolved.schema, inputs), direct or tree, alias),
-        query=Resolved(tree, Schema((*resolved.schema.columns, Column(SEQ, pa.int64()))), resolved.inputs),
+        query=Resolved(tree, Schema((*resolved.schema.columns, *order)), resolved.inputs),
         sql=spark.render(tree),
         output=resolved.schema,
     )

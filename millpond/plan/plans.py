@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
@@ -39,7 +40,7 @@ class BatchPlan:
     """One batch: rows of a stream and of tables in, rows out.
 
     ``columns`` are those of the stream that are needed, ``filter`` a condition on them alone. ``query`` gives the
-    columns of ``output`` and ``_seq``; ``sql`` is the same for Spark.
+    columns of ``output`` and, unless rows are grouped, ``_seq``; ``sql`` is the same for Spark.
     """
 
     stream: Input
@@ -73,6 +74,13 @@ class PipelinePlan:
     batch: BatchPlan
     target: Target
     reads: tuple[str, ...]
+    aggregation: Aggregation | None = None
+    """For a live aggregate: the batch gives the rows that are merged with what is kept."""
+
+    @property
+    def state(self) -> str:
+        """The table that keeps what the aggregate has merged."""
+        return f"{self.name}$state"
 
 
 @dataclass(frozen=True, slots=True)

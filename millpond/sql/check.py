@@ -26,6 +26,7 @@ from millpond.errors import (
 )
 from millpond.options import Option, Setting, find_option, read_options, unknown_option
 from millpond.sql import statements as st
+from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, STREAM_OPTIONS, Checked, World, named
@@ -187,7 +188,11 @@ class Checker:
             )
         if resolved.running and values["refresh"] == "once":
             self.refuse("'refresh' = 'once' over a stream", s)
+        groups = self._group_outputs(resolved, s)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        if groups is not None:
+            key = self._group_key(groups, resolved.schema, key, s)
+            values = {**values, "null_keys": True}
         relation = self._keyed(s, Schema(resolved.schema.columns), key)
         return Checked(
             s,
@@ -254,8 +259,12 @@ class Checker:
         resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s)
         if resolved is None:
             return None
+        groups = self._group_outputs(resolved, s)
         shaped, errors = assign(resolved, target.schema, columns, s.place)
         self.errors.extend(errors)
+        if groups is not None and target.kind == "table" and not errors:
+            filled = Schema(tuple(c for n in columns if (c := target.schema.find(n)) is not None))
+            self._group_key(groups, filled, target.schema.key, s)
         return Checked(s, resolved=shaped, target=target, source_options=self._source_values)
 
     def _target_columns(self, s: st.Insert, target: Relation) -> list[str] | None:
@@ -468,6 +477,7 @@ class Checker:
             return None
         if resolved.running:
             self.errors.extend(check_running(resolved, resolver.place, s.place))
+            self.errors.extend(check_aggregate(resolved, resolver.place, s.place))
         return resolved
 
     def _share_out(
@@ -564,8 +574,10 @@ class Checker:
                     )
                 )
             else:
-                if column.type is not None and (
-                    pa.types.is_nested(column.type) or pa.types.is_floating(column.type)
+                if (
+                    column.type is not None
+                    and (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
+                    and s.query is None
                 ):
                     self.errors.append(
                         TypeMismatch(
@@ -588,6 +600,40 @@ class Checker:
             if column.name.lower() in seen:
                 self.errors.append(SqlError(f'column "{column.name}" is declared twice', place=s.place))
             seen.add(column.name.lower())
+
+    def _group_outputs(self, resolved: Resolved, s: st.Statement) -> list[int] | None:
+        """The outputs that are grouping columns, for an aggregate over a stream; None for any other query."""
+        if self.errors or not is_live_aggregate(resolved):
+            return None
+        found: list[int] = []
+        for name in split(resolved).keys:
+            if name is None:
+                self.errors.append(
+                    NotSupported(
+                        "a live aggregate must give all its grouping columns",
+                        hint="add every column of GROUP BY to SELECT",
+                        place=s.place,
+                    )
+                )
+            else:
+                found.append(resolved.schema.names.index(name))
+        return found
+
+    def _group_key(
+        self, groups: list[int], schema: Schema, key: tuple[str, ...], s: st.Statement
+    ) -> tuple[str, ...]:
+        """The key of a table that holds an aggregate: its grouping columns."""
+        names = tuple(schema.names[i] for i in groups)
+        if (key or isinstance(s, st.Insert)) and {k.lower() for k in key} != {n.lower() for n in names}:
+            wanted = ", ".join(names)
+            self.errors.append(
+                NotSupported(
+                    f"the primary key of a live aggregate is its grouping columns ({wanted or 'none'})",
+                    hint=f"PRIMARY KEY ({wanted})" if wanted else "an aggregate without GROUP BY has no key",
+                    place=s.place,
+                )
+            )
+        return names
 
     def _shape(self, resolved: Resolved, declared: Schema, s: st.Statement) -> Resolved:
         shaped, errors = assign(resolved, declared, list(declared.names), s.place)

@@ -52,11 +52,16 @@ def check_running(
     resolved: Resolved, place: Callable[[exp.Expr], Place | None], at: Place | None
 ) -> Iterator[SqlError]:
     """The reasons why a query over a stream cannot run."""
-    yield from _check(resolved.expression, Streams(resolved), place, at)
+    yield from _check(resolved.expression, Streams(resolved), place, at, outermost=True)
 
 
 def _check(
-    query: exp.Expr, streams: Streams, place: Callable[[exp.Expr], Place | None], at: Place | None
+    query: exp.Expr,
+    streams: Streams,
+    place: Callable[[exp.Expr], Place | None],
+    at: Place | None,
+    *,
+    outermost: bool = False,
 ) -> Iterator[SqlError]:
     def refuse(what: str, node: exp.Expr | None = None) -> NotSupported:
         return NotSupported(
@@ -74,8 +79,8 @@ def _check(
     yield from _check_subqueries(query, streams, place, at)
     if not streams.query_has_stream(query):
         return
-    if is_aggregated(query):  # type: ignore[arg-type]
-        yield refuse("GROUP BY and aggregates", query.args.get("group") or query.expressions[0])
+    if is_aggregated(query) and not outermost:  # type: ignore[arg-type]
+        yield refuse("GROUP BY in a subquery of FROM", query.args.get("group") or query.expressions[0])
     for key, title in (
         ("distinct", "DISTINCT"),
         ("order", "ORDER BY"),
