@@ -1,0 +1,22 @@
+"""F1, F2, F4, F9–F11, F15–F17: tables beside a dict of dicts, SQLite in memory, DuckDB and Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.figure import Figure
+from bench.tables import changing, decimals, loading, lookups, memory, threads
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+
+
+def run() -> Iterator[Figure]:
+    for rows in SIZES:
+        yield from lookups.run(rows)
+    for rows in SIZES[2:]:
+        yield from loading.run(rows)
+    for rows in SIZES:
+        yield from changing.run(rows)
+    yield from threads.run(100_000)
+    yield from decimals.run(1_000_000)
+    yield from memory.run(200_000)
