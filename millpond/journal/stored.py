@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.changes import ROW
 from millpond.journal.blobs import Blob, combined, corrupt, decode, seal
 from millpond.journal.database import verified
 
@@ -108,7 +109,7 @@ def read_changes(
         (name,),
     )
 
-    def batches() -> Iterator[tuple[bool, pa.RecordBatch]]:
+    def batches() -> Iterator[tuple[tuple[bool, int | None], pa.RecordBatch]]:
         count = seals = 0
         for number, snapshot, deletes, schema, rows, length, crc, data, file, offset, stored in found:
             facts = (name, number, snapshot, deletes, schema, rows, length, crc, file, offset)
@@ -116,11 +117,15 @@ def read_changes(
             count, seals = count + 1, (seals + stored) & 0xFFFFFFFF
             blob = Blob(rows, length, crc, data, file, offset)
             columns = schemas.read(connection, schema)
-            yield bool(deletes), decode(blob, columns, directory, f"{what}, commit {number}")
+            batch = decode(blob, columns, directory, f"{what}, commit {number}")
+            # Rows that are known by number: a later commit may name one that an earlier one added.
+            apart = number if ROW in batch.schema.names else None
+            yield (bool(deletes), apart), batch
         if (count, seals) != (blobs, total):
             raise corrupt(f"{what}: {count} of its {blobs} blobs are in the journal")
 
-    yield from combined(batches(), lambda first, other: bool(first == other))
+    for (deletes, _), rows in combined(batches(), lambda first, other: bool(first == other)):
+        yield deletes, rows
 
 
 def write_segments(

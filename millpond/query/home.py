@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -46,31 +45,11 @@ class Alone:
     """The home of a table without an app."""
 
     def __init__(self, backend: MemoryTable):
-        self._backend = backend
-        self._lock = threading.Lock()
-
-    def commit(self, changes: Changes) -> object:
-        with self._lock:
-            return self._backend.apply(changes)
-
-    def put(self, record: Record) -> bool | None:
-        with self._lock:
-            return self._backend.put_record(record)
-
-    def patch(self, key: Any, changes: Record) -> int | None:
-        with self._lock:
-            return self._backend.patch_record(key, changes)
-
-    def drop(self, key: Any) -> int | None:
-        with self._lock:
-            return self._backend.drop_record(key)
-
-    def change(self, find: Callable[[Snapshot], Found]) -> int:
-        with self._lock:
-            changes, count = find(self._backend.snapshot())
-            if changes is not None:
-                self._backend.apply(changes)
-            return count
+        self.commit = backend.apply
+        self.change = backend.change
+        self.put = backend.put_record
+        self.patch = backend.patch_record
+        self.drop = backend.drop_record
 
     def health(self) -> tuple[str, Health]:
         return "program", Health("healthy", "its rows come from this program")

@@ -107,7 +107,7 @@ class Table(Reader):
             raise InvalidRecord("an update needs changes", hint='update("id = 7", {"price": 9})')
         compiled, wanted = self._wanted(condition, equal)
         key = self._key_in(compiled, wanted)
-        if key is not None and isinstance(changes, Mapping):
+        if key is not None and (type(changes) is dict or isinstance(changes, Mapping)):
             count = self._home.patch(key, changes)
             if count is not None:
                 return count
@@ -159,8 +159,8 @@ class Table(Reader):
     def _wanted(
         self, condition: str | Condition | Record | None, equal: Record
     ) -> tuple[Condition | None, Record]:
-        if isinstance(condition, Mapping):
-            return None, {**condition, **equal}
+        if type(condition) is dict or isinstance(condition, Mapping):
+            return None, {**condition, **equal} if equal else condition
         return None if condition is None else self._compiler.condition(condition), equal
 
     def _check_fields(self, records: Sequence[Record]) -> None:

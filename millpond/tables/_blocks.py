@@ -30,7 +30,7 @@ class Block:
     column comes, before readers see that row. ``cells`` are the single cells by column; those of a ``plain`` block
     are all there is to a row."""
 
-    __slots__ = ("_make_row", "_stores", "arrays", "capacity", "cells", "plain", "room", "row", "valid")
+    __slots__ = ("_make_row", "_stores", "capacity", "cells", "plain", "room", "row", "valid")
 
     def __init__(
         self, stores: Sequence[ColumnStore], make_row: MakeRow, capacity: int, old: Block | None = None
@@ -40,7 +40,6 @@ class Block:
         self.capacity = capacity
         self.room: list[Any] = [s.room(capacity) for s in stores]
         self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
-        self.arrays: tuple[int, list[pa.Array]] = (0, [])
         if old is not None:
             count = old.capacity
             self.room = [s.copied(r, count, capacity) for s, r in zip(stores, old.room, strict=True)]
@@ -149,15 +148,6 @@ class Blocks:
         """The first slot and the slot after the last of each block, of those below ``end``."""
         return [(start, min(start + SIZE, end)) for start in range(0, end, SIZE)]
 
-    def encoded(self, block: int, count: int) -> list[pa.Array]:
-        """The first ``count`` or more rows of a block, texts as their codes. They are kept while none are added."""
-        held = self.blocks[block]
-        known, arrays = held.arrays
-        if known < count:
-            arrays = [self._arrow(held, at, 0, count) for at in range(len(self.stores))]
-            held.arrays = (count, arrays)
-        return arrays
-
     def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
         """A column of slots that are all in one block; ``keep`` is a mask over them."""
         array = self._arrow(self.blocks[start >> SHIFT], at, start & MASK, end - (start & ~MASK))
@@ -186,17 +176,15 @@ class Blocks:
             return self.schema.empty_table()
         numbers = slots >> SHIFT
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
-        parts: list[list[pa.Array]] = [[] for _ in self.stores]
-        for start, end in pairwise(cuts):
-            inside = slots[start:end] & MASK
-            arrays = self.encoded(int(numbers[start]), int(inside[-1]) + 1)
-            picked = pa.array(inside)
-            for part, array in zip(parts, arrays, strict=True):
-                part.append(array.take(picked))
-        columns = [
-            pa.chunked_array([store.plain(a) for a in part], store.dtype)
-            for store, part in zip(self.stores, parts, strict=True)
-        ]
+        picks = [(self.blocks[int(numbers[start])], slots[start:end] & MASK) for start, end in pairwise(cuts)]
+        columns = []
+        for at, store in enumerate(self.stores):
+            valid = None
+            if any(block.valid[at] is not None for block, _ in picks):
+                flags = [_flags(block.valid[at], inside) for block, inside in picks]
+                valid = bitmap(np.concatenate(flags))
+            picked = store.pick([(block.room[at], inside) for block, inside in picks], valid)
+            columns.append(store.plain(picked))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def records(self, slots: Sequence[int]) -> list[Row]:
@@ -210,3 +198,7 @@ class Blocks:
             for room, valid in zip(block.room, block.valid, strict=True):
                 total += int(getattr(room, "nbytes", 0)) + (0 if valid is None else int(valid.nbytes))
         return total
+
+
+def _flags(valid: npt.NDArray[np.bool_] | None, inside: Slots) -> npt.NDArray[np.bool_]:
+    return np.ones(len(inside), dtype=np.bool_) if valid is None else valid[inside]

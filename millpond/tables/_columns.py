@@ -6,6 +6,7 @@ Cells are written beyond the rows that readers see, and never again after that, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
@@ -19,6 +20,8 @@ from millpond.tables._texts import Texts
 
 Cells = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
+Pick = tuple[Any, npt.NDArray[np.int64]]
+"""A room, and the cells of it that are wanted, in ascending order."""
 
 _WORD = (1 << 64) - 1
 
@@ -68,6 +71,14 @@ class ColumnStore(ABC):
     def arrow(self, room: Any, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         """The cells as Arrow, texts as their codes; ``valid`` is the bitmap of those that are not NULL."""
 
+    def pick(self, parts: Sequence[Pick], valid: pa.Buffer | None) -> pa.Array:
+        """As ``arrow``, of some cells of several blocks."""
+        cells = np.concatenate([self._some(room, inside) for room, inside in parts])
+        return self.arrow(cells, 0, sum(len(inside) for _, inside in parts), valid)
+
+    def _some(self, room: Any, inside: npt.NDArray[np.int64]) -> Any:
+        return room[inside]
+
     def plain(self, array: pa.Array) -> pa.Array:
         """What ``arrow`` gave, as an array of the column's type."""
         return array
@@ -115,6 +126,9 @@ class Fixed(ColumnStore):
 
     def get(self, view: Any, at: int) -> Any:
         return view[at] if self.words == 1 else view[2 * at + 1] << 64 | view[2 * at] & _WORD
+
+    def _some(self, room: Cells, inside: npt.NDArray[np.int64]) -> Cells:
+        return room[inside] if self.words == 1 else room.reshape(-1, self.words)[inside].reshape(-1)
 
     def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         data = pa.py_buffer(room[start * self.words : end * self.words])
@@ -182,6 +196,10 @@ class Pieces(ColumnStore):
 
     def arrow(self, room: PieceRoom, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         return room.arrow(start, end)
+
+    def pick(self, parts: Sequence[Pick], valid: pa.Buffer | None) -> pa.Array:
+        found = [room.arrow(0, int(inside[-1]) + 1).take(pa.array(inside)) for room, inside in parts]
+        return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
 
 class PieceRoom:

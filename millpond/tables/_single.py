@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from millpond.changes import Changes
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
+from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, grown
 from millpond.types import Schema
 
@@ -29,16 +30,20 @@ class SingleRows:
     _generation: Generation
     _died: Slots
     _mark: Mark
-    _writing: Lock
+    _writing: Turns
 
     if TYPE_CHECKING:
 
         def _publish(self, made: int, ended: int, commit: int) -> None: ...
         def _compact(self) -> None: ...
         def _check_open(self) -> None: ...
+        def _apply(self, changes: Changes, commit: int) -> None: ...
+        def check(self, changes: Changes) -> Changes: ...
+        def snapshot(self, commit: int | None = None) -> Any: ...
 
     def _set_up_single_rows(self) -> None:
         columns = self.schema.columns
+        self._width = len(columns)
         self._writers: Mapping[str, tuple[int, Callable[[Any], Any]]] = writers(self.schema)
         self._key_at = [self.schema.names.index(name) for name in self._key]
         self._required = [at for at, c in enumerate(columns) if not c.nullable or c.name in self._key]
@@ -46,8 +51,8 @@ class SingleRows:
 
     def put_record(self, record: Mapping[str, Any]) -> bool | None:
         """Adds the record, in the place of the one with its key."""
-        values: list[Any] = [None] * len(self.schema.columns)
-        if not self._fill(values, record) or not self._plain_key:
+        values: list[Any] = [None] * self._width
+        if not self._plain_key or not self._fill(values, record):
             return None
         for at in self._required:
             if values[at] is None:
@@ -63,26 +68,32 @@ class SingleRows:
                 return True
             parts = tuple(values[at] for at in self._key_at)
             key = parts[0] if len(parts) == 1 else parts
-            self._put(key, self.live.newest.get(key, -1), cells)
+            self._put(key, self._generation.newest.get(key, -1), cells)
         return True
 
     def patch_record(self, key: Any, record: Mapping[str, Any]) -> int | None:
         """Changes fields of the record with the key, which are not of the key; answers how many records those
         were."""
-        values: list[Any] = [None] * len(self.schema.columns)
-        if not self._is_key(key) or not self._fill(values, record):
+        if not self._is_key(key):
             return None
-        places = [self._writers[name][0] for name in record]
-        if any(at in self._key_at or (values[at] is None and at in self._required) for at in places):
+        values = []
+        try:
+            for name, value in record.items():
+                at, write = self._writers[name]
+                if at in self._key_at or (value is None and at in self._required):
+                    return None
+                values.append((at, None if value is None else write(value)))
+        except (KeyError, Unfit, TypeError):
             return None
         with self._writing:
             self._check_open()
-            slot = self.live.newest.get(key, -1)
+            slot = self._generation.newest.get(key, -1)
             if slot < 0:
                 return 0
-            cells = self._blocks.cells(slot)
-            for at in places:
-                cells[at] = self._blocks.stores[at].cell(values[at])
+            blocks = self._blocks
+            cells = blocks.cells(slot)
+            for at, value in values:
+                cells[at] = blocks.stores[at].cell(value)
             self._put(key, slot, cells)
         return 1
 
@@ -92,7 +103,7 @@ class SingleRows:
             return None
         with self._writing:
             self._check_open()
-            newest = self.live.newest
+            newest = self._generation.newest
             slot = newest.get(key, -1)
             if slot < 0:
                 return 0
@@ -101,6 +112,14 @@ class SingleRows:
             self._publish(0, 1, self._mark.commit)
             self._compact()
         return 1
+
+    def change(self, find: Callable[[Any], tuple[Changes | None, int]]) -> int:
+        """Applies what ``find`` makes of the newest snapshot, with no other change in between; answers its count."""
+        with self._writing:
+            changes, count = find(self.snapshot())
+            if changes is not None:
+                self._apply(self.check(changes), self._mark.commit)
+            return count
 
     def _put(self, key: Any, old: int, cells: Sequence[Any]) -> None:
         """A new version of the row with the key. ``old`` is what the index leads to."""

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import compress
-from threading import Lock
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -24,6 +23,7 @@ from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._keys import key_list
 from millpond.tables._single import SingleRows
 from millpond.tables._snapshot import MemorySnapshot
+from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment, grown
 from millpond.tables.base import Backend, Get, Has
 from millpond.types import Schema
@@ -53,7 +53,7 @@ class MemoryTable(SingleRows, Backend):
         self._now = Moment(self._generation, self._blocks, self._died, self._mark, self._marks)
         self._latest = MemorySnapshot(schema, self._key, self._now)
         self._positions: dict[str, Position] = {}
-        self._writing = Lock()
+        self._writing = Turns()
         self._closed = False
         self._changed_at: float | None = None
         self._set_up_single_rows()
@@ -73,18 +73,20 @@ class MemoryTable(SingleRows, Backend):
             if commit is not None and commit < last:
                 raise ValueError(f"commit {commit} of {self._what} after commit {last}")
             number = last if commit is None else commit
-            changes = self.check(changes)
-            if self._key:
-                self._upsert(changes.rows, changes.deleted, number)
-            elif len(changes.rows.schema) > len(self.schema):
-                self._replace(changes.rows, changes.deleted, number)
-            elif len(changes):
-                self._blocks.append(self._mark.slots, changes.rows)
-                self._generation.numbers.add(len(changes))
-                self._publish(len(changes), 0, number)
+            self._apply(self.check(changes), number)
             if position is not None:
                 self._positions[position.pipeline] = position
             return True
+
+    def _apply(self, changes: Changes, commit: int) -> None:
+        if self._key:
+            self._upsert(changes.rows, changes.deleted, commit)
+        elif len(changes.rows.schema) > len(self.schema):
+            self._replace(changes.rows, changes.deleted, commit)
+        elif len(changes):
+            self._blocks.append(self._mark.slots, changes.rows)
+            self._generation.numbers.add(len(changes))
+            self._publish(len(changes), 0, commit)
 
     def check(self, changes: Changes) -> Changes:
         return checked(self.schema, changes, what=self._what, null_keys=self._null_keys)
