@@ -119,7 +119,7 @@ def test_sums_hold_while_threads_move_money(app: App) -> None:
 
     def move(seed: int) -> None:
         numbers = random.Random(seed)
-        for _ in range(40):
+        for _ in range(20):
             a, b = numbers.sample([1, 2, 3], 2)
             while True:
                 try:
