@@ -8,6 +8,7 @@ from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch
 from millpond.plan.plans import BatchPlan, Target
 from millpond.sql import statements as st
+from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.render import spark
 from millpond.sql.resolve import Resolved
@@ -36,6 +37,11 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
         st.CreateView: "CREATE VIEW",
         st.Insert: "INSERT",
         st.Select: "SELECT",
+        st.Update: "UPDATE",
+        st.Delete: "DELETE",
+        st.Merge: "MERGE",
+        st.Upsert: "UPSERT",
+        st.Truncate: "TRUNCATE",
         st.Drop: "DROP",
     }.get(type(statement), type(statement).__name__)
     if checked.resolved is None:
@@ -47,8 +53,16 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
 
 def _query(checked: Checked, statement: st.Statement, way: Way) -> Iterator[str]:
     assert checked.resolved is not None
+    if is_live_aggregate(checked.resolved):
+        aggregation = split(checked.resolved)
+        yield from _batch(plan_batch(aggregation.partial), way)
+        groups = ", ".join(str(k) for k in aggregation.keys) or "all rows"
+        values = len(aggregation.state) - len(aggregation.state.key)
+        yield f"state: {values} values for each group of {groups}; it grows with the groups"
+        return
     if checked.running:
-        yield from _batch(plan_batch(checked.resolved))
+        yield from _batch(plan_batch(checked.resolved), way)
+        yield "state: none beside the target"
         return
     for i in checked.resolved.inputs:
         yield f"read {i.relation.kind} {i.relation.name} as {i.alias}"
@@ -61,7 +75,7 @@ def _query(checked: Checked, statement: st.Statement, way: Way) -> Iterator[str]
         yield f"sql: {spark.render(checked.resolved.expression)}"
 
 
-def _batch(batch: BatchPlan) -> Iterator[str]:
+def _batch(batch: BatchPlan, way: Way) -> Iterator[str]:
     relation = batch.stream.relation
     where = f", filter {batch.filter}" if batch.filter else ""
     yield f"stream stage: read {relation.name} ({', '.join(batch.columns) or 'no columns'}){where}"
@@ -75,8 +89,12 @@ def _batch(batch: BatchPlan) -> Iterator[str]:
                 f"batch stage: table {table.table} whole while small or unchanged, "
                 f"else looked up by {columns} = {source}"
             )
+    who, why = way(batch.query)
+    if who == "duckdb":
+        yield "batch stage: in process on one machine and for small batches, else by Spark"
+    else:
+        yield f"batch stage: by Spark ({why})"
     yield f"batch sql: {batch.sql}"
-    yield "state: none beside the target"
 
 
 def _target(checked: Checked) -> str:
