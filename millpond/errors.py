@@ -1,33 +1,33 @@
 """The errors of Millpond.
 
-    Error
-    ├── SqlError              the text is wrong; has a place in it
-    │   ├── SqlSyntaxError    it does not parse
-    │   ├── UnknownName       a stream, table, column, function, option or statement that is not there
-    │   ├── AlreadyExists     a name that is taken
-    │   ├── InUse             dropped or changed while something reads it
-    │   ├── TypeMismatch      types that do not fit together
-    │   ├── InvalidOption     an option with a wrong value, or missing
-    │   ├── NotSupported      understood, but not something this version can run
-    │   └── CheckFailed       several of the above at once
-    ├── DataError             the data is wrong
-    │   ├── InvalidRecord     a record that was handed in does not fit; names row and field
-    │   ├── BadData           a file or message that cannot be decoded
-    │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
-    ├── SourceError           an outside system
-    │   └── FileMissing       no file at that path
-    ├── StateError            the state directory
-    │   ├── StateLocked       another app is running on it
-    │   ├── StateForeign      it belongs to another app, another format version, or is not ours
-    │   ├── StateCorrupt      its content is damaged
-    │   └── StateUnwritable   it cannot be written
-    ├── Conflict              another commit has changed the same rows; try again
-    ├── EngineError           running things
-    │   ├── PipelineFailed    a running query stopped with an error
-    │   ├── TimedOut          something was not reached in time
-    │   ├── JavaMissing       no Java that Spark can run on
-    │   └── Closed            the app was closed
-    └── PackageMissing        a Python package of an extra is not installed
+Error
+├── SqlError              the text is wrong; has a place in it
+│   ├── SqlSyntaxError    it does not parse
+│   ├── UnknownName       a stream, table, column, function, option or statement that is not there
+│   ├── AlreadyExists     a name that is taken
+│   ├── InUse             dropped or changed while something reads it
+│   ├── TypeMismatch      types that do not fit together
+│   ├── InvalidOption     an option with a wrong value, or missing
+│   ├── NotSupported      understood, but not something this version can run
+│   └── CheckFailed       several of the above at once
+├── DataError             the data is wrong
+│   ├── InvalidRecord     a record that was handed in does not fit; names row and field
+│   ├── BadData           a file or message that cannot be decoded
+│   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
+├── SourceError           an outside system
+│   └── FileMissing       no file at that path
+├── StateError            the state directory
+│   ├── StateLocked       another app is running on it
+│   ├── StateForeign      it belongs to another app, another format version, or is not ours
+│   ├── StateCorrupt      its content is damaged
+│   └── StateUnwritable   it cannot be written
+├── Conflict              another commit has changed the same rows; try again
+├── EngineError           running things
+│   ├── PipelineFailed    a running query stopped with an error
+│   ├── TimedOut          something was not reached in time
+│   ├── JavaMissing       no Java that Spark can run on
+│   └── Closed            the app was closed
+└── PackageMissing        a Python package of an extra is not installed
 """
 
 from __future__ import annotations

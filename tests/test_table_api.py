@@ -295,6 +295,22 @@ def test_sql_methods(people: Table) -> None:
         people.sql_column_values("nmae")
 
 
+@pytest.mark.parametrize("dtype", ["DECIMAL(4,2)", "DECIMAL(14,3)", "DECIMAL(18,2)", "DECIMAL(25,2)"])
+def test_sums_of_decimals_are_exact(dtype: str) -> None:
+    table = Table({"id": "INT", "v": dtype}, key="id")
+    assert table.sql_scalar("SUM(v)") is None
+    largest = Decimal(10) ** (int(dtype[8:].split(",")[0]) - int(dtype[-2])) - Decimal(10) ** -int(dtype[-2])
+    values = [largest if i % 3 else -largest / 3 for i in range(70_000)]
+    values = [v.quantize(Decimal(10) ** -int(dtype[-2])) for v in values]
+    table.bulk_insert([{"id": i, "v": None if i % 7 == 0 else v} for i, v in enumerate(values)])
+    table.delete("id % 5 = 0")
+    table.insert({"id": -1, "v": None})
+    left = [v for i, v in enumerate(values) if i % 7 and i % 5]
+    assert table.sql_scalar("SUM(v)") == table.sql_scalar("sum( V )", "true") == sum(left, Decimal(0))
+    assert table.delete("v IS NOT NULL") == len(left)
+    assert table.sql_scalar("SUM(v)") is None
+
+
 POSITIONS = {
     "AAPL": {"shares": 150, "price": Decimal("150.25")},
     "MSFT": {"shares": 75, "price": Decimal("330.25")},
