@@ -31,6 +31,7 @@ CREATE TABLE joined (n BIGINT, name STRING);
 CREATE TABLE last (ref BIGINT PRIMARY KEY, n BIGINT);
 INSERT INTO joined SELECT e.n, r.name FROM events e LEFT JOIN reference r ON r.id = e.ref;
 INSERT INTO last SELECT ref, n FROM events;
+CREATE TABLE sums AS SELECT n % 3 AS k, COUNT(*) AS rows, SUM(ref) AS refs FROM events GROUP BY n % 3;
 """
 CHECKSUM = "SELECT COUNT(*) AS n, SUM(id) AS ids, SUM(x) AS x, COUNT(DISTINCT name) AS names FROM reference"
 EXPECTED = {
@@ -71,6 +72,7 @@ def work(sql: str, state: str, confirmed: str) -> None:
             "reference": app.sql(CHECKSUM).rows()[0],
             "joined": sorted([r["n"], r["name"]] for r in app.table("joined")),
             "last": {str(r["ref"]): r["n"] for r in app.table("last")},
+            "sums": sorted([r["k"], r["rows"], r["refs"]] for r in app.table("sums")),
         }
         print(json.dumps(result), flush=True)
 
@@ -138,6 +140,7 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
     names = {e["ref"]: f"name-{e['ref']}" if e["ref"] < REFERENCE else None for e in events}
     assert result["joined"] == [[e["n"], names[e["ref"]]] for e in events]
     assert result["last"] == {str(e["ref"]): e["n"] for e in events}
+    assert result["sums"] == [[k, EVENTS // 3, sum(e["ref"] for e in events[k::3])] for k in range(3)]
 
 
 @pytest.mark.slow
