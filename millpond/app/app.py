@@ -13,20 +13,22 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from millpond.app.catalog import Saved, relation_of, saved
+from millpond.app.catalog import Saved, saved
+from millpond.app.dropping import forget
 from millpond.app.home import AppHome
 from millpond.app.identity import identity
-from millpond.app.loading import Progress, Report, fingerprint, is_loaded, load_chunks, read_all
+from millpond.app.loading import Report, read_all
 from millpond.app.pipelines import Pipelines
+from millpond.app.restore import restore
 from millpond.app.script import Step, prepare
 from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
-from millpond.changes import Changes, Position
-from millpond.errors import Closed, Error, FileMissing, InUse, NotSupported, Place, StateForeign, UnknownName
+from millpond.changes import Changes
+from millpond.errors import Closed, Error, FileMissing, NotSupported, StateForeign, UnknownName
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
-from millpond.plan.plans import LoadPlan, PipelinePlan
+from millpond.plan.plans import PipelinePlan
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.query.evaluate import Path as EvaluationPath
@@ -106,7 +108,7 @@ class App:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._store = Store(self._journal)
             self._runner = Pipelines(self)
-            self._restore(with_queries=text is None)
+            restore(self, with_queries=text is None)
             if text is not None:
                 self._run_file(text)
             self._runner.start_waiting()
@@ -221,7 +223,7 @@ class App:
         for entry in list(self._unclaimed.values()):
             if entry.kind == "query":
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
-                self._forget(entry)
+                forget(self, entry)
         self._runner.start_restored()
 
     def _run(self, text: str, params: Params) -> Result:
@@ -445,169 +447,6 @@ class App:
         assert checked.target is not None
         rows = self._evaluator.answer(resolve_values(checked.target.schema, checked.values), {})
         return to_arrow(checked.target.schema, rows, what=f'{checked.target.kind} "{checked.target.name}"')
-
-    def _load(self, plan: LoadPlan, checked: Checked) -> int:
-        """Fills a table from its sources; what was loaded before a restart is not loaded again."""
-        position = self._journal.position(plan.name)
-        if plan.by is None:
-            end = {
-                i.relation.name: self._source(i.relation).latest(None)
-                for i in plan.query.inputs
-                if i.relation.kind == "source"
-            }
-            checkpoint = fingerprint(end)
-            if position is not None and position.checkpoint == checkpoint:
-                return 0
-            self._reload(plan, position)
-            rows = self._answer(checked)
-            self._store.commit(
-                {plan.target.name: Changes(rows)}, Position(plan.name, checkpoint, 0, {"loaded": end})
-            )
-            self._on_progress(Progress(plan.target.name, rows.num_rows, 0, None, finished=True))
-            return int(rows.num_rows)
-        source = self._source(plan.by.relation)
-        until = source.latest(None)
-        checkpoint = fingerprint(until)
-        if is_loaded(position, checkpoint):
-            return 0
-        if position is not None and position.checkpoint != checkpoint:
-            self._reload(plan, position)
-        return load_chunks(
-            plan,
-            source,
-            until,
-            self._store,
-            self._evaluator,
-            lambda moment: self._inputs(plan.query, moment, plan.by),
-            self._on_progress,
-        )
-
-    def _reload(self, plan: LoadPlan, position: Position | None) -> None:
-        """Empties a table whose source has changed since it was loaded."""
-        if position is None:
-            return
-        relation = self._catalog.find(plan.target.name)
-        assert relation is not None
-        options = self._table_options[relation.name.lower()]
-        self._store.empty(relation.name, relation, str(options.get("extension") or "memory"), options)
-        self._journal.forget(plan.name)
-
-    def _drop(self, relation: Relation, *, cascade: bool, place: Place | None) -> None:
-        own = f"{relation.kind}:{relation.name}"
-        users = [p for p in self._runner if p.plan.name != own and self._uses(p.plan, relation)]
-        views = [r for r in self._catalog if r.query is not None and self._view_reads(r, relation)]
-        if (users or views) and not cascade:
-            names = ", ".join([f'query "{p.plan.name}"' for p in users] + [f'view "{v.name}"' for v in views])
-            raise InUse(
-                f'{relation.kind} "{relation.name}" is used by {names}',
-                hint=f"DROP {relation.kind.upper()} {relation.name} CASCADE drops them too",
-                place=place,
-            )
-        for view in views:
-            self._drop(view, cascade=True, place=place)
-        for pipeline in users:
-            self._runner.remove(pipeline.plan.name)
-            target = self._catalog.find(pipeline.plan.target.name)
-            if target is not None and pipeline.plan.name == f"{target.kind}:{target.name}":
-                self._drop(target, cascade=True, place=place)
-            self._forget_named("query", pipeline.plan.name)
-        self._runner.remove(own)
-        self._catalog.remove(relation.name)
-        self._forget_named(relation.kind, relation.name)
-        if relation.kind == "table":
-            withdraw(relation.name)
-            self._store.drop(relation.name)
-            self._journal.forget(own)
-        elif relation.kind == "stream":
-            self._journal.drop_stream(relation.name)
-
-    def _uses(self, plan: PipelinePlan, relation: Relation) -> bool:
-        names = {n.lower() for n in (*plan.reads, plan.target.name)}
-        return relation.name.lower() in names
-
-    def _view_reads(self, view: Relation, relation: Relation) -> bool:
-        from millpond.sql.reads import names_read
-
-        return view.query is not None and relation.name.lower() in names_read(view.query)
-
-    def _forget_named(self, kind: str, name: str) -> None:
-        for entry in list(self._saved.values()):
-            if entry.kind == kind and entry.name.lower() == name.lower():
-                self._forget(entry)
-
-    def _forget(self, entry: Saved) -> None:
-        self._saved.pop(entry.id, None)
-        self._unclaimed.pop(entry.id, None)
-        self._journal.drop_entry(entry.kind, entry.name)
-        if entry.kind == "query":
-            self._journal.forget(entry.name)
-            self._runner.remove(entry.name)
-
-    def _text_of(self, name: str) -> str:
-        for entry in self._saved.values():
-            if entry.kind != "query" and entry.name.lower() == name.lower():
-                return entry.text
-        raise self._catalog.unknown(name)
-
-    # restart
-
-    def _restore(self, *, with_queries: bool) -> None:
-        """Puts back what the state directory holds: first what rows are in, then what fills them."""
-        for raw in self._journal.entries():
-            entry = Saved.of(raw)
-            self._saved[entry.id] = entry
-            self._unclaimed[entry.id] = entry
-            if entry.kind != "query":
-                self._open(relation_of(entry, parse(entry.text)), entry.options)
-        if self._read_only:
-            return
-        for entry in list(self._saved.values()):
-            self._resume(entry)
-        if with_queries:
-            self._runner.start_restored()
-
-    def _resume(self, entry: Saved) -> None:
-        """A restored statement goes on: a load that was cut off, a pipeline that ran."""
-        parsed = parse(entry.text)
-        self._remember(parsed.script)
-        statement = parsed.require()[0]
-        query = getattr(statement, "query", None)
-        connected = isinstance(statement, st.CreateStream) and query is None
-        if entry.kind == "view" or (query is None and not connected):
-            return
-        catalog = self._catalog.copy()
-        if entry.kind != "query":
-            catalog.remove(entry.name)
-        from millpond.app.script import check_one
-
-        try:
-            checked = check_one(self, statement, catalog, parsed.script.place)
-            self._source_values.update(checked.source_options)
-            if connected:
-                return
-            self._resume_checked(entry, checked)
-        except Error as error:
-            if entry.kind != "table":
-                raise
-            log.warning('table "%s" stays as it was: %s', entry.name, self._mask(error.message))
-
-    def _resume_checked(self, entry: Saved, checked: Checked) -> None:
-        from millpond.plan.load import plan_load
-        from millpond.plan.pipeline import plan_pipeline
-        from millpond.plan.plans import target_of
-
-        checked = self._with_types(checked)
-        assert checked.resolved is not None and checked.target is not None
-        target = target_of(checked.target)
-        name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
-        known = self._catalog.find(checked.target.name)
-        if known is not None and known.schema != checked.target.schema:
-            log.warning('table "%s" stays as it was: the columns of its source have changed', entry.name)
-            return
-        if checked.running:
-            self._start_pipeline(plan_pipeline(checked, name, target), checked)
-        elif checked.table_options.get("refresh") != "once":
-            self._load(plan_load(checked, name, target), checked)
 
     # Spark
 

@@ -81,7 +81,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
 
 
 def show_create(app: App, relation: Relation) -> pa.Table:
-    return pa.table({"statement": [app._text_of(relation.name)]})
+    return pa.table({"statement": [_text_of(app, relation.name)]})
 
 
 def explain(app: App, checked: Checked) -> pa.Table:
@@ -103,3 +103,10 @@ def _table(rows: list[dict[str, Any]], columns: list[str]) -> pa.Table:
         )
         made[name] = pa.array(values, kind)
     return pa.table(made)
+
+
+def _text_of(app: App, name: str) -> str:
+    for entry in app._saved.values():
+        if entry.kind != "query" and entry.name.lower() == name.lower():
+            return entry.text
+    raise app._catalog.unknown(name)

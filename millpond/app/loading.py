@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,6 +15,10 @@ from millpond.changes import Changes, Offset, Position
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sources.base import SEQ, Source
+from millpond.sql.checked import Checked
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
 
 CHUNK = 131_072
 """Rows of a chunk."""
@@ -105,3 +110,51 @@ def read_all(source: Source) -> pa.Table:
     end = source.latest(None)
     batches = [b.drop_columns([SEQ]) for s in source.splits(None, end) for b in source.read(s)]
     return pa.Table.from_batches(batches, schema)
+
+
+def load(app: App, plan: LoadPlan, checked: Checked) -> int:
+    """Fills a table from its sources; what was loaded before a restart is not loaded again."""
+    position = app._journal.position(plan.name)
+    if plan.by is None:
+        end = {
+            i.relation.name: app._source(i.relation).latest(None)
+            for i in plan.query.inputs
+            if i.relation.kind == "source"
+        }
+        checkpoint = fingerprint(end)
+        if position is not None and position.checkpoint == checkpoint:
+            return 0
+        _reload(app, plan, position)
+        rows = app._answer(checked)
+        app._store.commit(
+            {plan.target.name: Changes(rows)}, Position(plan.name, checkpoint, 0, {"loaded": end})
+        )
+        app._on_progress(Progress(plan.target.name, rows.num_rows, 0, None, finished=True))
+        return int(rows.num_rows)
+    source = app._source(plan.by.relation)
+    until = source.latest(None)
+    checkpoint = fingerprint(until)
+    if is_loaded(position, checkpoint):
+        return 0
+    if position is not None and position.checkpoint != checkpoint:
+        _reload(app, plan, position)
+    return load_chunks(
+        plan,
+        source,
+        until,
+        app._store,
+        app._evaluator,
+        lambda moment: app._inputs(plan.query, moment, plan.by),
+        app._on_progress,
+    )
+
+
+def _reload(app: App, plan: LoadPlan, position: Position | None) -> None:
+    """Empties a table whose source has changed since it was loaded."""
+    if position is None:
+        return
+    relation = app._catalog.find(plan.target.name)
+    assert relation is not None
+    options = app._table_options[relation.name.lower()]
+    app._store.empty(relation.name, relation, str(options.get("extension") or "memory"), options)
+    app._journal.forget(plan.name)

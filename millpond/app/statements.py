@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app import describe
+from millpond.app.dropping import drop
+from millpond.app.loading import load
 from millpond.app.mutate import changes_of
 from millpond.app.store import Moment
 from millpond.app.transaction import Transaction
@@ -55,7 +57,7 @@ def _create_table(app: App, checked: Checked) -> Result:
     if checked.running:
         app._start_pipeline(plan_pipeline(checked, name, target), checked)
         return Result(_NOTHING, count=0)
-    return Result(_NOTHING, count=app._load(plan_load(checked, name, target), checked))
+    return Result(_NOTHING, count=load(app, plan_load(checked, name, target), checked))
 
 
 def _create_view(app: App, checked: Checked) -> Result:
@@ -135,7 +137,7 @@ def _select(app: App, checked: Checked) -> Result:
 def _drop(app: App, checked: Checked) -> Result:
     s = checked.statement
     assert isinstance(s, st.Drop) and checked.relation is not None
-    app._drop(checked.relation, cascade=s.cascade, place=s.place)
+    drop(app, checked.relation, cascade=s.cascade, place=s.place)
     return Result(_NOTHING, count=0)
 
 

@@ -1,0 +1,70 @@
+"""DROP: what goes with a relation, and what must not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.app.catalog import Saved
+from millpond.errors import InUse, Place
+from millpond.plan.plans import PipelinePlan
+from millpond.sources.memory import withdraw
+from millpond.sql.catalog import Relation
+from millpond.sql.reads import names_read
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+
+def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) -> None:
+    """Drops a stream, table or view with the query that fills it; with ``cascade`` also what uses it."""
+    own = f"{relation.kind}:{relation.name}"
+    users = [p for p in app._runner if p.plan.name != own and uses(p.plan, relation)]
+    views = [r for r in app._catalog if r.query is not None and view_reads(r, relation)]
+    if (users or views) and not cascade:
+        names = ", ".join([f'query "{p.plan.name}"' for p in users] + [f'view "{v.name}"' for v in views])
+        raise InUse(
+            f'{relation.kind} "{relation.name}" is used by {names}',
+            hint=f"DROP {relation.kind.upper()} {relation.name} CASCADE drops them too",
+            place=place,
+        )
+    for view in views:
+        drop(app, view, cascade=True, place=place)
+    for pipeline in users:
+        app._runner.remove(pipeline.plan.name)
+        target = app._catalog.find(pipeline.plan.target.name)
+        if target is not None and pipeline.plan.name == f"{target.kind}:{target.name}":
+            drop(app, target, cascade=True, place=place)
+        forget_named(app, "query", pipeline.plan.name)
+    app._runner.remove(own)
+    app._catalog.remove(relation.name)
+    forget_named(app, relation.kind, relation.name)
+    if relation.kind == "table":
+        withdraw(relation.name)
+        app._store.drop(relation.name)
+        app._journal.forget(own)
+    elif relation.kind == "stream":
+        app._journal.drop_stream(relation.name)
+
+
+def uses(plan: PipelinePlan, relation: Relation) -> bool:
+    names = {n.lower() for n in (*plan.reads, plan.target.name)}
+    return relation.name.lower() in names
+
+
+def view_reads(view: Relation, relation: Relation) -> bool:
+    return view.query is not None and relation.name.lower() in names_read(view.query)
+
+
+def forget_named(app: App, kind: str, name: str) -> None:
+    for entry in list(app._saved.values()):
+        if entry.kind == kind and entry.name.lower() == name.lower():
+            forget(app, entry)
+
+
+def forget(app: App, entry: Saved) -> None:
+    app._saved.pop(entry.id, None)
+    app._unclaimed.pop(entry.id, None)
+    app._journal.drop_entry(entry.kind, entry.name)
+    if entry.kind == "query":
+        app._journal.forget(entry.name)
+        app._runner.remove(entry.name)

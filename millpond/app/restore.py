@@ -1,0 +1,77 @@
+"""Restart: what a state directory holds becomes a running app again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from millpond.app.catalog import Saved, relation_of
+from millpond.app.loading import load
+from millpond.app.script import check_one
+from millpond.errors import Error
+from millpond.plan.load import plan_load
+from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.plans import target_of
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+from millpond.sql.parse import parse
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond")
+
+
+def restore(app: App, *, with_queries: bool) -> None:
+    """Puts back what the state directory holds: first what rows are in, then what fills them."""
+    for raw in app._journal.entries():
+        entry = Saved.of(raw)
+        app._saved[entry.id] = entry
+        app._unclaimed[entry.id] = entry
+        if entry.kind != "query":
+            app._open(relation_of(entry, parse(entry.text)), entry.options)
+    if app._read_only:
+        return
+    for entry in list(app._saved.values()):
+        resume(app, entry)
+    if with_queries:
+        app._runner.start_restored()
+
+
+def resume(app: App, entry: Saved) -> None:
+    """A restored statement goes on: a load that was cut off, a pipeline that ran."""
+    parsed = parse(entry.text)
+    app._remember(parsed.script)
+    statement = parsed.require()[0]
+    query = getattr(statement, "query", None)
+    connected = isinstance(statement, st.CreateStream) and query is None
+    if entry.kind == "view" or (query is None and not connected):
+        return
+    catalog = app._catalog.copy()
+    if entry.kind != "query":
+        catalog.remove(entry.name)
+    try:
+        checked = check_one(app, statement, catalog, parsed.script.place)
+        app._source_values.update(checked.source_options)
+        if connected:
+            return
+        resume_checked(app, entry, checked)
+    except Error as error:
+        if entry.kind != "table":
+            raise
+        log.warning('table "%s" stays as it was: %s', entry.name, app._mask(error.message))
+
+
+def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
+    checked = app._with_types(checked)
+    assert checked.resolved is not None and checked.target is not None
+    target = target_of(checked.target)
+    name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
+    known = app._catalog.find(checked.target.name)
+    if known is not None and known.schema != checked.target.schema:
+        log.warning('table "%s" stays as it was: the columns of its source have changed', entry.name)
+        return
+    if checked.running:
+        app._start_pipeline(plan_pipeline(checked, name, target), checked)
+    elif checked.table_options.get("refresh") != "once":
+        load(app, plan_load(checked, name, target), checked)
