@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +18,8 @@ from millpond.records import to_rows
 from millpond.records.outgoing import to_values
 from millpond.sql.filters import resolve_outputs
 from millpond.tables.base import Snapshot
+
+_SUM = re.compile(r"\s*SUM\s*\(\s*(?P<column>[^\W\d]\w*)\s*\)\s*", re.IGNORECASE)
 
 
 class Asking(ABC):
@@ -62,6 +65,12 @@ class Asking(ABC):
         >>> users.sql_scalar("COUNT(*)", "tier = 'GOLD'")
         2
         """
+        whole = _SUM.fullmatch(expression) if condition is None else None
+        if whole is not None and whole["column"] in self._compiler.relation.schema:
+            total = self._view().decimal_sum(whole["column"])
+            if total is not None:
+                next(self._queries.step)
+                return total[0]
         found = self._ask(expression, condition)
         if found.num_rows > 1:
             raise QueryFailed(

@@ -89,7 +89,7 @@ class ColumnStore(ABC):
 
 
 class Fixed(ColumnStore):
-    """Numbers, dates and times; decimals as pairs of words."""
+    """Numbers, dates and times; long decimals as pairs of words."""
 
     def __init__(self, dtype: pa.DataType):
         super().__init__(dtype)
@@ -133,6 +133,25 @@ class Fixed(ColumnStore):
     def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         data = pa.py_buffer(room[start * self.words : end * self.words])
         return pa.Array.from_buffers(self.dtype, end - start, [valid, data])
+
+
+class ShortDecimals(ColumnStore):
+    """Decimals of at most 18 digits, in one word each."""
+
+    def room(self, capacity: int) -> Cells:
+        return np.zeros(capacity, dtype=np.int64)
+
+    def write(self, room: Cells, at: int, array: pa.Array) -> None:
+        data = array.buffers()[1]
+        if data is not None:
+            words = np.frombuffer(data, np.int64, 2 * len(array), 16 * array.offset)
+            room[at : at + len(array)] = words[::2]
+
+    def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
+        words = np.empty((end - start, 2), dtype=np.int64)
+        words[:, 0] = room[start:end]
+        np.right_shift(room[start:end], 63, out=words[:, 1])
+        return pa.Array.from_buffers(self.dtype, end - start, [valid, pa.py_buffer(words)])
 
 
 class Bools(ColumnStore):
@@ -262,6 +281,8 @@ def store_of(dtype: pa.DataType) -> ColumnStore:
         return Bools(dtype)
     if t.is_string(dtype):
         return Coded(dtype)
+    if t.is_decimal128(dtype) and dtype.precision <= 18:
+        return ShortDecimals(dtype)
     if t.is_primitive(dtype) or t.is_decimal128(dtype):
         return Fixed(dtype)
     return Pieces(dtype)

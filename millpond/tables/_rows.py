@@ -75,7 +75,6 @@ def _cell(store: ColumnStore, at: int) -> str:
     if t.is_duration(dtype):
         return f"_delta(0, 0, {raw})"
     if t.is_decimal(dtype):
-        low = f"c{at}[i + i]"
-        whole = low if dtype.precision <= 18 else f"(c{at}[i + i + 1] << 64 | {low} & {_WORD})"
+        whole = raw if store.words == 1 else f"(c{at}[i + i + 1] << 64 | c{at}[i + i] & {_WORD})"
         return f"_scaled(_decimal({whole}), {-dtype.scale})"
     return raw

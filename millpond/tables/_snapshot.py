@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._keys import lookup_list
 from millpond.tables._rows import Row
+from millpond.tables._sums import decimal_sum
 from millpond.tables._versions import Moment
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
@@ -128,6 +130,13 @@ class MemorySnapshot(Snapshot):
             if slot >= 0 and died[slot] > version:
                 found.append(slot)
         return FoundSlots(self._blocks, found)
+
+    def decimal_sum(self, column: str) -> tuple[Decimal | None] | None:
+        dtype = self._column(column).type
+        if dtype is None or not pa.types.is_decimal128(dtype) or dtype.precision > 18:
+            return None
+        at = [name.lower() for name in self.schema.names].index(column.lower())
+        return (decimal_sum(self.moment, at),)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         names = self.schema.names if columns is None else tuple(self._column(c).name for c in columns)

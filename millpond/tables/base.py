@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -54,6 +55,10 @@ class Snapshot(ABC):
     def find(self, columns: Sequence[str], keys: Sequence[Any]) -> Found | None:
         """As ``get``, for keys that are values of the columns' types as they are: ints for integers, strs for text, a
         tuple for several columns. None if the backend, or a key, needs the long way of ``get``."""
+        return None
+
+    def decimal_sum(self, column: str) -> tuple[Decimal | None] | None:
+        """The exact sum of a DECIMAL column, NULL if no row has a value, by a short way; None if there is none."""
         return None
 
     @abstractmethod
