@@ -80,6 +80,33 @@ def test_find_takes_a_text_a_compiled_condition_and_equal_values(people: Table) 
     assert ids(people.find()) == [1, 2, 3, 4]
 
 
+def test_conditions_by_equal_values_take_a_short_cut_that_changes_nothing(people: Table) -> None:
+    for text in ("id = 1", " ID=1 ", "id = 1 and tier = 'GOLD'", "tier = 'GOLD' AND name='Ann'"):
+        assert people.compile_condition(text).exact
+        assert people.find(text) == people.find(f"({text}) OR false") == [PEOPLE[0]]
+    for text in (
+        "name = 'x AND y'",
+        "id = 9223372036854775807",
+        "id = -1",
+        "tier = ''",
+        "id = 1 AND id = 1 AND id = 2",
+    ):
+        assert people.find(text) == people.find(f"({text}) OR false") == []
+    for text in ("balance = 10.505", "balance = 99999999999999", "id = 99999999999999999999999"):
+        assert people.find(text) == people.find(f"id > 0 AND {text}") == []
+    assert (
+        ids(people.find("balance = 10.500"))
+        == ids(people.find("balance = -3.25 OR balance = 10.5"))[:1]
+        == [1]
+    )
+    assert ids(people.find("id = '1'")) == [1]
+    assert ids(people.find("ID = 1", TIER="GOLD")) == [1] and people.find("ID = 1", Id=2) == []
+    with pytest.raises(UnknownName):
+        people.find("idd = 1")
+    assert people.update("id = 1", {"age": 71}) == 1 and people.delete("id = 1") == 1
+    assert people.find(id=1) == []
+
+
 def test_null_is_found_by_none_and_never_by_an_equality(people: Table) -> None:
     assert ids(people.find(tier=None)) == [4]
     assert people.find("tier = NULL") == []

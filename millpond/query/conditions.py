@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.changes import ROW
+from millpond.errors import InvalidRecord
 from millpond.query.evaluate import Evaluator
 from millpond.records import to_arrow
 from millpond.sql.catalog import Relation
@@ -25,6 +28,9 @@ from millpond.types import Column, Schema
 
 _OLD = "__old_"
 _KEPT = 256
+# A short cut past the parser, for conditions by key: only what cannot mean anything else.
+_AND = re.compile(r"\s+AND\s+", re.IGNORECASE)
+_EQUALITY = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*=\s*(?:(?P<number>-?\d{1,18})|'(?P<text>[^'\\]*)')\s*")
 
 
 class Condition:
@@ -32,18 +38,31 @@ class Condition:
 
     def __init__(self, relation: Relation, text: str, evaluator: Evaluator):
         self.text = text
-        self.filter: Filter = parse_filter(relation, text)
+        self._relation = relation
         self._evaluator = evaluator
-        self._plain = resolve_filter(relation, self.filter)
-        self._numbered: Resolved | None = None
-        if not relation.schema.key:
-            self._numbered = resolve_filter(with_numbers(relation), self.filter)
+        equal = equalities(text, relation.schema)
+        self.exact = equal is not None or self.filter.exact
+        """Whether equal values are all that it asks for."""
+        self.equal: Mapping[str, Any] = self.filter.equal if equal is None else equal
+        """Columns that it wants to equal a value, which an index can find."""
+
+    @cached_property
+    def filter(self) -> Filter:
+        """The condition, parsed and checked."""
+        return parse_filter(self._relation, self.text)
+
+    @cached_property
+    def _plain(self) -> Resolved:
+        return resolve_filter(self._relation, self.filter)
+
+    @cached_property
+    def _numbered(self) -> Resolved:
+        return resolve_filter(with_numbers(self._relation), self.filter)
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Those rows of the table for which the condition holds; they may have their numbers."""
-        query = self._plain
-        if self._numbered is not None and table.num_columns > len(query.schema):
-            query = self._numbered
+        numbered = table.num_columns > len(self._relation.schema)
+        query = self._numbered if numbered else self._plain
         return self._evaluator.answer(query, {query.inputs[0].view: table})
 
     def __repr__(self) -> str:
@@ -126,24 +145,62 @@ class Compiler:
     ) -> pa.Table:
         """The rows of the view under the condition and with these values, with their numbers if ``rows``. Equal
         values are found by an index; None finds NULL."""
-        wanted = dict(equal)
-        if condition is not None:
-            # A column that both name is looked up by one and compared by the other.
-            wanted = {**condition.filter.equal, **wanted}
-        table = self._narrowed(view, wanted, bool(equal), rows)
-        if condition is None or (condition.filter.exact and not set(condition.filter.equal) & set(equal)):
+        given = self._spelled(equal)
+        table = self._narrowed(view, given, condition, rows)
+        if condition is None or (condition.exact and condition.equal.keys().isdisjoint(given)):
             return table
         return condition.rows(table)
 
+    def _spelled(self, equal: Mapping[str, Any]) -> dict[str, Any]:
+        """The values by the names that the table has for its columns."""
+        found: dict[str, Any] = {}
+        for name, value in equal.items():
+            column = self.relation.schema.find(name)
+            known = name if column is None else column.name
+            if known in found:
+                raise InvalidRecord(f'"{known}" is given twice for {self.what}', field=known)
+            found[known] = value
+        return found
+
     def narrowed(self, view: Snapshot, condition: Condition | None) -> pa.Table:
         """Rows of the view among which are all that the condition finds."""
-        return self._narrowed(view, {} if condition is None else condition.filter.equal, False, False)
+        return self._narrowed(view, {}, condition, False)
 
-    def _narrowed(self, view: Snapshot, wanted: Mapping[str, Any], nulls: bool, rows: bool) -> pa.Table:
-        if not wanted:
+    def _narrowed(
+        self, view: Snapshot, given: Mapping[str, Any], condition: Condition | None, rows: bool
+    ) -> pa.Table:
+        wanted = {} if condition is None else condition.equal
+        if not given and not wanted:
             return view.scan(rows=rows)
-        keys = to_arrow(part_of(self.relation.schema, wanted), [wanted], what=self.what)
-        return view.get(keys.column_names, keys, nulls=nulls, rows=rows)
+        columns = {}
+        if given:
+            keys = to_arrow(part_of(self.relation.schema, given), [given], what=self.what)
+            columns = {name: keys.column(name) for name in keys.column_names}
+        # A column that both name is looked up by one and compared by the other.
+        columns |= {name: pa.array([v]) for name, v in wanted.items() if name not in columns}
+        return view.get(list(columns), pa.table(columns), nulls=bool(given), rows=rows)
+
+
+def equalities(text: str, schema: Schema) -> dict[str, Any] | None:
+    """The values of ``id = 7`` or ``a = 1 AND b = 'x'``, as a parser would find them; None for any other condition."""
+    equal: dict[str, Any] = {}
+    for part in _AND.split(text):
+        found = _EQUALITY.fullmatch(part)
+        column = None if found is None else schema.find(found["name"])
+        if found is None or column is None or column.type is None or column.name in equal:
+            return None
+        number, t = found["number"], pa.types
+        if (
+            number is not None
+            and t.is_integer(column.type)
+            and int(number).bit_length() < column.type.bit_width
+        ):
+            equal[column.name] = int(number)
+        elif number is None and t.is_string(column.type):
+            equal[column.name] = found["text"]
+        else:
+            return None
+    return equal
 
 
 def part_of(schema: Schema, names: Mapping[str, Any]) -> Schema:

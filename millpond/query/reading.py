@@ -206,9 +206,9 @@ class Reader(Asking):
     def _key_in(self, condition: Condition | None, equal: Record) -> Any:
         """The key, if key columns that equal a value are all that is asked for, else None."""
         if condition is not None:
-            if equal or not condition.filter.exact:
+            if equal or not condition.exact:
                 return None
-            equal = condition.filter.equal
+            equal = condition.equal
         key = self.schema.key
         if not key or len(equal) != len(key):
             return None
@@ -217,7 +217,7 @@ class Reader(Asking):
 
     def _matching(self, condition: str | Condition | None, equal: Record) -> pa.Table:
         compiled = None if condition is None else self._compiler.condition(condition)
-        by_index = equal or (compiled is not None and compiled.filter.equal)
+        by_index = equal or (compiled is not None and compiled.equal)
         next(self._lookups.step if by_index else self._queries.step)
         return self._compiler.matching(self._view(), compiled, equal)
 

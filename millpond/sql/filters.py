@@ -206,13 +206,19 @@ def _equality(tree: exp.Expr, schema: Schema) -> tuple[str, Any] | None:
     column = schema.find(left.name) if len(left.parts) == 1 else None
     negative = isinstance(right, exp.Neg)
     literal = right.this if negative else right
-    if column is None or not isinstance(literal, exp.Literal):
+    if column is None or column.type is None or not isinstance(literal, exp.Literal):
         return None
     t, text = pa.types, str(literal.this)
     if literal.is_string:
         return (column.name, text) if t.is_string(column.type) and not negative else None
-    if text.isdigit() and (t.is_integer(column.type) or t.is_decimal(column.type)):
-        return column.name, -int(text) if negative else int(text)
-    if t.is_decimal(column.type) and text.replace(".", "", 1).isdigit():
-        return column.name, -Decimal(text) if negative else Decimal(text)
+    if not text.isascii() or not text.replace(".", "", 1).isdigit():
+        return None
+    number = -Decimal(text) if negative else Decimal(text)
+    if t.is_integer(column.type) and text.isdigit():
+        half = 1 << (column.type.bit_width - 1)
+        return (column.name, int(number)) if -half <= number < half else None
+    if t.is_decimal(column.type):
+        whole, _, fraction = text.partition(".")
+        fits = len(fraction) <= column.type.scale and len(whole) <= column.type.precision - column.type.scale
+        return (column.name, number) if fits else None
     return None
