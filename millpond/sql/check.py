@@ -16,7 +16,6 @@ from sqlglot import exp
 from millpond.errors import (
     AlreadyExists,
     Error,
-    InvalidOption,
     NotSupported,
     Place,
     SqlError,
@@ -29,7 +28,7 @@ from millpond.sql import statements as st
 from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.checked import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, Checked, World, named
 from millpond.sql.mutation import (
     Mutation,
     check_delete,
@@ -40,6 +39,7 @@ from millpond.sql.mutation import (
 )
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_running
+from millpond.sql.sharing import share_out, without_later
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema, type_name
 
@@ -64,8 +64,7 @@ class Checker:
         self.functions = tuple(functions)
         self.errors: list[Error] = []
         self._source_values: dict[str, Mapping[str, Any]] = {}
-        self._settings: tuple[Setting, ...] = ()
-        self._used: set[int] = set()
+        self._shares: Mapping[str, Sequence[Setting]] = {}
 
     def check(self, statement: st.Statement) -> Checked | None:
         """The checked statement, or None; then ``errors`` has grown."""
@@ -468,8 +467,8 @@ class Checker:
             self.refuse(f"WINDOW {query.window.kind.upper()}", s)
         settings = self._later(settings)
         uris = _uris(query.expression)
-        shares = self._share_out(settings, own_options, uris, owner)
-        self._shares = shares
+        self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
+        self.errors.extend(errors)
         resolver = self.resolver()
         resolved = resolver.resolve(query.expression)
         self.errors.extend(resolver.errors)
@@ -480,44 +479,9 @@ class Checker:
             self.errors.extend(check_aggregate(resolved, resolver.place, s.place))
         return resolved
 
-    def _share_out(
-        self, settings: tuple[Setting, ...], own: Sequence[Option], uris: dict[str, str], owner: str
-    ) -> dict[str, list[Setting]]:
-        """Each setting goes to whichever of the statement and its sources declares it."""
-        declared: dict[str, Sequence[Option]] = {}
-        for alias, uri in uris.items():
-            try:
-                declared[alias] = self.world.source_options(uri)
-            except Error:
-                declared[alias] = ()  # reported where the URI is resolved
-        shares: dict[str, list[Setting]] = {alias: [] for alias in uris}
-        for setting in settings:
-            prefix, dot, rest = setting.name.partition(".")
-            owner_of = next((a for a in uris if dot and a.lower() == prefix.lower()), None)
-            if owner_of is not None and find_option(declared[owner_of], rest):
-                shares[owner_of].append(Setting(rest, setting.value, setting.place))
-                continue
-            takers = [a for a in uris if find_option(declared[a], setting.name)]
-            mine = find_option(own, setting.name) is not None
-            if len(takers) + mine > 1:
-                options = [f"'{a}.{setting.name}'" for a in takers]
-                self.errors.append(
-                    InvalidOption(
-                        f'option "{setting.name}" is declared by more than one input of {owner}',
-                        hint=f"name the input: {' or '.join(options)}",
-                        place=setting.place,
-                    )
-                )
-            elif takers:
-                shares[takers[0]].append(setting)
-            elif not mine:
-                everything = [*own, *(o for options in declared.values() for o in options)]
-                self.errors.append(unknown_option(owner, everything, setting))
-        return shares
-
     def _describe_uri(self, uri: str, alias: str) -> Relation:
         options = self.world.source_options(uri)
-        values = read_options(f'source "{alias}"', options, getattr(self, "_shares", {}).get(alias, ()))
+        values = read_options(f'source "{alias}"', options, self._shares.get(alias, ()))
         self._source_values[uri] = values
         return self.world.describe(uri, values, None)
 
@@ -532,18 +496,9 @@ class Checker:
 
     def _later(self, settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
         """The settings without those that this version refuses."""
-        kept = []
-        for setting in settings:
-            reason = LATER.get(setting.name.lower())
-            if reason is None:
-                kept.append(setting)
-            else:
-                self.errors.append(
-                    NotSupported(
-                        f'option "{setting.name}" is not supported yet: {reason}', place=setting.place
-                    )
-                )
-        return tuple(kept)
+        kept, errors = without_later(settings)
+        self.errors.extend(errors)
+        return kept
 
     def _name_taken(self, name: str, kind: str, s: Any) -> bool:
         """Whether the statement has nothing to do; a taken name is an error otherwise."""
