@@ -9,9 +9,9 @@ from millpond.errors import Error, QueryFailed
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
         "scalar subquery returned more than one row",
-        "add a condition, LIMIT 1 or an aggregate",
+        "make its condition unique, aggregate it, or add LIMIT 1",
     ),
-    "DIVIDE_BY_ZERO": ("division by zero", "use try_divide(a, b), which gives NULL"),
+    "DIVIDE_BY_ZERO": ("division by zero", "NULLIF(divisor, 0) or TRY_DIVIDE gives NULL instead"),
     "ARITHMETIC_OVERFLOW": ("overflow", "CAST to a wider type first"),
     "BINARY_ARITHMETIC_OVERFLOW": ("overflow", "CAST to a wider type first"),
     "CAST_OVERFLOW": ("a value does not fit the type it is cast to", "CAST to a wider type"),
@@ -34,7 +34,9 @@ def explain(error: BaseException) -> Error:
         if name in _KNOWN:
             message, hint = _KNOWN[name]
             detail = rest.split(" Use ")[0].split(" If necessary")[0].strip()
-            return QueryFailed(f"{message}: {detail}" if detail else message, hint=hint)
+            return QueryFailed(
+                f"{message}: {detail}" if "value" in message and detail else message, hint=hint
+            )
     match = _CLASS.search(text)
     line = f"{match[2].strip()} ({match[1]})" if match else (text.strip().splitlines() or [repr(error)])[0]
     return QueryFailed(line)

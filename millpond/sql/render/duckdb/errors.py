@@ -12,7 +12,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
     ),
     (
         re.compile(r"More than one row returned by a subquery"),
-        "a scalar subquery gave more than one row",
+        "scalar subquery returned more than one row",
         "make its condition unique, aggregate it, or add LIMIT 1",
     ),
     (
