@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
-
 from bench.figure import Figure
 from bench.tables.measure import Work, best_rates, calls
 from bench.tables.peers import dict_of, duckdb_of, polars_of, records, some_keys, sqlite_of, table_of
@@ -22,7 +20,7 @@ def run(rows: int) -> Iterator[Figure]:
     select = "SELECT * FROM t WHERE id = ?"
 
     def from_polars(key: int) -> list[dict[str, Any]]:
-        return frame.filter(pl.col("id") == key).to_dicts()
+        return frame.filter(frame["id"] == key).to_dicts()
 
     works: list[Work] = [
         calls(table.get_record, keys),

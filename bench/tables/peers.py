@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import polars
 import pyarrow as pa
 
 from millpond import Table
+
+if TYPE_CHECKING:
+    import polars
 
 COLUMNS = "id BIGINT PRIMARY KEY, name STRING, tier STRING, qty INT, price DOUBLE"
 _TIERS = ("GOLD", "SILVER", "BRONZE", "IRON")
@@ -64,6 +66,8 @@ def duckdb_of(data: pa.Table) -> duckdb.DuckDBPyConnection:
 
 
 def polars_of(data: pa.Table) -> polars.DataFrame:
+    import polars
+
     frame = polars.from_arrow(data)
     assert isinstance(frame, polars.DataFrame)
     return frame

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,6 +30,13 @@ def make_reads(table: MemoryTable, step: Iterator[int], get: Get, has: Has) -> t
 
     A slot that is not published yet is left to ``get`` and ``has``, which take the newest snapshot.
     """
+    scope: dict[str, Any] = {"table": table, "step": step, "get": get, "has": has}
+    exec(_reads(_plain_key(table.schema)), scope)
+    return scope["get_record"], scope["contains"]
+
+
+@lru_cache(maxsize=256)
+def _reads(plain_key: str) -> CodeType:
     code = f"""
 def get_record(key):
     live = table.live
@@ -38,7 +47,7 @@ def get_record(key):
     if -1 < slot < live.end:
         next(step)
         return live.blocks[slot >> {SHIFT}].row(slot & {MASK})
-    if slot == -1 and {_plain_key(table.schema)}:
+    if slot == -1 and {plain_key}:
         next(step)
         return None
     return get(key)
@@ -54,14 +63,12 @@ def contains(key=None, **equal):
     if -1 < slot < live.end:
         next(step)
         return True
-    if slot == -1 and {_plain_key(table.schema)}:
+    if slot == -1 and {plain_key}:
         next(step)
         return False
     return has(key)
 """
-    scope: dict[str, Any] = {"table": table, "step": step, "get": get, "has": has}
-    exec(code, scope)
-    return scope["get_record"], scope["contains"]
+    return compile(code, "<reads by key>", "exec")
 
 
 def _plain_key(schema: Schema) -> str:
