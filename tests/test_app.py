@@ -348,13 +348,12 @@ def test_use_after_close() -> None:
 
 
 def test_three_hundred_apps_one_after_another() -> None:
-    began = time.monotonic()
+    before = threading.active_count()
     for i in range(300):
         with App("CREATE TABLE t (id INT PRIMARY KEY)") as app:
             app.table("t").insert({"id": i})
             assert len(app.table("t")) == 1
-    assert time.monotonic() - began < 60
-    assert threading.active_count() < 50
+    assert threading.active_count() <= before + 5
 
 
 def test_two_apps_share_nothing() -> None:
