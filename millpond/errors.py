@@ -32,10 +32,18 @@ Error
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar
+
+_PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):([^\s/@'\"]+)(?=@)")
+
+
+def without_passwords(text: str) -> str:
+    """The text with stars for the password of every URI in it, as many as it has letters."""
+    return _PASSWORD.sub(lambda m: f"{m[1]}:{'*' * len(m[2])}", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +72,9 @@ class Place:
         )
 
     def caret(self) -> str:
-        """The line with a caret under the place."""
+        """The line, without passwords, with a caret under the place."""
         pad = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
-        return f"{self.text}\n{pad}{'^' * self.length}"
+        return f"{without_passwords(self.text)}\n{pad}{'^' * self.length}"
 
 
 class Error(Exception):
@@ -76,9 +84,10 @@ class Error(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str | None = None, place: Place | None = None):
+        message = without_passwords(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = without_passwords(hint) if hint else hint
         self.place = place
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import shutil
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -141,6 +143,8 @@ def _next_steps(example: Path) -> str:
         (f"{data}millpond explain {file}", "shows how each statement runs"),
         ("millpond --help", "lists all commands"),
     ]
+    if shutil.which("millpond") is None:
+        steps.insert(0, (f". {_short(Path(sys.prefix))}/bin/activate", "puts millpond on your PATH"))
     width = max(len(command) for command, _ in steps)
     return "\n".join(["what to type next", *(f"  {command:{width}}  {what}" for command, what in steps)])
 

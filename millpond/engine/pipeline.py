@@ -137,7 +137,7 @@ class Pipeline:
                     self._host.deliver(self.plan, rows, position)
                     self.rows_out += rows.num_rows
             except BaseException as error:
-                self.error = explain(error)
+                self.error = self._named(explain(error))
                 self.on_progress()
                 raise
             self.offset = position.offsets[self._stream]
@@ -165,9 +165,17 @@ class Pipeline:
         """Raises the error that the pipeline failed with."""
         if self.error is None and self._query is not None and not self._stopping and not self._query.isActive:
             failure = self._query.exception()
-            self.error = explain(failure) if failure is not None else Closed("the query ended by itself")
+            ended = explain(failure) if failure is not None else Closed("the query ended by itself")
+            self.error = self._named(ended)
         if self.error is not None:
             raise self.error
+
+    def _named(self, error: Error) -> Error:
+        """The error with the statement that failed."""
+        if not error.message.startswith("query "):
+            error.message = f'query "{self.plan.name}": {error.message}'
+        error.place = error.place or self.plan.place
+        return error
 
     def reached(self, end: Offset) -> bool:
         """Whether everything up to ``end`` has been applied."""

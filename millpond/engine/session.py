@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import signal
@@ -81,6 +82,7 @@ def get_session(master: str | None = None, log_dir: Path | None = None) -> Spark
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         config = directory / "log4j2.properties"
         config.write_text(_LOG_CONFIG.format(log=log), encoding="utf-8")
+        logging.getLogger("SQLQueryContextLogger").disabled = True
         where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
         builder = SparkSession.builder.master(where)
         for name, value in _settings(directory, config).items():

@@ -37,6 +37,8 @@ class Format(ABC):
     """Reads files of one format. ``values`` are the options of the source that it knows; picklable."""
 
     name: ClassVar[str]
+    guesses: ClassVar[bool] = True
+    """Whether types are found by looking at text."""
     suffixes: ClassVar[tuple[str, ...]]
 
     def __init__(self, values: Mapping[str, Any] | None = None):

@@ -116,7 +116,7 @@ class Csv(Format):
             if name.lower() in seen:
                 raise BadData(
                     f'file "{path}" has two columns "{name}"',
-                    hint="rename one, or declare the columns and skip the header: WITH ('header' = 'false')",
+                    hint="rename one of them in the file",
                 )
             seen.add(name.lower())
 

@@ -19,6 +19,7 @@ class Parquet(Format):
     """Timestamps beyond microseconds lose their last digits; those that Spark writes as INT96 are UTC."""
 
     name: ClassVar[str] = "parquet"
+    guesses: ClassVar[bool] = False
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def discover(self, path: str) -> Schema:

@@ -27,6 +27,7 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         batch=plan_batch(aggregation.partial if aggregation is not None else checked.resolved),
         target=target,
         reads=checked.reads,
+        place=checked.statement.place,
         aggregation=aggregation,
     )
 

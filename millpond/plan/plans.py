@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from millpond.errors import Place
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.resolve import Input, Resolved
@@ -74,6 +75,8 @@ class PipelinePlan:
     batch: BatchPlan
     target: Target
     reads: tuple[str, ...]
+    place: Place | None = None
+    """Where the statement stands in its text."""
     aggregation: Aggregation | None = None
     """For a live aggregate: the batch gives the rows that are merged with what is kept."""
 

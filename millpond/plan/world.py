@@ -35,4 +35,12 @@ class Rooms:
 
     def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
         source = self.open(uri, values, declared)
-        return Relation(uri, "source", source.schema(), running=source.follows, uri=uri)
+        return Relation(
+            uri,
+            "source",
+            source.schema(),
+            running=source.follows,
+            uri=uri,
+            guessed=source.guesses,
+            declared=declared,
+        )

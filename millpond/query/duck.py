@@ -49,6 +49,13 @@ class Duck:
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The answer of a DuckDB query over named Arrow tables."""
+        found = self._try(sql, tables)
+        if isinstance(found, QueryFailed):
+            raise found
+        return found
+
+    def _try(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table | QueryFailed:
+        """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback."""
         import duckdb
 
         connection = self._connection()
@@ -58,7 +65,7 @@ class Duck:
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             message, hint = render.explain_error(error) or (str(error).splitlines()[0], None)
-            raise QueryFailed(message, hint=hint) from error
+            return QueryFailed(message, hint=hint)
         finally:
             connection.close()
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 Row = dict[str, Any]
@@ -54,7 +55,7 @@ def to_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     if t.is_timestamp(dtype):
         return _timestamps(array)
     if (t.is_integer(dtype) or t.is_floating(dtype)) and not array.null_count:
-        return cast(list[Any], array.to_numpy().tolist())
+        return cast(list[Any], np.from_dlpack(array).tolist())
     if t.is_struct(dtype):
         return _structs(array)
     if t.is_map(dtype):

@@ -46,6 +46,11 @@ class Source(ABC):
     local: ClassVar[bool] = False
     """Whether only the process that made the source can read it."""
 
+    @property
+    def guesses(self) -> bool:
+        """Whether the types of ``schema()`` were found by looking at text: declared ones read it better."""
+        return False
+
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         self.uri = uri
         self.values = {o.name: o.default for o in self.options} | dict(values)

@@ -67,6 +67,10 @@ class FileSource(Source):
             self._format(self.path)
         self._schema = declared
 
+    @property
+    def guesses(self) -> bool:
+        return self.declared is None and self._format(self._files()[0]).guesses
+
     def schema(self) -> Schema:
         """Declared, or discovered from the first few files together."""
         if self._schema is None:

@@ -19,7 +19,8 @@ class Relation:
 
     ``uri`` is set for a source (and for a stream with a connector), ``query`` for a view.
     ``running`` says that rows keep coming: a query over it runs. ``rows_of`` names the table whose rows it has,
-    where a statement that changes a table reads it with its row numbers.
+    where a statement that changes a table reads it with its row numbers. ``guessed`` says that the types of a
+    source were found by looking at its text, ``declared`` what a statement wants them to be.
     """
 
     name: str
@@ -29,6 +30,8 @@ class Relation:
     uri: str | None = None
     query: Query | None = None
     rows_of: str | None = None
+    guessed: bool = False
+    declared: Schema | None = None
 
 
 class Catalog:
@@ -59,11 +62,13 @@ class Catalog:
         return [r.name for r in self if not kinds or r.kind in kinds]
 
     def unknown(self, name: str, what: str = "stream or table", place: Place | None = None) -> UnknownName:
-        """The error for a name that is not here."""
-        otherwise = (
-            f"declare it first with CREATE STREAM or CREATE TABLE, "
-            f"or read a Kafka topic with kafka_topic('{name}')"
-        )
+        """The error for a name that is not here, or is something else."""
+        there = self.find(name)
+        if there is not None:
+            return UnknownName(f'"{there.name}" is a {there.kind}, not a {what}', place=place)
+        otherwise = "declare it first with CREATE STREAM or CREATE TABLE"
+        if what == "stream or table":
+            otherwise += f", or read a Kafka topic with kafka_topic('{name}')"
         return UnknownName(
             f'{what} "{name}" is not known',
             hint=did_you_mean(name, self.names(), otherwise),

@@ -41,6 +41,7 @@ from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_running
 from millpond.sql.sharing import share_out, without_later
 from millpond.sql.typing import type_of
+from millpond.sql.wanted import wanted_schemas
 from millpond.types import Column, Schema, type_name
 
 Locate = Callable[[int, int], Place]
@@ -65,6 +66,7 @@ class Checker:
         self.errors: list[Error] = []
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._shares: Mapping[str, Sequence[Setting]] = {}
+        self._wanted: Mapping[str, Schema] = {}
 
     def check(self, statement: st.Statement) -> Checked | None:
         """The checked statement, or None; then ``errors`` has grown."""
@@ -166,7 +168,8 @@ class Checker:
                 key = key or _split_key(values["primary.key"])
             relation = self._keyed(s, declared, key)
             return Checked(s, relation=relation, table_options=values)
-        resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s)
+        types = [c.type for c in declared]
+        resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
         if resolved is None:
             return None
         own = [x for x in s.settings if find_option(table_options, x.name)]
@@ -255,7 +258,8 @@ class Checker:
             if s.settings:
                 raise unknown_option("INSERT … VALUES", (), s.settings[0])
             return self._insert_values(s, target, columns)
-        resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s)
+        types = [c.type for n in columns if (c := target.schema.find(n)) is not None]
+        resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s, types)
         if resolved is None:
             return None
         groups = self._group_outputs(resolved, s)
@@ -453,7 +457,9 @@ class Checker:
         own_options: Sequence[Option],
         owner: str,
         s: st.Statement,
+        targets: Sequence[pa.DataType | None] = (),
     ) -> Resolved | None:
+        """The query, resolved; ``targets`` are the types of the columns that its outputs go to, if known."""
         if query.emit == "final" and query.window is None:
             self.errors.append(
                 SqlError(
@@ -469,8 +475,13 @@ class Checker:
         uris = _uris(query.expression)
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
+        self._wanted = {}
         resolver = self.resolver()
         resolved = resolver.resolve(query.expression)
+        if not resolver.errors and (wanted := wanted_schemas(resolved, targets)):
+            self._wanted = wanted
+            resolver = self.resolver()
+            resolved = resolver.resolve(query.expression)
         self.errors.extend(resolver.errors)
         if resolver.errors:
             return None
@@ -483,7 +494,7 @@ class Checker:
         options = self.world.source_options(uri)
         values = read_options(f'source "{alias}"', options, self._shares.get(alias, ()))
         self._source_values[uri] = values
-        return self.world.describe(uri, values, None)
+        return self.world.describe(uri, values, self._wanted.get(uri))
 
     def _backend_options(self, s: st.CreateTable) -> tuple[Option, ...]:
         extension = named(s.settings, "extension")

@@ -67,6 +67,13 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
     having = select.args.get("having")
     if having is not None:
         clauses.append(having.this)
+    for clause in clauses:
+        for node in _nodes(clause):
+            if is_aggregate(node) and any(is_aggregate(n) for n in _nodes(node) if n is not node):
+                yield SqlError(
+                    "an aggregate cannot stand inside another one", place=place(node) or place(select)
+                )
+                return
     own = {i.alias_or_name.lower() for i in _inputs(select)}
     for clause in clauses:
         for column in _ungrouped(clause, keys):
@@ -74,7 +81,7 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
                 yield SqlError(
                     f'column "{column.name}" is neither grouped by nor inside an aggregate',
                     hint=f"add it to GROUP BY, or use any_value({column.name})",
-                    place=place(column),
+                    place=place(column) or place(select),
                 )
 
 

@@ -48,7 +48,7 @@ def _values(column: pa.ChunkedArray | pa.Array) -> list[Key]:
     elif t.is_date32(dtype):
         array = array.view(pa.int32())
     if t.is_integer(array.type) and not array.null_count:
-        return cast(list[Key], array.to_numpy().tolist())
+        return cast(list[Key], np.from_dlpack(array).tolist())
     if t.is_floating(dtype):
         values = array.to_pylist()
         if np.isnan(array.to_numpy(zero_copy_only=False)).any():

@@ -84,6 +84,9 @@ class Inputs(Expressions):
             alias = node.alias
             if isinstance(node, exp.Values):
                 _, columns = self._values(node, scope)
+                if not node.args["alias"].args.get("columns"):
+                    names = [exp.to_identifier(name, quoted=True) for name, _ in columns]
+                    node.args["alias"].set("columns", names)
             else:
                 inner, columns = self._query(node.this, Scope(scope.outer, [], {}, _all_ctes(scope)))
                 node.set("this", inner)

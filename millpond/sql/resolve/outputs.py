@@ -131,8 +131,16 @@ class Outputs(Inputs):
     def _limits(self, node: exp.Expr, scope: Scope) -> None:
         for key in ("limit", "offset"):
             clause = node.args.get(key)
-            if clause is not None:
-                self._children(clause, scope)
+            if clause is None:
+                continue
+            self._children(clause, scope)
+            value = clause.expression
+            if isinstance(value, exp.Neg) or (
+                isinstance(value, exp.Literal) and not str(value.this).isdigit()
+            ):
+                self.errors.append(
+                    SqlError(f"{key.upper()} takes a whole number from 0 on", place=self.place(clause))
+                )
 
 
 def _star_of(node: exp.Expr) -> exp.Star | None:
