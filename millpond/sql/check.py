@@ -493,6 +493,10 @@ class Checker:
     def _describe_uri(self, uri: str, alias: str) -> Relation:
         options = self.world.source_options(uri)
         values = read_options(f'source "{alias}"', options, self._shares.get(alias, ()))
+        if self._source_values.get(uri, values) != values:
+            raise NotSupported(
+                f'"{uri}" is read twice with different options', hint="make a table of one of them first"
+            )
         self._source_values[uri] = values
         return self.world.describe(uri, values, self._wanted.get(uri))
 
