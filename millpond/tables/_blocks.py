@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.tables._columns import ColumnStore, bitmap, store_of
+from millpond.tables._columns import ColumnStore, bitmap, flags_of, store_of
 from millpond.tables._rows import MakeRow, Row, row_maker
 
 Slots = npt.NDArray[np.int64]
@@ -96,7 +96,7 @@ class Blocks:
                     block = self.blocks[slot >> SHIFT]
                     store.write(block.room[at], start, part)
                     if store.nulls_apart and (part.null_count or block.valid[at] is not None):
-                        flags = part.is_valid().to_numpy(zero_copy_only=False)
+                        flags = flags_of(part.is_valid())
                         block.set_valid(at, start, flags)
                     done += len(part)
                     slot += len(part)

@@ -161,8 +161,7 @@ class Bools(ColumnStore):
         return np.zeros(capacity, dtype=np.bool_)
 
     def write(self, room: Flags, at: int, array: pa.Array) -> None:
-        filled = array.fill_null(False) if array.null_count else array
-        room[at : at + len(array)] = filled.to_numpy(zero_copy_only=False)
+        room[at : at + len(array)] = flags_of(array)
 
     def arrow(self, room: Flags, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         return pa.Array.from_buffers(self.dtype, end - start, [valid, bitmap(room[start:end])])
@@ -268,6 +267,21 @@ class PieceRoom:
         if at < self._written:
             self._pieces = [pa.concat_arrays(self._pieces).slice(0, at)]
             self._written = at
+
+
+def flags_of(array: pa.BooleanArray) -> Flags:
+    """The values as bytes, NULL as False. Arrow's own way would load pandas first."""
+    validity, bits = array.buffers()
+    flags = _unpacked(bits, array)
+    return flags & _unpacked(validity, array) if array.null_count else flags
+
+
+def _unpacked(bits: pa.Buffer, array: pa.Array) -> Flags:
+    if not len(array):
+        return np.zeros(0, dtype=np.bool_)
+    end = array.offset + len(array)
+    values = np.unpackbits(np.frombuffer(bits, np.uint8), count=end, bitorder="little")
+    return values[array.offset :].astype(np.bool_)
 
 
 def bitmap(flags: Flags) -> pa.Buffer:

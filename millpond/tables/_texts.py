@@ -34,7 +34,7 @@ class Texts:
         self._added = 0
         self._lock = Lock()
         # The first code of each piece, and the pieces. The pair is replaced as a whole: ``read`` takes no lock.
-        self._pieces: tuple[list[int], list[pa.Array]] = ([0], [pa.array([None], pa.string())])
+        self._pieces: tuple[list[int], list[pa.Array]] = ([0], [pa.nulls(1, pa.string())])
         self._in_pieces = 1
 
     def code(self, text: str) -> int:
