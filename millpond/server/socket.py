@@ -82,7 +82,7 @@ class SocketServer:
                 self._clients.add(connection)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
             else:
-                with connection, connection.makefile("wb") as out, contextlib.suppress(OSError):
+                with contextlib.suppress(OSError), connection, connection.makefile("wb") as out:
                     full = EngineError(f"{CONNECTIONS} clients are connected", hint="try again in a moment")
                     write_line(out, {"error": dump_error(full)})
 
