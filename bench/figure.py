@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """A rate beside a peer's rate, both in ``unit`` per second."""
+    """A rate beside a peer's rate, both in ``unit`` per second, or with ``per`` per something else."""
 
     id: str
     what: str
@@ -15,6 +15,7 @@ class Figure:
     peer: float
     peer_name: str
     unit: str = "rows"
+    per: str = "s"
 
     @property
     def ratio(self) -> float:
@@ -22,12 +23,12 @@ class Figure:
 
     def line(self) -> str:
         return (
-            f"{self.id} {self.what}: {self.ours:,.0f} {self.unit}/s; "
-            f"{self.peer_name}: {self.peer:,.0f} {self.unit}/s; ratio {self.ratio:.2f}"
+            f"{self.id} {self.what}: {self.ours:,.0f} {self.unit}/{self.per}; "
+            f"{self.peer_name}: {self.peer:,.0f} {self.unit}/{self.per}; ratio {self.ratio:.2f}"
         )
 
     def row(self) -> str:
         return (
-            f"| {self.id} | {self.what} | {self.ours:,.0f} {self.unit}/s "
-            f"| {self.peer_name}: {self.peer:,.0f} {self.unit}/s | {self.ratio:.2f} |"
+            f"| {self.id} | {self.what} | {self.ours:,.0f} {self.unit}/{self.per} "
+            f"| {self.peer_name}: {self.peer:,.0f} {self.unit}/{self.per} | {self.ratio:.2f} |"
         )

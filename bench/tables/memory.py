@@ -25,7 +25,9 @@ def run(rows: int) -> Iterator[Figure]:
     # A rate is rows for each megabyte here: more is better.
     megabyte = 1 << 20
     what = f"{rows:,} rows of repeated strings: {1 - table / plain:.0%} less memory"
-    yield Figure("F10", what, rows * megabyte / table, rows * megabyte / plain, "Python rows", "rows in a MB")
+    yield Figure(
+        "F10", what, rows * megabyte / table, rows * megabyte / plain, "Python rows", "rows", per="MB"
+    )
 
 
 def _grown(kind: str, rows: int) -> int:
