@@ -227,6 +227,13 @@ class App:
         self._runner.start_restored()
 
     def _run(self, text: str, params: Params) -> Result:
+        try:
+            return self._statements(text, params)
+        finally:
+            self._end_block()
+
+    def _statements(self, text: str, params: Params, *, in_block: bool = False) -> Result:
+        """Checks all statements of a text, then runs them; the answer is the last one's."""
         parsed = parse(text)
         self._remember(parsed.script)
         result = Result(pa.table({}), count=0)
@@ -234,15 +241,13 @@ class App:
             binder = Binder(params)
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
-            steps = prepare(self, statements, parsed.script.place)
+            steps = prepare(self, statements, parsed.script.place, in_block=in_block)
             self._check_ours(steps)
             for step in steps:
                 result = self._step(step)
         except Error as error:
             self._mask_error(error)
             raise
-        finally:
-            self._end_block()
         return result
 
     def _begin_block(self, transaction: Transaction) -> None:
@@ -260,18 +265,7 @@ class App:
             self._check_open()
             self._transaction = transaction
             try:
-                parsed = parse(text)
-                self._remember(parsed.script)
-                binder = Binder(params)
-                statements = tuple(binder.bind(s) for s in parsed.require())
-                binder.finish()
-                result = Result(pa.table({}), count=0)
-                for step in prepare(self, statements, parsed.script.place, in_block=True):
-                    result = self._step(step)
-                return result
-            except Error as error:
-                self._mask_error(error)
-                raise
+                return self._statements(text, params, in_block=True)
             finally:
                 self._transaction = None
 
