@@ -177,7 +177,7 @@ class Pipelines:
             return {name: change for name, change in changes.items() if len(change)}, merged
 
         if target.kind == "stream":
-            store.write_and_send(find, position, lambda merged: {target.name: merged.seen})
+            store.write(find, position, sent=lambda merged: {target.name: merged.seen})
             return
         if target.kind == "emit":
             self._emit_groups(plan, find, position)

@@ -141,25 +141,19 @@ class Store:
         find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
         position: Position | None = None,
         *,
+        sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
         done: Sequence[str] = (),
     ) -> T:
-        """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between."""
-        with self._writing:
-            changes, answer = find(self.moment())
-            if changes or done or position is not None:
-                self.commit(changes, position, done=done)
-            return answer
+        """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between.
 
-    def write_and_send(
-        self,
-        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
-        position: Position | None,
-        sent: Callable[[T], Mapping[str, pa.Table]],
-    ) -> None:
-        """As ``write``, with rows for embedded streams in the same commit."""
+        ``sent`` makes rows for embedded streams of what ``find`` answers; they are in the same commit.
+        """
         with self._writing:
             changes, answer = find(self.moment())
-            self.commit(changes, position, sent=sent(answer))
+            rows = sent(answer) if sent is not None else {}
+            if changes or rows or done or position is not None:
+                self.commit(changes, position, sent=rows, done=done)
+            return answer
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""
