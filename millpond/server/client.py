@@ -43,8 +43,10 @@ class Client:
 
     def ask(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Answer:
         """Sends a text and waits for the answer. Raises the error that the app raised."""
-        try:
+        # An app that turned the client away may have closed before this is written; what it said is still there.
+        with contextlib.suppress(OSError):
             write_line(self._file, {"sql": sql, "params": params})
+        try:
             head = read_line(self._file)
         except OSError:
             head = None

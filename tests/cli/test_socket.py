@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import stat
 import threading
@@ -130,7 +131,12 @@ def test_one_client_too_many_is_told(served):
     assert late is not None
     with pytest.raises(EngineError, match="clients are connected"):
         late.ask("SELECT 1")
-    for client in [*clients, late]:
+    later = Client.of(served)
+    assert later is not None
+    assert select.select([later._connection], [], [], 10)[0]  # the app has spoken and gone
+    with pytest.raises(EngineError, match="clients are connected"):
+        later.ask("SELECT 1")
+    for client in [*clients, late, later]:
         client.close()
 
 
