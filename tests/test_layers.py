@@ -186,6 +186,12 @@ STARTS = {
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
     ),
+    "check": (
+        "from millpond.cli.main import main\n"
+        "sys.argv = ['millpond', 'check', 'examples/pnl/app.sql']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+    ),
 }
 
 
@@ -196,6 +202,17 @@ def test_starting_loads_nothing_heavy(start: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].split() == ["loaded:"]
+
+
+def test_an_app_of_tables_loads_neither_spark_nor_pandas() -> None:
+    code = (
+        "import sys\nfrom millpond import App\n"
+        "with App(\"CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'a')\") as app:\n"
+        "    print(app.sql('SELECT s FROM t WHERE id = 1').rows(), app.sql('SELECT COUNT(*) AS n FROM t').rows())\n"
+        "print('pyspark' in sys.modules, 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stdout.splitlines() == ["[{'s': 'a'}] [{'n': 1}]", "False False"], done.stderr
 
 
 def test_the_version_is_said_once_in_two_places() -> None:

@@ -22,6 +22,9 @@ _NUMBER = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)$|^NaN$"
 _DATE = f"^{_DAY}$"
 _TIMESTAMP = f"^{_DAY}(?:[ T]{_TIME}{_ZONE}?)?$"
 
+# ``pa.scalar`` would load pandas, a quarter of a second.
+_NULL = pa.nulls(1, pa.string())[0]
+_EMPTY = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
 
 MAX_DIGITS = 38
 _EXACT = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation])
@@ -150,7 +153,7 @@ def _tidy(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pa.types.is_binary(dtype):
         return texts
     texts = pc.utf8_trim_whitespace(texts)
-    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    texts = pc.if_else(pc.equal(texts, _EMPTY), _NULL, texts)
     if pa.types.is_integer(dtype):
         return pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
     if pa.types.is_timestamp(dtype):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -32,6 +31,8 @@ class Stream(Generic[T]):
         return chain.from_iterable(map(self._of, self._batches()))
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        import asyncio  # 20 ms that few programs need
+
         for batch in self._batches():
             for item in self._of(batch):
                 yield item

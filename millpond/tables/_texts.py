@@ -104,7 +104,8 @@ class Texts:
         """Brings the texts that came one by one into Arrow."""
         fresh = self.values[self._in_pieces :]
         if fresh:
-            self._append(pa.array(fresh, pa.string()))
+            for array in _arrays(fresh):
+                self._append(array)
 
     def _add_piece(self, array: pa.Array) -> int:
         with self._lock:
@@ -119,6 +120,18 @@ class Texts:
         pieces.append(array)
         starts.append(self._in_pieces)
         self._in_pieces += len(array)
+
+
+def _arrays(texts: list[str]) -> list[pa.Array]:
+    """The texts as Arrow. ``pa.array`` would load pandas, a quarter of a second, when it is first called."""
+    encoded = [text.encode() for text in texts]
+    ends = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in encoded], out=ends[1:])
+    if ends[-1] >= 1 << 31:  # more than one array can hold
+        half = len(texts) // 2
+        return _arrays(texts[:half]) + _arrays(texts[half:])
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    return [pa.Array.from_buffers(pa.string(), len(texts), buffers)]
 
 
 def _repeat(array: pa.Array) -> bool:
