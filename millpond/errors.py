@@ -12,6 +12,7 @@ Error
 │   └── CheckFailed       several of the above at once
 ├── DataError             the data is wrong
 │   ├── InvalidRecord     a record that was handed in does not fit; names row and field
+│   ├── DuplicateKey      a key that is there already, in a table that refuses a second row of it
 │   ├── BadData           a file or message that cannot be decoded
 │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
 ├── SourceError           an outside system
@@ -174,6 +175,10 @@ class InvalidRecord(DataError):
         super().__init__(message, hint=hint, place=place)
         self.row = row
         self.field = field
+
+
+class DuplicateKey(DataError):
+    code = "duplicate_key"
 
 
 class BadData(DataError):

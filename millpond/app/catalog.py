@@ -91,6 +91,7 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         running=entry.running,
         uri=uri,
         query=statement.query if isinstance(statement, CreateView) else None,
+        strict=entry.options.get("on.conflict") == "error",
     )
 
 

@@ -150,7 +150,7 @@ class Pipelines:
             return
         match plan.target.kind:
             case "table":
-                store.commit({plan.target.name: Changes(rows)}, position)
+                self._insert(plan, rows, position)
             case "stream":
                 store.commit(position=position, sent={plan.target.name: rows})
             case "emit":
@@ -163,6 +163,22 @@ class Pipelines:
                 elif rows.num_rows:
                     self._app._on_emit(plan.name, rows)
                 store.commit(position=position)
+
+    def _insert(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
+        """A batch of INSERT or of a live table. Only INSERT is refused a key that is there."""
+        store, name = self._app._store, plan.target.name
+        relation = self._app._catalog.find(name)
+        if relation is None or not relation.strict or plan.name == f"table:{name}":
+            store.commit({name: Changes(rows)}, position)
+            return
+
+        def found(moment: Moment) -> tuple[dict[str, Changes], None]:
+            applied = self._app._journal.position(plan.name)
+            if applied is None or not applied.covers(position):
+                moment.snapshot(name).refuse_taken(rows, f'table "{name}"')
+            return {name: Changes(rows)}, None
+
+        store.write(found, position)
 
     def _deliver_groups(self, plan: PipelinePlan, rows: pa.Table, position: Position | None) -> None:
         """Merges a batch into a live aggregate: state, target and position in one commit."""

@@ -19,6 +19,7 @@ from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import Target, target_of
 from millpond.query.result import Result, RunningResult
 from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 
 if TYPE_CHECKING:
@@ -80,8 +81,14 @@ def _insert(app: App, checked: Checked) -> Result:
     if target.kind == "stream":
         app._store.commit(sent={target.name: rows}, done=app._statement_done(checked.statement))
     else:
-        app._write(checked.statement, lambda _: ({target.name: Changes(rows)}, None))
+        app._write(checked.statement, lambda moment: (_inserted(target, rows, moment), None))
     return Result(_NOTHING, count=rows.num_rows)
+
+
+def _inserted(target: Relation, rows: pa.Table, moment: Moment) -> dict[str, Changes]:
+    if target.strict:
+        moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+    return {target.name: Changes(rows)}
 
 
 def _mutate(app: App, checked: Checked) -> Result:

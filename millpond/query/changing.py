@@ -18,6 +18,12 @@ Found = tuple[Changes | None, int]
 """The changes, None if there are none, and how many rows they touch."""
 
 
+def inserted(view: Snapshot, rows: pa.Table, what: str) -> Found:
+    """The rows, as rows of a table that refuses a key that is there."""
+    view.refuse_taken(rows, what)
+    return Changes(rows), rows.num_rows
+
+
 def updated(
     compiler: Compiler, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any], sets: UpdateSet
 ) -> Found:

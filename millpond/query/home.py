@@ -8,9 +8,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.errors import InvalidOption, NotSupported, UnknownName, did_you_mean
+from millpond.options import read_options, settings_of
 from millpond.query.changing import Found
 from millpond.query.stats import Health
+from millpond.sql.checked import ON_CONFLICT
 from millpond.sql.filters import parse_columns
 from millpond.tables.base import Snapshot
 from millpond.tables.memory import MemoryTable
@@ -60,6 +62,14 @@ def no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     raise NotSupported(
         "this expression is answered by Spark, and the table has no app", hint="make the table in an App"
     )
+
+
+def table_options(schema: Schema, options: Mapping[str, str], what: str) -> dict[str, Any]:
+    """The values of the options of a table without an app."""
+    values = read_options(what, (ON_CONFLICT, *MemoryTable.options), settings_of(options))
+    if values["on.conflict"] == "error" and not schema.key:
+        raise InvalidOption(f"{what} has no primary key: 'on.conflict' has no meaning", hint="give it a key")
+    return values
 
 
 def declared(columns: Mapping[str, str] | str | Schema, key: str | Sequence[str]) -> Schema:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from millpond.changes import Changes
 from millpond.errors import InvalidRecord, did_you_mean
-from millpond.query.changing import deleted, deleted_keys, merged, updated
+from millpond.query.changing import deleted, deleted_keys, inserted, merged, updated
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
-from millpond.query.home import Alone, Home, declared, no_spark
+from millpond.query.home import Alone, Home, declared, no_spark, table_options
 from millpond.query.reading import Keys, Reader, Record, Rows
 from millpond.query.stats import Health, TableStats
 from millpond.records import to_arrow, to_rows
@@ -35,7 +35,8 @@ class Table(Reader):
     >>> users = Table({"id": "INT", "name": "STRING", "tier": "STRING"}, key="id")
     >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
 
-    ``columns`` is a mapping from names to SQL types, or a text as in CREATE TABLE; ``key`` is a column or several.
+    ``columns`` is a mapping from names to SQL types, or a text as in CREATE TABLE; ``key`` is a column or several;
+    ``options`` are those of WITH (…) that a table in memory takes: ``{"on.conflict": "error"}``.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class Table(Reader):
         key: str | Sequence[str] = (),
         *,
         name: str = "table",
+        options: Mapping[str, str] | None = None,
     ):
         schema = declared(columns, key)
-        relation = Relation(name, "table", schema)
+        values = table_options(schema, options or {}, f'table "{name}"')
+        relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable(schema, name=name)
         self._set_up(relation, backend, Evaluator(no_spark), Alone(backend))
 
@@ -61,6 +64,7 @@ class Table(Reader):
         super().__init__(Compiler(relation, evaluator))
         self._backend = backend
         self._home = home
+        self._strict = relation.strict
         self._paging = threading.local()
         # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
         get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
@@ -76,7 +80,7 @@ class Table(Reader):
 
         >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
         """
-        if self._home.put(record) is None:
+        if self._strict or self._home.put(record) is None:
             self.bulk_insert([record])
 
     def bulk_insert(self, records: Records) -> int:
@@ -85,8 +89,12 @@ class Table(Reader):
         >>> users.bulk_insert([{"id": 8, "name": "Bob"}, {"id": 9, "name": "Cid"}])
         2
         """
-        rows = to_arrow(self.schema, records, what=self._compiler.what)
-        self._home.commit(Changes(rows))
+        what = self._compiler.what
+        rows = to_arrow(self.schema, records, what=what)
+        if self._strict:
+            self._home.change(lambda view: inserted(view, rows, what))
+        else:
+            self._home.commit(Changes(rows))
         return int(rows.num_rows)
 
     def update(

@@ -20,7 +20,8 @@ class Relation:
     ``uri`` is set for a source (and for a stream with a connector), ``query`` for a view.
     ``running`` says that rows keep coming: a query over it runs. ``rows_of`` names the table whose rows it has,
     where a statement that changes a table reads it with its row numbers. ``guessed`` says that the types of a
-    source were found by looking at its text, ``declared`` what a statement wants them to be.
+    source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
+    INSERT refuses a key that is there.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Relation:
     rows_of: str | None = None
     guessed: bool = False
     declared: Schema | None = None
+    strict: bool = False
 
 
 class Catalog:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from millpond.errors import (
     AlreadyExists,
     Error,
+    InvalidOption,
     NotSupported,
     Place,
     SqlError,
@@ -166,7 +167,7 @@ class Checker:
             values = read_options(f'table "{s.name}"', table_options, self._later(s.settings))
             if values["primary.key"]:
                 key = key or _split_key(values["primary.key"])
-            relation = self._keyed(s, declared, key)
+            relation = self._keyed(s, declared, key, values)
             return Checked(s, relation=relation, table_options=values)
         types = [c.type for c in declared]
         resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
@@ -195,7 +196,7 @@ class Checker:
         if groups is not None:
             key = self._group_key(groups, resolved.schema, key, s)
             values = {**values, "null_keys": True}
-        relation = self._keyed(s, Schema(resolved.schema.columns), key)
+        relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
         return Checked(
             s,
             resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
@@ -531,7 +532,9 @@ class Checker:
             place=s.place,
         )
 
-    def _keyed(self, s: st.CreateTable, schema: Schema, key: tuple[str, ...]) -> Relation:
+    def _keyed(
+        self, s: st.CreateTable, schema: Schema, key: tuple[str, ...], values: Mapping[str, Any]
+    ) -> Relation:
         spelled: list[str] = []
         for name in key:
             column = schema.find(name)
@@ -556,7 +559,16 @@ class Checker:
                         )
                     )
                 spelled.append(column.name)
-        relation = Relation(s.name, "table", Schema(schema.columns, tuple(spelled)))
+        strict = values["on.conflict"] == "error"
+        if strict and not key:
+            self.errors.append(
+                InvalidOption(
+                    f"table \"{s.name}\" has no primary key: 'on.conflict' has no meaning",
+                    hint="declare a PRIMARY KEY, or leave the option out",
+                    place=s.place,
+                )
+            )
+        relation = Relation(s.name, "table", Schema(schema.columns, tuple(spelled)), strict=strict)
         self.catalog.add(relation)
         return relation
 

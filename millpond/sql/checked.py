@@ -66,6 +66,15 @@ def _is_source(relation: Relation) -> bool:
     return relation.kind == "source"
 
 
+ON_CONFLICT = Option(
+    "on.conflict",
+    "choice",
+    "What INSERT does with a primary key that is there, or comes twice. upsert: the last row wins. error: the"
+    " statement fails and changes nothing.",
+    default="upsert",
+    choices=("upsert", "error"),
+)
+
 COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
     Option("extension", "text", "The backend that keeps the rows.", default="memory"),
     Option("primary.key", "text", "The key columns of CREATE TABLE … AS, separated by commas."),
@@ -76,6 +85,7 @@ COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
         default="live",
         choices=("live", "once"),
     ),
+    ON_CONFLICT,
 )
 
 STREAM_OPTIONS: tuple[Option, ...] = (
@@ -88,7 +98,6 @@ LATER: Mapping[str, str] = {
     "retention": "keeping rows for a limited time",
     "ttl": "keeping rows for a limited time",
     "max_memory": "a memory limit",
-    "on.conflict": "refusing a second row of a key",
     "on.miss": "what to do with a row that finds no match",
     "on.error": "error tables",
     "table.wait.timeout": "starting before a table is loaded",

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.options import Option
+from millpond.tables._taken import duplicate, refuse_doubles
 from millpond.types import Schema
 
 Get = Callable[[Any], dict[str, Any] | None]
@@ -70,6 +71,15 @@ class Snapshot(ABC):
         an int64, counted from 0, that a row keeps as long as it lives and that no other row gets. A table with
         a key has none and raises NotSupported.
         """
+
+    def refuse_taken(self, rows: pa.Table, what: str) -> None:
+        """Raises DuplicateKey if the table has a row with the key of one of these, or two of them have one key."""
+        names = list(self.schema.key)
+        keys = rows.select(names)
+        refuse_doubles(keys, what)
+        there = self.get(names, keys, nulls=True)
+        if there.num_rows:
+            raise duplicate(there.select(names), what, "is there already")
 
     @abstractmethod
     def __len__(self) -> int: ...
