@@ -25,9 +25,10 @@ from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
 from millpond.changes import Changes
-from millpond.errors import Closed, Error, FileMissing, NotSupported, StateForeign, UnknownName
+from millpond.errors import Closed, Error, FileMissing, NotSupported, StateCorrupt, StateForeign, UnknownName
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
+from millpond.journal.survey import survey
 from millpond.plan.plans import PipelinePlan
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
@@ -112,6 +113,10 @@ class App:
             if text is not None:
                 self._run_file(text)
             self._runner.start_waiting()
+        except StateCorrupt as error:
+            self.close()
+            error.hint = f"{error.hint}. What is left: {survey(self._state.path)}"
+            raise
         except BaseException:
             self.close()
             raise
@@ -173,6 +178,7 @@ class App:
         """
         self._check_open()
         self._runner.drain(timeout)
+        self._journal.sync()
 
     def ready(self) -> bool:
         """Whether every table is loaded and every query runs."""
@@ -338,8 +344,13 @@ class App:
         return backend
 
     def _statement_done(self, statement: st.Statement) -> tuple[str, ...]:
-        """What the commit of a statement says, so that a restart does not run it again."""
-        return (self._count(statement),) if self._in_file else ()
+        """What the commit of a statement says, so that a restart does not run it again; nothing if a restart loses
+        what it changed."""
+        if not self._in_file:
+            return ()
+        number = self._count(statement)
+        target = str(getattr(statement, "target", None) or getattr(statement, "name", ""))
+        return (number,) if self._keeps(target) else ()
 
     # what statements do
 
@@ -360,6 +371,8 @@ class App:
             self._table_options[relation.name.lower()] = options
             extension = str(options.get("extension") or "memory")
             backend = self._store.create(relation, extension, options)
+            if not self._keeps(relation.name) and not self._read_only:
+                self._journal.forget(f"table:{relation.name}")
             publish(relation.name, backend.scan, relation.schema)
         self._catalog.add(relation)
 
@@ -406,7 +419,13 @@ class App:
             self._emitted.pop(result.name, None)
 
     def _kept(self, plan: PipelinePlan) -> bool:
+        if plan.target.kind == "table":
+            return self._keeps(plan.target.name)
         return plan.target.kind != "emit" or self._in_file
+
+    def _keeps(self, table: str) -> bool:
+        """Whether the rows of a table, and how far it was filled, are there after a restart."""
+        return self._store.durability(table) != "none"
 
     def _source(self, relation: Relation) -> Source:
         """The source behind a stream or URI."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
@@ -68,6 +69,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     backend = app._store.table(relation.name)
     if backend is not None:
         about |= backend.stats()
+        about["durability"] = _durability(app, relation.name)
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)
     about["queries"] = ", ".join(
@@ -78,6 +80,18 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
     rows += [{"property": k, "value": str(v)} for k, v in about.items()]
     return _table(rows, ["property", "value"])
+
+
+def _durability(app: App, table: str) -> str:
+    if not app._state.durable:
+        return "none: the app has no state directory"
+    kind = app._store.durability(table)
+    meaning = {
+        "commit": "a commit is on the disk when it returns",
+        "batch": f"a commit is on the disk {LATEST * 1000:g} ms later at the most",
+        "none": "the table is empty after a restart",
+    }
+    return f"{kind}: {meaning[kind]}"
 
 
 def show_create(app: App, relation: Relation) -> pa.Table:

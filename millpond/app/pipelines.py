@@ -68,6 +68,7 @@ class Pipelines:
         """Starts what was added since the last time, tables being loaded by now."""
         if not self._waiting or self._app._in_file:
             return
+        from millpond.engine.checkpoint import is_ahead
         from millpond.engine.pipeline import Pipeline
 
         spark = self._app._spark()
@@ -75,10 +76,7 @@ class Pipelines:
         for name, waiting in list(self._waiting.items()):
             del self._waiting[name]
             directory = self._directory(name, ephemeral=waiting.ephemeral)
-            if waiting.ephemeral:
-                shutil.rmtree(directory, ignore_errors=True)
-            elif self.position(name) is None:
-                # Without a position the checkpoint is of a run whose commits are gone.
+            if waiting.ephemeral or is_ahead(directory, self.position(name)):
                 shutil.rmtree(directory, ignore_errors=True)
             directory.parent.mkdir(parents=True, exist_ok=True)
             if waiting.ephemeral:
@@ -145,26 +143,30 @@ class Pipelines:
         store = self._app._store
         arrow = plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)
+        ephemeral = plan.name in self._ephemeral
+        kept = None if ephemeral else position
         if plan.aggregation is not None:
-            self._deliver_groups(plan, rows, position)
-            return
-        match plan.target.kind:
-            case "table":
-                self._insert(plan, rows, position)
-            case "stream":
-                store.commit(position=position, sent={plan.target.name: rows})
-            case "emit":
-                if plan.name in self._ephemeral:
-                    self._app._emitted[plan.name].add(rows)
-                    self._ephemeral[plan.name] = position
-                    return
-                if self._app._on_emit is None:
-                    self._app._emitted[plan.name].add(rows)
-                elif rows.num_rows:
-                    self._app._on_emit(plan.name, rows)
-                store.commit(position=position)
+            self._deliver_groups(plan, rows, kept)
+        else:
+            match plan.target.kind:
+                case "table":
+                    self._insert(plan, rows, kept)
+                case "stream":
+                    store.commit(position=position, sent={plan.target.name: rows})
+                case "emit":
+                    self._emit(plan, rows)
+                    if not ephemeral:
+                        store.commit(position=position)
+        if ephemeral:
+            self._ephemeral[plan.name] = position
 
-    def _insert(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
+    def _emit(self, plan: PipelinePlan, rows: pa.Table) -> None:
+        if plan.name in self._ephemeral or self._app._on_emit is None:
+            self._app._emitted[plan.name].add(rows)
+        elif rows.num_rows:
+            self._app._on_emit(plan.name, rows)
+
+    def _insert(self, plan: PipelinePlan, rows: pa.Table, position: Position | None) -> None:
         """A batch of INSERT or of a live table. Only INSERT is refused a key that is there."""
         store, name = self._app._store, plan.target.name
         relation = self._app._catalog.find(name)
@@ -173,8 +175,8 @@ class Pipelines:
             return
 
         def found(moment: Moment) -> tuple[dict[str, Changes], None]:
-            applied = self._app._journal.position(plan.name)
-            if applied is None or not applied.covers(position):
+            applied = self.position(plan.name)
+            if applied is None or position is None or not applied.covers(position):
                 moment.snapshot(name).refuse_taken(rows, f'table "{name}"')
             return {name: Changes(rows)}, None
 
@@ -208,19 +210,13 @@ class Pipelines:
     ) -> None:
         """Shows the groups that a batch changed. They are shown before they count, so that a kill loses none."""
         store = self._app._store
-        ephemeral = plan.name in self._ephemeral
 
         def shown(moment: Moment) -> tuple[dict[str, Changes], None]:
             changes, merged = find(moment)
-            if ephemeral or self._app._on_emit is None:
-                self._app._emitted[plan.name].add(merged.seen)
-            elif merged.seen.num_rows:
-                self._app._on_emit(plan.name, merged.seen)
+            self._emit(plan, merged.seen)
             return changes, None
 
-        store.write(shown, None if ephemeral else position)
-        if ephemeral and position is not None:
-            self._ephemeral[plan.name] = position
+        store.write(shown, position)
 
     def _set_up_groups(self, plan: PipelinePlan, *, ephemeral: bool) -> None:
         """The table of a live aggregate's state; one without groups has its row from the beginning."""
@@ -230,7 +226,8 @@ class Pipelines:
         if ephemeral:
             store.create_hidden(plan.state, state, null_keys=True)
         else:
-            store.create(Relation(plan.state, "table", state), "memory", {"null_keys": True})
+            options = {"null_keys": True, "durability": store.durability(plan.target.name)}
+            store.create(Relation(plan.state, "table", state), "memory", options)
         self._aggregates[plan.name] = LiveAggregate(plan, self._app._evaluator)
         if (
             not plan.aggregation.keys

@@ -73,5 +73,5 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
         return
     if checked.running:
         app._start_pipeline(plan_pipeline(checked, name, target), checked)
-    elif checked.table_options.get("refresh") != "once":
+    elif checked.table_options.get("refresh") != "once" or not app._keeps(checked.target.name):
         load(app, plan_load(checked, name, target), checked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from millpond.tables.base import Backend, Snapshot, find_backend
 from millpond.types import Schema
 
 T = TypeVar("T")
+Durability = Literal["commit", "batch", "none"]
 
 COMPACT_AFTER = 1_000
 """Changes of a table after which a start replaces them by one snapshot."""
@@ -43,7 +44,7 @@ class Store:
     def __init__(self, journal: Journal):
         self.journal = journal
         self._tables: dict[str, Backend] = {}
-        self._unjournalled: set[str] = set()
+        self._durability: dict[str, Durability] = {}
         self._writing = threading.RLock()
         self._publishing = threading.Lock()
         self.on_commit: Callable[[], None] = lambda: None
@@ -52,6 +53,7 @@ class Store:
         """Opens the table and puts back what the journal holds of it."""
         null_keys = bool(values.get("null_keys"))
         backend = find_backend(extension).open(relation.name, relation.schema, values, null_keys=null_keys)
+        self._durability[relation.name.lower()] = cast(Durability, values.get("durability") or "commit")
         for changes in self.journal.restore(relation.name):
             backend.apply(changes)
         if self.journal.pending(relation.name) > COMPACT_AFTER:
@@ -80,18 +82,23 @@ class Store:
         backend = find_backend("memory").open(name, schema, {}, null_keys=null_keys)
         if rows is not None:
             backend.apply(Changes(rows))
-        self._unjournalled.add(name.lower())
+        self._durability[name.lower()] = "none"
         with self._publishing:
             self._tables[name.lower()] = backend
 
     def table(self, name: str) -> Backend | None:
         return self._tables.get(name.lower())
 
+    def durability(self, name: str) -> Durability:
+        """What becomes of the table's commits; "commit" for a table that is not there."""
+        return self._durability.get(name.lower(), "commit")
+
     def drop(self, name: str) -> None:
         with self._writing:
             self.journal.drop_table(name)
             with self._publishing:
                 backend = self._tables.pop(name.lower(), None)
+            self._durability.pop(name.lower(), None)
             if backend is not None:
                 backend.close()
 
@@ -126,8 +133,9 @@ class Store:
         # What would make ``apply`` fail is found before the journal holds it.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
         with self._writing:
-            journalled = {n: c for n, c in changes.items() if n.lower() not in self._unjournalled}
-            number = self.journal.commit(journalled, position, sent or {}, done)
+            journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
+            sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
+            number = self.journal.commit(journalled, position, sent or {}, done, sync=sync)
             if number is None:
                 return False
             with self._publishing:

@@ -76,6 +76,21 @@ def open_to_write(directory: Path, durable: bool) -> sqlite3.Connection:
     return connection
 
 
+def set_sync(connection: sqlite3.Connection, waits: bool) -> None:
+    """Whether a commit waits for the disk. One that does not is as safe from the end of the process, and in any case
+    whole or not there: the log is read up to the last commit that is."""
+    connection.execute(f"PRAGMA synchronous = {'FULL' if waits else 'NORMAL'}")
+
+
+def sync_log(directory: Path) -> None:
+    """Waits until the log is on the disk. Raises OSError."""
+    log = os.open(directory / (FILE + "-wal"), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(log)
+    finally:
+        os.close(log)
+
+
 def open_to_read(directory: Path) -> sqlite3.Connection:
     """A connection that only reads, from any process, while a writer goes on. Raises sqlite3's errors."""
     try:

@@ -30,10 +30,17 @@ class Request:
     sent: dict[str, Rows]
     position: Position | None
     done: Sequence[str]
+    sync: bool = True
+    """Whether the caller waits until it is on the disk."""
     number: int | None = None
     error: BaseException | None = None
     leads: bool = False
     wake: Lock = field(default_factory=_held)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it only wants a number."""
+        return not (self.changes or self.sent or self.position or self.done)
 
     @property
     def files(self) -> set[str]:

@@ -103,29 +103,36 @@ def read_changes(
 
     Raises StateCorrupt if they are not all of the ``blobs`` blobs with that ``total`` of seals.
     """
+
+    def batches() -> Iterator[tuple[tuple[bool, int | None], pa.RecordBatch]]:
+        for number, deletes, batch in read_blobs(connection, directory, name, schemas, blobs, total):
+            # Rows that are known by number: a later commit may name one that an earlier one added.
+            apart = number if ROW in batch.schema.names else None
+            yield (deletes, apart), batch
+
+    for (deletes, _), rows in combined(batches(), lambda first, other: bool(first == other)):
+        yield deletes, rows
+
+
+def read_blobs(
+    connection: sqlite3.Connection, directory: Path, name: str, schemas: Schemas, blobs: int, total: int
+) -> Iterator[tuple[int, bool, pa.RecordBatch]]:
+    """As ``read_changes``, each blob by itself, with the number of its commit."""
     what = f'table "{name}"'
     found = connection.execute(
         f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = ? ORDER BY number, id",
         (name,),
     )
-
-    def batches() -> Iterator[tuple[tuple[bool, int | None], pa.RecordBatch]]:
-        count = seals = 0
-        for number, snapshot, deletes, schema, rows, length, crc, data, file, offset, stored in found:
-            facts = (name, number, snapshot, deletes, schema, rows, length, crc, file, offset)
-            verified(stored, f"{what}, commit {number}", *facts)
-            count, seals = count + 1, (seals + stored) & 0xFFFFFFFF
-            blob = Blob(rows, length, crc, data, file, offset)
-            columns = schemas.read(connection, schema)
-            batch = decode(blob, columns, directory, f"{what}, commit {number}")
-            # Rows that are known by number: a later commit may name one that an earlier one added.
-            apart = number if ROW in batch.schema.names else None
-            yield (bool(deletes), apart), batch
-        if (count, seals) != (blobs, total):
-            raise corrupt(f"{what}: {count} of its {blobs} blobs are in the journal")
-
-    for (deletes, _), rows in combined(batches(), lambda first, other: bool(first == other)):
-        yield deletes, rows
+    count = seals = 0
+    for number, snapshot, deletes, schema, rows, length, crc, data, file, offset, stored in found:
+        facts = (name, number, snapshot, deletes, schema, rows, length, crc, file, offset)
+        verified(stored, f"{what}, commit {number}", *facts)
+        count, seals = count + 1, (seals + stored) & 0xFFFFFFFF
+        blob = Blob(rows, length, crc, data, file, offset)
+        columns = schemas.read(connection, schema)
+        yield number, bool(deletes), decode(blob, columns, directory, f"{what}, commit {number}")
+    if (count, seals) != (blobs, total):
+        raise corrupt(f"{what}: {count} of its {blobs} blobs are in the journal")
 
 
 def write_segments(

@@ -17,8 +17,17 @@ from millpond.changes import Position
 from millpond.errors import Closed, Error, StateUnwritable
 from millpond.journal import facts
 from millpond.journal.blobs import DATA, remove_files
-from millpond.journal.database import Mark, check, guarded, open_to_read, open_to_write
+from millpond.journal.database import (
+    Mark,
+    check,
+    guarded,
+    open_to_read,
+    open_to_write,
+    set_sync,
+    sync_log,
+)
 from millpond.journal.facts import Facts
+from millpond.journal.late import LateSync
 from millpond.journal.requests import GroupCommit, Request
 from millpond.journal.roll import ROLL_BYTES, roll
 from millpond.journal.stored import Schemas, files_in_use, write_changes, write_segments
@@ -38,6 +47,9 @@ class Writer:
         self._closed = False
         self.schemas = Schemas()
         self._group = GroupCommit(self._write_group)
+        self._late = LateSync(self.sync)
+        self._waits_for_disk = True
+        self._behind = False
         with guarded(directory):
             self._connection = open_to_read(directory) if read_only else open_to_write(directory, durable)
             self._mark = Mark(directory, read_only=read_only)
@@ -64,6 +76,24 @@ class Writer:
         with self._group.lock:
             return self._transaction(write)
 
+    def sync(self) -> None:
+        """Brings what was committed without waiting to the disk; other commits go on meanwhile."""
+        with self._group.lock:
+            if self._closed or not self._behind:
+                return
+            self._behind = False
+            revision = self.facts.revision
+        try:
+            sync_log(self.directory)
+        except OSError as e:
+            self._behind = True
+            raise StateUnwritable(
+                f'the journal in "{self.directory}" cannot be synced: {e.strerror or e}'
+            ) from e
+        with self._group.lock:
+            if not self._closed:
+                self._mark.write(revision)
+
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The connection, while nothing is being written."""
@@ -87,6 +117,8 @@ class Writer:
             raise Closed("the journal is closed")
 
     def close(self) -> None:
+        self._late.end()
+        self.sync()
         with self._group.lock:
             if self._closed:
                 return
@@ -98,6 +130,7 @@ class Writer:
             self._mark.close()
 
     def abandon(self) -> None:
+        self._late.end()
         with self._group.lock:
             if not self._closed:
                 self._closed = True
@@ -107,7 +140,7 @@ class Writer:
     def _write_group(self, group: list[Request]) -> None:
         """Called by one thread at a time, the lock held."""
         self.check_open()
-        if not self.durable and not any(r.sent for r in group):
+        if all(r.empty for r in group) or (not self.durable and not any(r.sent for r in group)):
             for request in group:
                 _number(request, self.facts)
                 if request.number is not None:
@@ -123,7 +156,7 @@ class Writer:
                 if request.number is not None:
                     self._write_request(connection, request, after, sent_at)
 
-        self._transaction(write)
+        self._transaction(write, sync=any(r.sync for r in group))
         for stream in {s for r in group for s in r.sent}:
             if self.facts.inline.get(stream, 0) >= ROLL_BYTES:
                 self._roll(stream)
@@ -146,12 +179,15 @@ class Writer:
         for statement in request.done:
             after.set_done(connection, statement)
 
-    def _transaction(self, write: Callable[[sqlite3.Connection, Facts], T]) -> T:
+    def _transaction(self, write: Callable[[sqlite3.Connection, Facts], T], *, sync: bool = True) -> T:
         self.check_open()
         if self._read_only:
             raise StateUnwritable(f'the state directory "{self.directory}" is open for reading only')
         after = self.facts.copy()
         with guarded(self.directory):
+            if self.durable and sync != self._waits_for_disk:
+                set_sync(self._connection, sync)
+                self._waits_for_disk = sync
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 result = write(self._connection, after)
@@ -164,8 +200,13 @@ class Writer:
                     self._connection.execute("ROLLBACK")
                 raise
         self.facts = after
-        if self.durable:
+        if self.durable and sync:
+            # A sync of the log is one of all that was written to it before.
+            self._behind = False
             self._mark.write(after.revision)
+        elif self.durable:
+            self._behind = True
+            self._late.due()
         return result
 
     def _roll(self, stream: str) -> None:

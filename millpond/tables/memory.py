@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed
+from millpond.options import Option
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
@@ -36,6 +37,17 @@ class MemoryTable(SingleRows, Backend):
 
     aliases = ("inMemory",)
     abilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "index", "null_keys"})
+    options = (
+        Option(
+            "durability",
+            "choice",
+            "What a commit waits for, with a state directory. commit: it is on the disk. batch: it is written, and on"
+            " the disk 100 ms later at the most, and after drain and close. none: nothing is kept, the table is empty"
+            " after a restart.",
+            default="commit",
+            choices=("commit", "batch", "none"),
+        ),
+    )
     idle_dead: ClassVar[int] = 10_000
     """How many dead rows, beyond as many as are alive, wait for a compaction."""
 

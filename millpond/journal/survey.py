@@ -1,0 +1,39 @@
+"""What a damaged state still holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from millpond.errors import Error
+from millpond.journal.database import guarded, open_to_read
+from millpond.journal.facts import read_ledger
+from millpond.journal.stored import Schemas, read_blobs
+
+_MOST = 20
+
+
+def survey(directory: Path) -> str:
+    """One line about each table: whole, or the last commit up to which it can be read."""
+    try:
+        with guarded(directory), closing(open_to_read(directory)) as connection:
+            names = [row[0] for row in connection.execute("SELECT name FROM tables ORDER BY name")]
+            lines = [f'table "{name}": {_readable(connection, directory, name)}' for name in names[:_MOST]]
+    except Error as error:
+        return f"nothing of it can be read: {error.message}"
+    if len(names) > _MOST:
+        lines.append(f"and {len(names) - _MOST} tables more")
+    return "; ".join(lines) if lines else "no table has rows in it"
+
+
+def _readable(connection: sqlite3.Connection, directory: Path, name: str) -> str:
+    last = rows = 0
+    try:
+        with guarded(directory):
+            ledger = read_ledger(connection, name)
+            for number, _, batch in read_blobs(connection, directory, name, Schemas(), *ledger):
+                last, rows = number, rows + batch.num_rows
+    except Error:
+        return f"damaged after commit {last}, {rows} changes before that" if rows else "damaged"
+    return f"whole, {rows} changes up to commit {last}"
