@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,6 +19,7 @@ from millpond.app.dropping import forget
 from millpond.app.home import AppHome
 from millpond.app.identity import identity
 from millpond.app.loading import Report, read_all
+from millpond.app.lookups import plan_lookup
 from millpond.app.pipelines import Pipelines
 from millpond.app.restore import restore
 from millpond.app.script import Step, prepare
@@ -33,6 +35,7 @@ from millpond.plan.plans import PipelinePlan
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.query.evaluate import Path as EvaluationPath
+from millpond.query.plans import Plans
 from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
 from millpond.records import to_arrow
@@ -104,6 +107,9 @@ class App:
         self._transaction: Transaction | None = None
         self._block_done: list[str] = []
         self._evaluator = Evaluator(self._ask_spark, _path)
+        self._plans = Plans(partial(plan_lookup, self), self._lock)
+        self._catalog.on_change = self._plans.clear
+        self._handles: dict[str, Table] = {}
         self._state = StateDirectory(state, read_only=_read_only)
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
@@ -128,6 +134,9 @@ class App:
 
         All statements are checked before the first one runs.
         """
+        found = self._plans.find(text, params)
+        if found is not None:
+            return found
         with self._lock:
             self._check_open()
             result = self._run(text, params)
@@ -141,7 +150,11 @@ class App:
         relation = self._catalog.find(name)
         if backend is None or relation is None:
             raise self._catalog.unknown(name, "table")
-        return Table.of(relation, backend, self._evaluator, AppHome(self._store, relation.name))
+        known = self._handles.get(relation.name)
+        if known is None or not known.stands_for(relation, backend):
+            known = Table.of(relation, backend, self._evaluator, AppHome(self._store, relation.name))
+            self._handles[relation.name] = known
+        return known
 
     def begin_transaction(self) -> Transaction:
         """Changes of several tables that become one commit: use it as a context manager."""

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.app.lookups import lookup_columns
 from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.functions import known_functions
+from millpond.sql.statements import Explain, Select
 from millpond.types import type_name
 
 if TYPE_CHECKING:
@@ -99,7 +101,14 @@ def show_create(app: App, relation: Relation) -> pa.Table:
 
 
 def explain(app: App, checked: Checked) -> pa.Table:
-    lines = explain_checked(checked, app._evaluator.way)
+    statement = checked.statement
+    inner = statement.statement if isinstance(statement, Explain) else statement
+    by = lookup_columns(app, inner.text) if isinstance(inner, Select) else ()
+    if by and checked.resolved is not None:
+        table = checked.resolved.inputs[0].relation.name
+        lines = explain_checked(checked, lambda _: ("lookup", f"table {table} by {', '.join(by)}"))
+    else:
+        lines = explain_checked(checked, app._evaluator.way)
     return pa.table({"plan": [app._mask(line) for line in lines]})
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from millpond.errors import QueryFailed
 from millpond.query.conditions import Compiler, Condition
 from millpond.query.paths import Path, parse_path
+from millpond.query.result import LookupResult
 from millpond.query.stats import Counter
 from millpond.query.wildcards import aggregate, columns_of, parse_aggregate, path_values
 from millpond.records import to_rows
@@ -36,12 +37,17 @@ class Asking(ABC):
     def _matching(self, condition: str | Condition | None, equal: Mapping[str, Any]) -> pa.Table:
         """The rows under a condition."""
 
+    def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
+        """What a kept plan answers, if there is one."""
+        return None
+
     def sql_filter(self, condition: str | Condition) -> list[dict[str, Any]]:
         """The records under a condition.
 
         >>> users.sql_filter("tier IN ('GOLD', 'SILVER') AND name LIKE 'A%'")
         """
-        return to_rows(self._matching(condition, {}))
+        found = self._look("*", condition)
+        return to_rows(self._matching(condition, {})) if found is None else found.rows()
 
     def sql_exists(self, condition: str | Condition) -> bool:
         """Whether a record is under the condition.
@@ -49,7 +55,8 @@ class Asking(ABC):
         >>> users.sql_exists("tier = 'GOLD'")
         True
         """
-        return bool(self._matching(condition, {}).num_rows)
+        found = self._look("*", condition)
+        return bool(self._matching(condition, {}).num_rows if found is None else len(found))
 
     def sql_column_values(self, column: str, condition: str | Condition | None = None) -> list[Any]:
         """The values of a column, or of an expression, one for each record.
@@ -57,6 +64,9 @@ class Asking(ABC):
         >>> users.sql_column_values("name", "tier = 'GOLD'")
         ['Ann', 'Bob']
         """
+        quick = self._look(column, condition)
+        if quick is not None:
+            return [value for row in quick.rows() for value in row.values()]
         return to_values(self._ask(column, condition).column(0))
 
     def sql_scalar(self, expression: str, condition: str | Condition | None = None) -> Any:
@@ -71,6 +81,9 @@ class Asking(ABC):
             if total is not None:
                 next(self._queries.step)
                 return total[0]
+        quick = self._look(expression, condition)
+        if quick is not None and len(quick) < 2:
+            return next((value for row in quick.rows() for value in row.values()), None)
         found = self._ask(expression, condition)
         if found.num_rows > 1:
             raise QueryFailed(

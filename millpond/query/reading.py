@@ -67,7 +67,8 @@ class Reader(Asking):
         (True, True, False)
         """
         if isinstance(key, Condition) or (isinstance(key, str) and not self._text_key):
-            return bool(self._matching(key, equal).num_rows)
+            found = None if equal else self._look("*", key)
+            return bool(self._matching(key, equal).num_rows if found is None else len(found))
         if key is None:
             return bool(self._matching(None, equal).num_rows)
         next(self._lookups.step)
@@ -79,6 +80,9 @@ class Reader(Asking):
         >>> users.find("age > 65 AND tier = 'GOLD'")
         >>> users.find(tier="GOLD")
         """
+        found = None if equal else self._look("*", condition)
+        if found is not None:
+            return found.rows()
         compiled = None if condition is None else self._compiler.condition(condition)
         key = self._key_in(compiled, equal)
         if key is not None:

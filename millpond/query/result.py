@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.errors import PackageMissing
+from millpond.lookup import Answer
 from millpond.records import to_rows
 
 if TYPE_CHECKING:
@@ -76,6 +77,26 @@ class Result:
         )
         more = f"<p>{table.num_rows - 100} more rows</p>" if table.num_rows > 100 else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+class LookupResult(Result):
+    """The rows that a lookup found, read when they are asked for; they stay as they were found."""
+
+    count = None
+
+    def __init__(self, answer: Answer, source: Any, found: Any):
+        self._answer = answer
+        self._source = source
+        self._found = found
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._answer.rows(self._source, self._found)
+
+    def to_arrow(self) -> pa.Table:
+        return self._answer.table(self._source, self._found)
+
+    def __len__(self) -> int:
+        return 1 if self._found is None else len(self._found)
 
 
 class RunningResult(Result):

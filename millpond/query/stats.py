@@ -48,6 +48,10 @@ class TableStats:
     """Searches by key or by equal values."""
     queries: int
     """Searches that looked at all rows."""
+    query_cache_hits: int = 0
+    """Queries that a kept plan answered."""
+    query_cache_misses: int = 0
+    """Plans that had to be made."""
     evictions: int = 0
     spilled_bytes: int = 0
     more: dict[str, Any] = field(default_factory=dict)

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import InvalidRecord, did_you_mean
+from millpond.errors import Error, InvalidRecord, did_you_mean
+from millpond.lookup import Lookup, Run
 from millpond.query.changing import deleted, deleted_keys, inserted, merged, updated
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
 from millpond.query.home import Alone, Home, declared, no_spark, table_options
+from millpond.query.plans import Plans
 from millpond.query.reading import Keys, Reader, Record, Rows
-from millpond.query.stats import Health, TableStats
+from millpond.query.result import LookupResult
+from millpond.query.stats import Counter, Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
+from millpond.sql.filters import resolve_template
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 
 __all__ = ["Record", "Table", "TableSnapshot"]
+
+_KEPT_OUTPUTS = 64
 
 Records: TypeAlias = Sequence[Record] | pa.Table | pa.RecordBatch
 
@@ -66,12 +73,42 @@ class Table(Reader):
         self._home = home
         self._strict = relation.strict
         self._paging = threading.local()
+        self._hits = Counter()
+        self._misses = Counter()
+        self._planning = threading.Lock()
+        self._plans: dict[str, Plans] = {}
         # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
         get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
         vars(self).update(get_record=get, contains=has)
 
+    def stands_for(self, relation: Relation, backend: Backend) -> bool:
+        """Whether this is the table over that backend, as the relation describes it."""
+        return self._backend is backend and self._compiler.relation is relation
+
     def _view(self) -> Snapshot:
         return self._backend.snapshot()
+
+    def compile_lookup(self, lookup: Lookup) -> Run | None:
+        """A function that runs the lookup, if the backend has a short way for it."""
+        next(self._misses.step)
+        return self._backend.compile_lookup(lookup, self._hits.step, LookupResult)
+
+    def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
+        if type(condition) is not str:
+            return None
+        plans = self._plans.get(output)
+        if plans is None:
+            if len(self._plans) >= _KEPT_OUTPUTS:
+                self._plans.clear()
+            plans = self._plans[output] = Plans(partial(self._plan, output), self._planning)
+        return plans.find(condition)
+
+    def _plan(self, output: str, condition: str, values: tuple[Any, ...]) -> Run | None:
+        try:
+            lookup = resolve_template(self._compiler.relation, (output,), condition, values)
+        except Error:
+            return None
+        return None if lookup is None else self.compile_lookup(lookup)
 
     # changes
 
@@ -234,8 +271,10 @@ class Table(Reader):
             bytes=about.pop("bytes"),
             last_update=about.pop("changed_at", None),
             source=self._home.health()[0],
-            lookups=self._lookups.value,
+            lookups=self._lookups.value + self._hits.value,
             queries=self._queries.value,
+            query_cache_hits=self._hits.value,
+            query_cache_misses=self._misses.value,
             evictions=about.pop("evictions", 0),
             spilled_bytes=about.pop("spilled_bytes", 0),
             more=about,

@@ -14,7 +14,9 @@ from millpond.errors import InvalidRecord, SqlError
 from millpond.sql.statements import Statement
 
 Params = Sequence[Any] | Mapping[str, Any] | None
-S = TypeVar("S", bound=Statement)
+S = TypeVar("S", Statement, exp.Expr)
+PARAMETER = "parameter"
+"""Where the meta of a literal names the parameter that it came from."""
 
 
 class Binder:
@@ -48,7 +50,9 @@ class Binder:
             if name.lower() not in self._named:
                 raise SqlError(f'parameter ":{name}" has no value', hint=f'params={{"{name}": …}}')
             self._used.add(name.lower())
-            return literal(self._named[name.lower()], f":{name}")
+            found = literal(self._named[name.lower()], f":{name}")
+            found.meta[PARAMETER] = name
+            return found
         if self._next >= len(self._listed):
             raise SqlError(
                 f"there are more ? than values: {len(self._listed)} given", hint="params=[…] in order"

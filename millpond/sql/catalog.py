@@ -41,6 +41,8 @@ class Catalog:
 
     def __init__(self, relations: dict[str, Relation] | None = None):
         self._relations = dict(relations or {})
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change; a copy has none."""
 
     def copy(self) -> Catalog:
         return Catalog(self._relations)
@@ -56,9 +58,11 @@ class Catalog:
 
     def add(self, relation: Relation) -> None:
         self._relations[relation.name.lower()] = relation
+        self.on_change()
 
     def remove(self, name: str) -> None:
         self._relations.pop(name.lower(), None)
+        self.on_change()
 
     def names(self, *kinds: RelationKind) -> list[str]:
         return [r.name for r in self if not kinds or r.kind in kinds]

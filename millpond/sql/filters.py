@@ -11,11 +11,15 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import CheckFailed, Error, Place, SqlError, SqlSyntaxError, UnknownName, did_you_mean
+from millpond.lookup import Lookup
 from millpond.sql.assign import assign
+from millpond.sql.bind import Binder
 from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.lookup import lookup_of
 from millpond.sql.parse import parse_condition, parse_one_statement
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.statements import CreateTable, Update
+from millpond.sql.template import name_of
 from millpond.types import Column, Schema, quote
 
 
@@ -108,6 +112,17 @@ def resolve_outputs(
     if distinct:
         select = select.distinct()
     return _resolve(relation, select, outputs[0])
+
+
+def resolve_template(
+    relation: Relation, outputs: Sequence[str], condition: str, values: Sequence[Any]
+) -> Lookup | None:
+    """The lookup that ``SELECT outputs FROM relation WHERE condition`` is, if it is one; the condition has parameters
+    ``:__v0``, … for such values. Raises what is wrong with it."""
+    binder = Binder({name_of(at): value for at, value in enumerate(values)})
+    tree = binder.bind(parse_condition(condition))
+    binder.finish()
+    return lookup_of(resolve_outputs(relation, outputs, Filter(condition, tree, {}, exact=False)), values)
 
 
 def resolve_assignments(

@@ -6,7 +6,7 @@ is still being filled and one that is full are the same to them. Nothing is merg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.tables._columns import ColumnStore, bitmap, flags_of, store_of
-from millpond.tables._rows import MakeRow, Row, row_maker
+from millpond.tables._rows import MakeReader, MakeRow, Row, row_maker
 
 Slots = npt.NDArray[np.int64]
 
@@ -23,19 +23,20 @@ SHIFT = 16
 SIZE = 1 << SHIFT
 MASK = SIZE - 1
 _FIRST_CAPACITY = 1024
+_KEPT_READERS = 256
 
 
 class Block:
     """Room for up to 65,536 rows. ``row`` makes the record of one of them; it is replaced when the first NULL of a
-    column comes, before readers see that row. ``cells`` are the single cells by column; those of a ``plain`` block
-    are all there is to a row."""
+    column comes, before readers see that row, and so are the ``readers``, functions that others keep here. ``cells``
+    are the single cells by column; those of a ``plain`` block are all there is to a row."""
 
-    __slots__ = ("_make_row", "_stores", "capacity", "cells", "plain", "room", "row", "valid")
+    __slots__ = ("_make_row", "capacity", "cells", "plain", "readers", "room", "row", "stores", "valid")
 
     def __init__(
         self, stores: Sequence[ColumnStore], make_row: MakeRow, capacity: int, old: Block | None = None
     ):
-        self._stores = stores
+        self.stores = stores
         self._make_row = make_row
         self.capacity = capacity
         self.room: list[Any] = [s.room(capacity) for s in stores]
@@ -61,9 +62,22 @@ class Block:
         return valid
 
     def _renew(self) -> None:
-        self.cells = [s.view(r) for s, r in zip(self._stores, self.room, strict=True)]
+        self.cells = [s.view(r) for s, r in zip(self.stores, self.room, strict=True)]
         self.row = self._make_row(self.cells, [None if v is None else v.data for v in self.valid])
-        self.plain = all(v is None for v in self.valid) and all(s.words == 1 for s in self._stores)
+        self.plain = all(v is None for v in self.valid) and all(s.words == 1 for s in self.stores)
+        # Last: a reader that is made of the cells as they were goes into the old dict.
+        self.readers: dict[Any, Callable[..., Any]] = {}
+
+    def reader(self, make: MakeReader) -> Callable[..., Any]:
+        """The function that ``make`` makes for this block."""
+        readers = self.readers
+        found = readers.get(make)
+        if found is None:
+            if len(readers) >= _KEPT_READERS:
+                readers.clear()
+            valid = [None if v is None else v.data for v in self.valid]
+            found = readers[make] = make(self.cells, valid, self.stores)
+        return found
 
 
 _ONE_NULL = np.zeros(1, dtype=np.bool_)
@@ -172,20 +186,7 @@ class Blocks:
 
     def take(self, slots: Slots) -> pa.Table:
         """The rows of these slots, which are in ascending order."""
-        if not len(slots):
-            return self.schema.empty_table()
-        numbers = slots >> SHIFT
-        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
-        picks = [(self.blocks[int(numbers[start])], slots[start:end] & MASK) for start, end in pairwise(cuts)]
-        columns = []
-        for at, store in enumerate(self.stores):
-            valid = None
-            if any(block.valid[at] is not None for block, _ in picks):
-                flags = [_flags(block.valid[at], inside) for block, inside in picks]
-                valid = bitmap(np.concatenate(flags))
-            picked = store.pick([(block.room[at], inside) for block, inside in picks], valid)
-            columns.append(store.plain(picked))
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        return take(self.blocks, slots, range(len(self.stores)), self.schema)
 
     def records(self, slots: Sequence[int]) -> list[Row]:
         """The records of these slots."""
@@ -198,6 +199,25 @@ class Blocks:
             for room, valid in zip(block.room, block.valid, strict=True):
                 total += int(getattr(room, "nbytes", 0)) + (0 if valid is None else int(valid.nbytes))
         return total
+
+
+def take(blocks: Sequence[Block], slots: Slots, columns: Sequence[int], schema: pa.Schema) -> pa.Table:
+    """These columns, by their places and under the names of the schema, of slots in ascending order."""
+    if not len(slots):
+        return schema.empty_table()
+    numbers = slots >> SHIFT
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
+    picks = [(blocks[int(numbers[start])], slots[start:end] & MASK) for start, end in pairwise(cuts)]
+    arrays = []
+    for at in columns:
+        store = picks[0][0].stores[at]
+        valid = None
+        if any(block.valid[at] is not None for block, _ in picks):
+            flags = [_flags(block.valid[at], inside) for block, inside in picks]
+            valid = bitmap(np.concatenate(flags))
+        picked = store.pick([(block.room[at], inside) for block, inside in picks], valid)
+        arrays.append(store.plain(picked))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _flags(valid: npt.NDArray[np.bool_] | None, inside: Slots) -> npt.NDArray[np.bool_]:

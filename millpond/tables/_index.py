@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._keys import Key, key_list
 
+MANY = 256
+"""More slots than these are handled by numpy."""
+_NOTHING = np.iinfo(np.int64).min
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int64)
 
 
@@ -27,74 +30,87 @@ class SecondaryIndex:
     def __init__(self, columns: Sequence[str]):
         self._columns = tuple(columns)
         self._lock = Lock()
-        self._groups = _Groups({}, _NO_SLOTS, np.zeros(1, dtype=np.int64), 0)
+        self.groups = Groups([], _NO_SLOTS, _NO_SLOTS)
 
     def find(self, keys: Sequence[Key], blocks: Blocks, end: int) -> Slots:
         """The slots below ``end`` and some above it, in no order, of rows with one of the keys."""
-        groups = self._groups
-        if groups.covered < end:
-            with self._lock:
-                groups = self._extended(blocks, end)
-        return groups.find(keys)
+        return self.extended(blocks, end).find(keys)
 
-    def _extended(self, blocks: Blocks, end: int) -> _Groups:
-        groups = self._groups
-        start = groups.covered
-        if start >= end:
+    def extended(self, blocks: Blocks, end: int) -> Groups:
+        """The groups of at least the slots below ``end``."""
+        groups = self.groups
+        if groups.covered >= end:
             return groups
-        if groups.recent_rows + end - start > max(1024, groups.sorted_rows // 2):
-            groups = _Groups.build(blocks.between(self._columns, 0, end))
-        else:
-            groups.add(key_list(blocks.between(self._columns, start, end).columns), start)
-        self._groups = groups
-        return groups
+        with self._lock:
+            groups = self.groups
+            start = groups.covered
+            if start >= end:
+                return groups
+            if groups.recent_rows + end - start > max(1024, groups.sorted_rows // 2):
+                groups = Groups.build(blocks.between(self._columns, 0, end))
+            else:
+                groups.add(key_list(blocks.between(self._columns, start, end).columns), start)
+            self.groups = groups
+            return groups
 
 
-class _Groups:
-    def __init__(self, numbers: dict[Key, int], slots: Slots, offsets: Slots, covered: int):
-        self._numbers = numbers
+class Groups:
+    """``found`` leads from a key to its slot, or to -1 - n if it has several: those of group n."""
+
+    def __init__(self, keys: Sequence[Key], slots: Slots, numbers: Slots):
         self._slots = slots
-        self._offsets = offsets
-        self._recent: dict[Key, list[int]] = {}
-        self.sorted_rows = covered
-        self.covered = covered
+        counts = np.bincount(numbers, minlength=len(keys))
+        self._offsets = np.concatenate(([0], np.cumsum(counts)))
+        firsts = slots[self._offsets[:-1]] if len(slots) else _NO_SLOTS
+        several = -1 - np.arange(len(keys))
+        self.found = dict(zip(keys, np.where(counts == 1, firsts, several).tolist(), strict=True))
+        self.recent: dict[Key, list[int]] = {}
+        self.sorted_rows = self.covered = len(slots)
 
     @property
     def recent_rows(self) -> int:
         return self.covered - self.sorted_rows
 
     @staticmethod
-    def build(rows: pa.Table) -> _Groups:
+    def build(rows: pa.Table) -> Groups:
         codes, keys = _encode(rows)
         numbers: dict[Key, int] = {}
         number_of_code = [numbers.setdefault(k, len(numbers)) for k in keys]
         groups = np.asarray(number_of_code, dtype=np.int64)[codes]
-        slots = np.argsort(groups, kind="stable").astype(np.int64)
-        counts = np.bincount(groups, minlength=len(numbers))
-        return _Groups(numbers, slots, np.concatenate(([0], np.cumsum(counts))), rows.num_rows)
+        return Groups(list(numbers), np.argsort(groups, kind="stable"), groups)
 
     def add(self, keys: list[Key], start: int) -> None:
         """Slots are added before ``covered`` says so: a reader that sees too many leaves them out."""
         for slot, key in enumerate(keys, start):
-            self._recent.setdefault(key, []).append(slot)
+            self.recent.setdefault(key, []).append(slot)
         self.covered = start + len(keys)
 
+    def several(self, number: int) -> Sequence[int] | Slots:
+        """The slots of a group, in ascending order; many as an array."""
+        found = self._slots[self._offsets[number] : self._offsets[number + 1]]
+        return found if len(found) > MANY else found.tolist()
+
+    def with_recent(self, key: Key, found: Sequence[int] | Slots) -> Sequence[int] | Slots:
+        """The slots of a key, with those of recent rows."""
+        recent = self.recent.get(key)
+        if recent is None:
+            return found
+        return np.concatenate((found, recent)) if len(found) > MANY else [*found, *recent]
+
     def find(self, keys: Sequence[Key]) -> Slots:
-        numbers = np.fromiter(map(self._numbers.get, keys, repeat(-1)), np.int64, len(keys))
-        numbers = numbers[numbers >= 0]
-        starts = self._offsets[numbers]
-        lengths = self._offsets[numbers + 1] - starts
-        total = int(lengths.sum())
-        if total:
+        found = np.fromiter(map(self.found.get, keys, repeat(_NOTHING)), np.int64, len(keys))
+        parts = [found[found >= 0]]
+        numbers = -1 - found[(found < 0) & (found != _NOTHING)]
+        if len(numbers):
+            starts = self._offsets[numbers]
+            lengths = self._offsets[numbers + 1] - starts
             shift = starts - (np.cumsum(lengths) - lengths)
-            found = self._slots[np.repeat(shift, lengths) + np.arange(total)]
-        else:
-            found = _NO_SLOTS
-        if self._recent:
-            recent = [slot for key in keys for slot in self._recent.get(key, ())]
+            parts.append(self._slots[np.repeat(shift, lengths) + np.arange(int(lengths.sum()))])
+        if self.recent:
+            recent = [slot for key in keys for slot in self.recent.get(key, ())]
             if recent:
-                found = np.concatenate((found, np.asarray(recent, dtype=np.int64)))
-        return found
+                parts.append(np.asarray(recent, dtype=np.int64))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _encode(rows: pa.Table) -> tuple[Slots, list[Key]]:

@@ -17,6 +17,7 @@ from millpond.tables._columns import Coded, ColumnStore
 
 Row = dict[str, Any]
 MakeRow = Callable[[Sequence[Any], Sequence[Any]], Callable[[int], Row]]
+MakeReader = Callable[[Sequence[Any], Sequence[Any], Sequence[ColumnStore]], Callable[..., Any]]
 
 DAYS = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1)
@@ -27,35 +28,46 @@ _WORD = (1 << 64) - 1
 def row_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeRow:
     """A function from the cells of a block, and what tells which of them are not NULL (None where all are not), to
     the function that reads a row of it."""
-    everything = range(len(stores))
-    cells = [_cell(store, at) for at, store in enumerate(stores)]
+    make = compile_reader(stores, range(len(stores)), lambda cells, _: f"{{{_pairs(names, cells)}}}")
+    return lambda cells, valid: make(cells, valid, stores)
+
+
+def compile_reader(
+    stores: Sequence[ColumnStore],
+    columns: Sequence[int],
+    write: Callable[[Sequence[str], Sequence[bool]], str],
+    arguments: str = "i",
+) -> MakeReader:
+    """A function from the cells of a block, what tells which are not NULL, and the block's stores, to a function of
+    ``arguments``, one of which is ``i``, the row. ``write`` makes its expression of one for the cell of each of the
+    columns, and of whether it may be NULL."""
+    cells = [_cell(stores[at], at) for at in columns]
+    texts = [at for at in columns if isinstance(stores[at], Coded)]
     or_null = [
-        f"(None if v{at} is not None and not v{at}[i] else {cells[at]})"
-        if stores[at].nulls_apart
-        else cells[at]
-        for at in everything
+        f"(None if v{at} is not None and not v{at}[i] else {cell})" if stores[at].nulls_apart else cell
+        for at, cell in zip(columns, cells, strict=True)
     ]
+    flags = "".join(f"v{at}, " for at in columns)
     code = f"""
-def make_row(cells, valid):
-    [{", ".join(f"c{at}" for at in everything)}] = cells
-    [{", ".join(f"v{at}" for at in everything)}] = valid
-    if not any(flags is not None for flags in valid):
-        return lambda i: {{{_pairs(names, cells)}}}
-    return lambda i: {{{_pairs(names, or_null)}}}
+def make(cells, valid, stores):
+    {"; ".join(f"c{at}, v{at} = cells[{at}], valid[{at}]" for at in columns) or "pass"}
+    {"; ".join(f"t{at}, r{at} = stores[{at}].texts.values, stores[{at}].texts.read" for at in texts) or "pass"}
+    if not any([flags is not None for flags in ({flags})]):
+        return lambda {arguments}: {write(cells, [not stores[at].nulls_apart for at in columns])}
+    return lambda {arguments}: {write(or_null, [True] * len(cells))}
 """
     scope: dict[str, Any] = {
         "_date": date.fromordinal,
         "_delta": timedelta,
         "_EPOCH": EPOCH,
         "_EPOCH_UTC": EPOCH.replace(tzinfo=UTC),
-        "_decimal": Decimal,
-        "_scaled": WIDE.scaleb,
+        "_times": WIDE.multiply,
     }
-    for at, store in enumerate(stores):
-        if isinstance(store, Coded):
-            scope |= {f"t{at}": store.texts.values, f"r{at}": store.texts.read}
+    for at in columns:
+        if pa.types.is_decimal(stores[at].dtype):
+            scope[f"u{at}"] = Decimal(1).scaleb(-stores[at].dtype.scale)
     exec(code, scope)
-    made: MakeRow = scope["make_row"]
+    made: MakeReader = scope["make"]
     return made
 
 
@@ -76,5 +88,5 @@ def _cell(store: ColumnStore, at: int) -> str:
         return f"_delta(0, 0, {raw})"
     if t.is_decimal(dtype):
         whole = raw if store.words == 1 else f"(c{at}[i + i + 1] << 64 | c{at}[i + i] & {_WORD})"
-        return f"_scaled(_decimal({whole}), {-dtype.scale})"
+        return f"_times({whole}, u{at})"
     return raw

@@ -58,6 +58,8 @@ class MemorySnapshot(Snapshot):
         self.moment = moment
         self.mark = moment.mark
         self.version = moment.mark.version
+        self.whole = moment.mark.alive == moment.mark.slots
+        self.blocks = moment.blocks.blocks
         self._key = key
         self._generation = moment.generation
         self._blocks = moment.blocks
@@ -130,6 +132,33 @@ class MemorySnapshot(Snapshot):
             if slot >= 0 and died[slot] > version:
                 found.append(slot)
         return FoundSlots(self._blocks, found)
+
+    def slots_of(self, columns: tuple[str, ...], key: Any) -> Sequence[int] | Slots:
+        """The slots of the rows whose columns equal the key, in ascending order; many as an array. The columns are
+        sorted, and not those of the primary key."""
+        generation, end = self._generation, self.mark.slots
+        index = generation.others.get(columns) or generation.index_on(columns)
+        groups = index.groups
+        if groups.covered < end:
+            groups = index.extended(self._blocks, end)
+        slot = groups.found.get(key)
+        found: Sequence[int] | Slots = (
+            () if slot is None else (slot,) if slot >= 0 else groups.several(-1 - slot)
+        )
+        if groups.recent:
+            found = groups.with_recent(key, found)
+        if self.whole and groups.covered == end:
+            return found
+        if isinstance(found, np.ndarray):
+            found = found[found < end]
+            return found[self._died[found] > self.version]
+        return [slot for slot in found if slot < end and self._died[slot] > self.version]
+
+    def slots_of_key(self, key: Any) -> list[int]:
+        """The slot of the row with the key, if there is one."""
+        slots = self._generation.slots_before([key], self.mark.slots)
+        found: list[int] = slots[self._died[slots] > self.version].tolist()
+        return found
 
     def decimal_sum(self, column: str) -> tuple[Decimal | None] | None:
         dtype = self._column(column).type

@@ -58,7 +58,7 @@ class Generation:
     numbers: RowNumbers = field(default_factory=RowNumbers)
     """Of a table without a key."""
     replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
-    _others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
+    others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def newest_slots(self, keys: list[Key]) -> Slots:
@@ -80,14 +80,14 @@ class Generation:
         return slots[slots >= 0]
 
     def index_on(self, columns: tuple[str, ...]) -> SecondaryIndex:
-        index = self._others.get(columns)
+        index = self.others.get(columns)
         if index is None:
             with self._lock:
-                index = self._others.setdefault(columns, SecondaryIndex(columns))
+                index = self.others.setdefault(columns, SecondaryIndex(columns))
         return index
 
     def indexes(self) -> list[tuple[str, ...]]:
-        return list(self._others)
+        return list(self.others)
 
     def kept(self, keep: Flags) -> Generation:
         """The key index over only the slots to keep, numbered anew.

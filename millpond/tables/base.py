@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.tables._taken import duplicate, refuse_doubles
 from millpond.types import Schema
@@ -151,6 +152,11 @@ class Backend(ABC):
         one with equal values), faster where the backend can; each counts its calls by ``next(step)``, as ``get``
         and ``has`` do."""
         return get, has
+
+    def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run | None:
+        """A function that runs the lookup on the newest rows, counts its answers by ``next(step)`` and hands them to
+        ``made``; None from a backend without the ability ``lookup``."""
+        return None
 
     @property
     @abstractmethod

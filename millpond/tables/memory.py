@@ -17,11 +17,13 @@ import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed
+from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._keys import key_list
+from millpond.tables._lookup import compile_lookup
 from millpond.tables._single import SingleRows
 from millpond.tables._snapshot import MemorySnapshot
 from millpond.tables._turns import Turns
@@ -36,7 +38,7 @@ class MemoryTable(SingleRows, Backend):
     """A table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
-    abilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "index", "null_keys"})
+    abilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "index", "lookup", "null_keys"})
     options = (
         Option(
             "durability",
@@ -233,6 +235,14 @@ class MemoryTable(SingleRows, Backend):
         if not self._key or not all(is_plain(c.type) for k in self._key if (c := self.schema.find(k))):
             return get, has
         return make_reads(self, step, get, has)
+
+    def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
+        return compile_lookup(self, lookup, step, made)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns, as the schema spells them."""
+        return self._key
 
     @property
     def version(self) -> int:

@@ -1,0 +1,81 @@
+"""What a lookup on a memory table answers: columns of the rows that it found, or aggregates over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.lookup import Answer, Lookup
+from millpond.records.outgoing import Row, distinct_names, to_rows
+from millpond.tables._aggregates import Aggregate, aggregate_of
+from millpond.tables._blocks import MASK, SHIFT, Block, Slots, take
+from millpond.tables._columns import ColumnStore
+from millpond.tables._index import MANY
+from millpond.tables._rows import compile_reader
+from millpond.types import Schema
+
+
+class ColumnAnswer(Answer):
+    """Columns of rows, by their slots."""
+
+    def __init__(self, schema: Schema, lookup: Lookup, stores: Sequence[ColumnStore]):
+        self._schema = lookup.schema
+        self._places = [schema.names.index(o.column) for o in lookup.outputs if o.column is not None]
+        names = distinct_names([o.name for o in lookup.outputs])
+        read = sorted(set(self._places))
+
+        def write(cells: Sequence[str], _: Sequence[bool]) -> str:
+            cell = dict(zip(read, cells, strict=True))
+            pairs = zip(names, self._places, strict=True)
+            return f"{{{', '.join(f'{name!r}: {cell[at]}' for name, at in pairs)}}}"
+
+        self._make = compile_reader(stores, read, write)
+
+    def rows(self, source: list[Block], found: Sequence[int] | Slots) -> list[Row]:
+        if len(found) > MANY:
+            return to_rows(self.table(source, found))
+        make = self._make
+        return [
+            ((block := source[slot >> SHIFT]).readers.get(make) or block.reader(make))(slot & MASK)
+            for slot in found
+        ]
+
+    def table(self, source: list[Block], found: Sequence[int] | Slots) -> pa.Table:
+        slots = np.asarray(found, dtype=np.int64)
+        return take(source, slots, self._places, self._schema)
+
+
+class AggregateAnswer(Answer):
+    """Aggregates, as one row of values."""
+
+    def __init__(self, schema: Schema, lookup: Lookup, stores: Sequence[ColumnStore]):
+        self._schema = lookup.schema
+        self._names = distinct_names([o.name for o in lookup.outputs])
+        places = list(dict.fromkeys(schema.names.index(o.column) for o in lookup.outputs if o.column))
+        self._make = compile_reader(stores, places, lambda cells, _: f"({''.join(f'{c}, ' for c in cells)})")
+        self._columns = len(places)
+        self._aggregates: list[tuple[int | None, Aggregate]] = []
+        for output in lookup.outputs:
+            place = None if output.column is None else schema.names.index(output.column)
+            dtype = None if place is None else schema.columns[place].type
+            function = aggregate_of(output.function or "count", dtype)
+            self._aggregates.append((None if place is None else places.index(place), function))
+
+    def values(self, blocks: list[Block], slots: Sequence[int] | Slots) -> list[Any]:
+        """The aggregates over the rows of these slots."""
+        if not self._columns:
+            return [len(slots)] * len(self._names)
+        make = self._make
+        rows = [blocks[slot >> SHIFT].reader(make)(slot & MASK) for slot in slots]
+        columns = [[v for row in rows if (v := row[at]) is not None] for at in range(self._columns)]
+        return [len(rows) if at is None else of(columns[at]) for at, of in self._aggregates]
+
+    def rows(self, source: list[Any], found: None) -> list[Row]:
+        return [dict(zip(self._names, source, strict=True))]
+
+    def table(self, source: list[Any], found: None) -> pa.Table:
+        arrays = [pa.array([v], f.type) for v, f in zip(source, self._schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self._schema)

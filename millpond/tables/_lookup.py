@@ -1,0 +1,118 @@
+"""Lookups on a memory table: a function for each, generated, that takes the values and finds the rows.
+
+The way of a lookup is an index, the slots that it leads to, and a result that reads their cells when it is asked: about
+a microsecond. What the function does not know it leaves to the long way: it answers None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.lookup import Every, Given, Lookup, Made, Run, Test, givens_of
+from millpond.tables._answers import AggregateAnswer, ColumnAnswer
+from millpond.tables._blocks import MASK, SHIFT
+from millpond.tables._columns import store_of
+from millpond.tables._index import MANY
+from millpond.tables._rows import DAYS, EPOCH
+from millpond.tables._tests import compile_test
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.tables.memory import MemoryTable
+
+_LONG = 1 << 63
+_EPOCH_UTC = EPOCH.replace(tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def compile_lookup(table: MemoryTable, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
+    """The function that runs the lookup; it counts its answers by ``next(step)``."""
+    stores = [store_of(f.type) for f in table.schema.arrow()]
+    way = _Way(table.schema, table.key, lookup)
+    scope: dict[str, Any] = {
+        "table": table,
+        "step": step,
+        "made": made,
+        "columns": way.columns,
+        "micros": _micros,
+    }
+    for n, given in enumerate(way.givens):
+        scope |= {f"k{n}": given.kind, f"f{n}": given.convert}
+    if way.test is not None:
+        scope["test"] = compile_test(way.test, table.schema, stores, way.names)
+    if lookup.outputs[0].function is None:
+        scope["answer"] = ColumnAnswer(table.schema, lookup, stores)
+        last = "return made(answer, blocks, slots)"
+    else:
+        answer = AggregateAnswer(table.schema, lookup, stores)
+        scope |= {"answer": answer, "values": answer.values}
+        last = "return made(answer, values(blocks, slots), None)"
+    lines = [*way.lines(), "next(step)", last]
+    exec("\n    ".join([f"def run({way.arguments}):", *lines]), scope)
+    run: Run = scope["run"]
+    return run
+
+
+class _Way:
+    """How a lookup finds its slots, as lines of Python."""
+
+    def __init__(self, schema: Schema, key: tuple[str, ...], lookup: Lookup):
+        self._schema = schema
+        self._lookup = lookup
+        self._equal = {c.column: c.value for c in lookup.equal}
+        self.columns = lookup.columns(key)
+        self._by_key = self.columns == key
+        tests: list[Test] = [c for c in lookup.equal if c.column not in self.columns]
+        tests += [] if lookup.test is None else [lookup.test]
+        self.test: Test | None = None if not tests else tests[0] if len(tests) == 1 else Every(tuple(tests))
+        self.givens = [*(self._equal[c] for c in self.columns), *givens_of(self.test)]
+        self.names = {id(given): f"w{n}" for n, given in enumerate(self.givens)}
+        self.arguments = ", ".join(f"v{at}" for at in range(lookup.givens))
+
+    def lines(self) -> Iterator[str]:
+        checks = dict.fromkeys(_check(n, given) for n, given in enumerate(self.givens))
+        yield f"if not ({' and '.join(checks)}): return None"
+        for n, given in enumerate(self.givens):
+            value = f"v{given.at}" if given.convert is None else f"f{n}(v{given.at})"
+            yield f"w{n} = {value}"
+        parts = [self._index_value(name) for name in self.columns]
+        yield "key = " + ", ".join(parts)
+        snapshot = "view = table.snapshot(); blocks = view.blocks"
+        if self._by_key:
+            yield "live = table.live"
+            yield "slot = live.newest.get(key, -1); blocks = live.blocks"
+            yield "if -1 < slot < live.end: slots = (slot,)"
+            yield "elif slot == -1: slots = ()"
+            yield f"else: {snapshot}; slots = view.slots_of_key(key)"
+        else:
+            yield f"{snapshot}; slots = view.slots_of(columns, key)"
+        if self.test is not None:
+            values = "".join(f", {self.names[id(g)]}" for g in givens_of(self.test))
+            yield f"if len(slots) > {MANY}: return None"
+            yield f"slots = [s for s in slots if blocks[s >> {SHIFT}].reader(test)(s & {MASK}{values})]"
+        elif any(o.function and o.column for o in self._lookup.outputs):
+            yield f"if len(slots) > {MANY}: return None"
+
+    def _index_value(self, column: str) -> str:
+        """What an index has for the value of a column."""
+        name, found = self.names[id(self._equal[column])], self._schema.find(column)
+        assert found is not None
+        if pa.types.is_date(found.type):
+            return f"{name}.toordinal() - {DAYS}"
+        return f"micros({name})" if pa.types.is_timestamp(found.type) else name
+
+
+def _check(number: int, given: Given) -> str:
+    """Whether a value is of the type that the lookup was made for."""
+    name = f"v{given.at}"
+    if given.kind is int:
+        return f"type({name}) is int and {-_LONG} <= {name} < {_LONG}"
+    return f"type({name}) is k{number}"
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - (EPOCH if moment.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND
