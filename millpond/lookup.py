@@ -6,7 +6,7 @@ statement: where a value could be compared otherwise, ``convert`` raises Unfit a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,12 +88,14 @@ class Lookup:
     schema: pa.Schema
     givens: int
 
-    def columns(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns that an index finds the rows by: those of the key if all are there, else all, sorted."""
+    def columns(self, key: tuple[str, ...], declared: Iterable[Sequence[str]]) -> tuple[str, ...]:
+        """The columns that an index finds the rows by: those of the key if all are there, else those of the declared
+        index that has the most, else all, sorted."""
         equal = {c.column.lower(): c.column for c in self.equal}
         if key and all(name.lower() in equal for name in key):
             return tuple(equal[name.lower()] for name in key)
-        return tuple(sorted(equal.values()))
+        fitting = [tuple(names) for names in declared if all(name.lower() in equal for name in names)]
+        return tuple(sorted(max(fitting, key=lambda names: (len(names), names), default=equal.values())))
 
 
 class Answer(Protocol):

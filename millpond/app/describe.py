@@ -74,6 +74,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
         about["durability"] = _durability(app, relation.name)
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)
+    about |= {f"index {i.name}": ", ".join(i.columns) for i in app._catalog.indexes(relation.name)}
     about["queries"] = ", ".join(
         p.plan.name
         for p in app._pipelines.values()
@@ -97,7 +98,10 @@ def _durability(app: App, table: str) -> str:
 
 
 def show_create(app: App, relation: Relation) -> pa.Table:
-    return pa.table({"statement": [_text_of(app, relation.name)]})
+    """The statement, and those of its indexes."""
+    texts = [_text_of(app, relation.name)]
+    texts += [app._saved[f"index:{i.name.lower()}"].text for i in app._catalog.indexes(relation.name)]
+    return pa.table({"statement": texts})
 
 
 def explain(app: App, checked: Checked) -> pa.Table:
@@ -130,6 +134,6 @@ def _table(rows: list[dict[str, Any]], columns: list[str]) -> pa.Table:
 
 def _text_of(app: App, name: str) -> str:
     for entry in app._saved.values():
-        if entry.kind != "query" and entry.name.lower() == name.lower():
+        if entry.kind not in ("query", "index") and entry.name.lower() == name.lower():
             return entry.text
     raise app._catalog.unknown(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved
+from millpond.app.indexes import drop_index
 from millpond.errors import InUse, Place
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.memory import withdraw
@@ -36,6 +37,8 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
             drop(app, target, cascade=True, place=place)
         forget_named(app, "query", pipeline.plan.name)
     app._runner.remove(own)
+    for index in app._catalog.indexes(relation.name):
+        drop_index(app, index)
     app._catalog.remove(relation.name)
     forget_named(app, relation.kind, relation.name)
     if relation.kind == "table":

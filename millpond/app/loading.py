@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.app.indexes import renew_indexes
 from millpond.app.store import Moment, Store
 from millpond.changes import Changes, Offset, Position
 from millpond.plan.plans import LoadPlan
@@ -157,4 +158,5 @@ def _reload(app: App, plan: LoadPlan, position: Position | None) -> None:
     assert relation is not None
     options = app._table_options[relation.name.lower()]
     app._store.empty(relation.name, relation, str(options.get("extension") or "memory"), options)
+    renew_indexes(app, relation.name)
     app._journal.forget(plan.name)

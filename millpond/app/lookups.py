@@ -32,7 +32,8 @@ def lookup_columns(app: App, text: str) -> tuple[str, ...]:
     backend = None if lookup is None else app._store.table(lookup.table)
     if lookup is None or backend is None or "lookup" not in backend.abilities:
         return ()
-    return lookup.columns(backend.schema.key)
+    declared = [i.columns for i in app._catalog.indexes(lookup.table)]
+    return lookup.columns(backend.schema.key, declared)
 
 
 def _lookup(app: App, text: str, values: tuple[Any, ...]) -> Lookup | None:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, relation_of
+from millpond.app.indexes import restore_index
 from millpond.app.loading import load
 from millpond.app.script import check_one
 from millpond.errors import Error
@@ -28,7 +29,9 @@ def restore(app: App, *, with_queries: bool) -> None:
         entry = Saved.of(raw)
         app._saved[entry.id] = entry
         app._unclaimed[entry.id] = entry
-        if entry.kind != "query":
+        if entry.kind == "index":
+            restore_index(app, parse(entry.text).require()[0])
+        elif entry.kind != "query":
             app._open(relation_of(entry, parse(entry.text)), entry.options)
     if app._read_only:
         return
@@ -45,7 +48,7 @@ def resume(app: App, entry: Saved) -> None:
     statement = parsed.require()[0]
     query = getattr(statement, "query", None)
     connected = isinstance(statement, st.CreateStream) and query is None
-    if entry.kind == "view" or (query is None and not connected):
+    if entry.kind in ("view", "index") or (query is None and not connected):
         return
     catalog = app._catalog.copy()
     if entry.kind != "query":

@@ -100,12 +100,11 @@ def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None
     if isinstance(statement, st.Insert):
         same = identity(statement)
         return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)
-    if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView):
+    if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex):
         return None
-    entry = next(
-        (e for e in unclaimed.values() if e.kind != "query" and e.name.lower() == statement.name.lower()),
-        None,
-    )
+    kinds = ("index",) if isinstance(statement, st.CreateIndex) else ("stream", "table", "view")
+    name = statement.name.lower()
+    entry = next((e for e in unclaimed.values() if e.kind in kinds and e.name.lower() == name), None)
     if entry is None:
         return None
     if entry.identity == identity(statement) or statement.if_not_exists:

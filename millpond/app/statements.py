@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millpond.app import describe
 from millpond.app.dropping import drop
+from millpond.app.indexes import create_index, drop_index
 from millpond.app.loading import load
 from millpond.app.mutate import changes_of
 from millpond.app.store import Moment
@@ -141,9 +142,18 @@ def _select(app: App, checked: Checked) -> Result:
     return result
 
 
+def _create_index(app: App, checked: Checked) -> Result:
+    create_index(app, checked)
+    return Result(_NOTHING, count=0)
+
+
 def _drop(app: App, checked: Checked) -> Result:
     s = checked.statement
-    assert isinstance(s, st.Drop) and checked.relation is not None
+    assert isinstance(s, st.Drop)
+    if checked.index is not None:
+        drop_index(app, checked.index)
+        return Result(_NOTHING, count=0)
+    assert checked.relation is not None
     drop(app, checked.relation, cascade=s.cascade, place=s.place)
     return Result(_NOTHING, count=0)
 
@@ -171,6 +181,7 @@ _HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
     st.CreateStream: _create_stream,
     st.CreateTable: _create_table,
     st.CreateView: _create_view,
+    st.CreateIndex: _create_index,
     st.Insert: _insert,
     st.Update: _mutate,
     st.Delete: _mutate,

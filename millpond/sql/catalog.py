@@ -36,16 +36,26 @@ class Relation:
     strict: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index that was declared: CREATE INDEX. Its name is among indexes only."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+
+
 class Catalog:
     """The relations of an app by name, ignoring case. A copy is cheap; ``check`` works on one."""
 
-    def __init__(self, relations: dict[str, Relation] | None = None):
+    def __init__(self, relations: dict[str, Relation] | None = None, indexes: dict[str, Index] | None = None):
         self._relations = dict(relations or {})
+        self._indexes = dict(indexes or {})
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change; a copy has none."""
 
     def copy(self) -> Catalog:
-        return Catalog(self._relations)
+        return Catalog(self._relations, self._indexes)
 
     def __iter__(self) -> Iterator[Relation]:
         return iter(list(self._relations.values()))
@@ -62,6 +72,23 @@ class Catalog:
 
     def remove(self, name: str) -> None:
         self._relations.pop(name.lower(), None)
+        for index in self.indexes(name):
+            del self._indexes[index.name.lower()]
+        self.on_change()
+
+    def index(self, name: str) -> Index | None:
+        return self._indexes.get(name.lower())
+
+    def indexes(self, table: str | None = None) -> list[Index]:
+        """All indexes, or those of a table."""
+        return [i for i in self._indexes.values() if table is None or i.table.lower() == table.lower()]
+
+    def add_index(self, index: Index) -> None:
+        self._indexes[index.name.lower()] = index
+        self.on_change()
+
+    def remove_index(self, name: str) -> None:
+        self._indexes.pop(name.lower(), None)
         self.on_change()
 
     def names(self, *kinds: RelationKind) -> list[str]:

@@ -30,6 +30,7 @@ from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.mutation import (
     Mutation,
     check_delete,
@@ -380,8 +381,13 @@ class Checker:
 
     # the rest
 
+    def _createindex(self, s: st.CreateIndex) -> Checked | None:
+        return check_create_index(self, s)
+
     def _drop(self, s: st.Drop) -> Checked | None:
-        if s.kind in ("index", "materialized view", "query"):
+        if s.kind == "index":
+            return check_drop_index(self, s)
+        if s.kind in ("materialized view", "query"):
             self.refuse(f"DROP {s.kind.upper()}", s)
             return None
         relation = self.catalog.find(s.name)
@@ -683,7 +689,6 @@ def _title(statement: st.Statement) -> str:
         st.Merge: "MERGE",
         st.Truncate: "TRUNCATE",
         st.AlterTable: "ALTER TABLE",
-        st.CreateIndex: "CREATE INDEX",
         st.ExplainUpgrade: "EXPLAIN UPGRADE",
         st.Replay: "REPLAY",
     }

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from millpond.options import Option, Setting
-from millpond.sql.catalog import Relation
+from millpond.sql.catalog import Index, Relation
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Statement
@@ -44,6 +44,7 @@ class Checked:
     target: Relation | None = None
     values: tuple[tuple[exp.Expr, ...], ...] = ()
     mutation: Mutation | None = None
+    index: Index | None = None
     table_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     skip: bool = False

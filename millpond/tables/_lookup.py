@@ -19,7 +19,6 @@ from millpond.tables._columns import store_of
 from millpond.tables._index import MANY
 from millpond.tables._rows import DAYS, EPOCH
 from millpond.tables._tests import compile_test
-from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.tables.memory import MemoryTable
@@ -32,7 +31,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def compile_lookup(table: MemoryTable, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
     """The function that runs the lookup; it counts its answers by ``next(step)``."""
     stores = [store_of(f.type) for f in table.schema.arrow()]
-    way = _Way(table.schema, table.key, lookup)
+    way = _Way(table, lookup)
     scope: dict[str, Any] = {
         "table": table,
         "step": step,
@@ -60,12 +59,12 @@ def compile_lookup(table: MemoryTable, lookup: Lookup, step: Iterator[int], made
 class _Way:
     """How a lookup finds its slots, as lines of Python."""
 
-    def __init__(self, schema: Schema, key: tuple[str, ...], lookup: Lookup):
-        self._schema = schema
+    def __init__(self, table: MemoryTable, lookup: Lookup):
+        self._schema = table.schema
         self._lookup = lookup
         self._equal = {c.column: c.value for c in lookup.equal}
-        self.columns = lookup.columns(key)
-        self._by_key = self.columns == key
+        self.columns = lookup.columns(table.key, table.declared)
+        self._by_key = self.columns == table.key
         tests: list[Test] = [c for c in lookup.equal if c.column not in self.columns]
         tests += [] if lookup.test is None else [lookup.test]
         self.test: Test | None = None if not tests else tests[0] if len(tests) == 1 else Every(tuple(tests))

@@ -153,6 +153,15 @@ class Backend(ABC):
         and ``has`` do."""
         return get, has
 
+    def create_index(self, columns: Sequence[str]) -> bool:
+        """Makes an index on the columns, which lookups and joins then use, kept up until ``drop_index``; False from a
+        backend that makes none."""
+        return False
+
+    def drop_index(self, columns: Sequence[str]) -> bool:
+        """Lets go of an index that was made; False as ``create_index``."""
+        return False
+
     def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run | None:
         """A function that runs the lookup on the newest rows, counts its answers by ``next(step)`` and hands them to
         ``made``; None from a backend without the ability ``lookup``."""

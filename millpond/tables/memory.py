@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -57,6 +57,8 @@ class MemoryTable(SingleRows, Backend):
         self.schema = schema
         self._what = f'table "{name}"' if name else "the table"
         self._null_keys = null_keys
+        self.declared: set[tuple[str, ...]] = set()
+        """The columns of indexes that were asked for by name, sorted."""
         self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
         self._blocks = Blocks(schema.arrow())
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
@@ -235,6 +237,20 @@ class MemoryTable(SingleRows, Backend):
         if not self._key or not all(is_plain(c.type) for k in self._key if (c := self.schema.find(k))):
             return get, has
         return make_reads(self, step, get, has)
+
+    def create_index(self, columns: Sequence[str]) -> bool:
+        names = tuple(sorted(columns))
+        self.declared.add(names)
+        if set(names) != set(self._key):
+            view = self.snapshot()
+            view.moment.generation.index_on(names).extended(view.moment.blocks, view.mark.slots)
+        return True
+
+    def drop_index(self, columns: Sequence[str]) -> bool:
+        names = tuple(sorted(columns))
+        self.declared.discard(names)
+        self._generation.others.pop(names, None)
+        return True
 
     def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
         return compile_lookup(self, lookup, step, made)

@@ -1,0 +1,53 @@
+"""CREATE INDEX and DROP INDEX against the catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.errors import AlreadyExists, SqlError, UnknownName, did_you_mean
+from millpond.sql import statements as st
+from millpond.sql.catalog import Index
+from millpond.sql.checked import Checked
+
+if TYPE_CHECKING:
+    from millpond.sql.check import Checker
+
+
+def check_create_index(checker: Checker, s: st.CreateIndex) -> Checked | None:
+    known = checker.catalog.index(s.name)
+    if known is not None:
+        if s.if_not_exists:
+            return Checked(s, skip=True)
+        raise AlreadyExists(
+            f'index "{known.name}" already exists, on table "{known.table}"',
+            hint=f"DROP INDEX {known.name} first, or CREATE INDEX IF NOT EXISTS",
+        )
+    relation = checker.catalog.find(s.table)
+    if relation is None or relation.kind != "table":
+        raise checker.catalog.unknown(s.table, "table")
+    columns: list[str] = []
+    for name in s.columns:
+        column = relation.schema.find(name)
+        if column is None:
+            names = relation.schema.names
+            raise UnknownName(
+                f'column "{name}" is not in table "{relation.name}"',
+                hint=did_you_mean(name, names, f"its columns: {', '.join(names)}"),
+            )
+        if column.name in columns:
+            raise SqlError(f'index "{s.name}" names column "{column.name}" twice')
+        columns.append(column.name)
+    index = Index(s.name, relation.name, tuple(columns))
+    checker.catalog.add_index(index)
+    return Checked(s, relation=relation, index=index)
+
+
+def check_drop_index(checker: Checker, s: st.Drop) -> Checked | None:
+    index = checker.catalog.index(s.name)
+    if index is None:
+        if s.if_exists:
+            return Checked(s, skip=True)
+        known = [i.name for i in checker.catalog.indexes()]
+        raise UnknownName(f'index "{s.name}" is not known', hint=did_you_mean(s.name, known))
+    checker.catalog.remove_index(s.name)
+    return Checked(s, index=index)
