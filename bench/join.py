@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bench.figure import Figure
 from millpond import App
-from millpond.engine import pipeline
+from millpond.engine import stream as engine_stream
 from millpond.engine.reader import read_stream
 from millpond.engine.session import get_session
 from millpond.sources.stream import StreamSource, stream_uri
@@ -89,7 +89,7 @@ def _data() -> tuple[pa.Table, pa.Table]:
 
 
 def _ours(app: App, size: int) -> float:
-    pipeline.MAX_ROWS = size
+    engine_stream.MAX_ROWS = size
     began = time.perf_counter()
     app.sql(_INSERT)
     app.drain(timeout=600)

@@ -115,7 +115,7 @@ class App:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._store = Store(self._journal)
             self._runner = Pipelines(self)
-            restore(self, with_queries=text is None)
+            restore(self)
             if text is not None:
                 self._run_file(text)
             self._runner.start_waiting()
@@ -243,7 +243,6 @@ class App:
             if entry.kind == "query":
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
                 forget(self, entry)
-        self._runner.start_restored()
 
     def _run(self, text: str, params: Params) -> Result:
         try:
@@ -484,7 +483,7 @@ class App:
         return get_session(self._master, self._state.path / "spark")
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        from millpond.engine.batch import ask
+        from millpond.engine.onspark import ask
 
         return ask(self._spark(), sql, tables)
 

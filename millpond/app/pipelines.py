@@ -2,115 +2,106 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from millpond.app.aggregates import LiveAggregate, Merged, target_changes
-from millpond.app.store import Moment
-from millpond.changes import Changes, Position
+from millpond.app.groups import Groups
+from millpond.app.running import Rows, RunningStatement
 from millpond.errors import Closed, TimedOut
 from millpond.plan.plans import PipelinePlan
-from millpond.query.evaluate import Answer
 from millpond.sources.base import Source
-from millpond.sql.catalog import Relation
-from millpond.sql.resolve import Resolved
 
 if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.engine.pipeline import Pipeline
+    from millpond.engine.stream import StreamQuery
 
 
-_AT_ONCE = max(2, os.cpu_count() or 2)
-"""Pipelines that start side by side: each brings a process of its own."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    plan: PipelinePlan
-    source: Source
-    ephemeral: bool
+def statement_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> RunningStatement:
+    """The statement of a plan, by its kind."""
+    kind = Rows if plan.aggregation is None else Groups
+    return kind(app, plan, ephemeral=ephemeral)
 
 
 class Pipelines:
-    """The host of the app's pipelines. Spark starts with the first of them."""
+    """All of them, and the queries that read their streams. Spark starts with the first."""
 
     def __init__(self, app: App):
         self._app = app
-        self._running: dict[str, Pipeline] = {}
-        self._waiting: dict[str, _Waiting] = {}
-        self._held = True
+        self._running: dict[str, tuple[Pipeline, StreamQuery]] = {}
+        self._streams: dict[str, StreamQuery] = {}
+        self._waiting: dict[str, tuple[RunningStatement, Source]] = {}
         self._progress = threading.Condition()
-        self._ephemeral: dict[str, Position] = {}
-        self._aggregates: dict[str, LiveAggregate] = {}
         self._delivering = threading.Lock()
+        self._numbers = itertools.count()
         self._crashed = False
 
     def __iter__(self) -> Iterator[Pipeline]:
-        return iter(list(self._running.values()))
+        return iter([pipeline for pipeline, _ in list(self._running.values())])
 
     def add(self, plan: PipelinePlan, source: Source, *, ephemeral: bool) -> None:
-        self._waiting[plan.name] = _Waiting(plan, source, ephemeral)
-
-    def start_restored(self) -> None:
-        """Restored pipelines may start: the app's SQL has claimed what it wants."""
-        self._held = False
-        self.start_waiting()
+        self._waiting[plan.name] = (statement_of(self._app, plan, ephemeral=ephemeral), source)
 
     def start_waiting(self) -> None:
         """Starts what was added since the last time, tables being loaded by now."""
         if not self._waiting or self._app._in_file:
             return
-        from millpond.engine.checkpoint import is_ahead
         from millpond.engine.pipeline import Pipeline
 
+        if not self._streams:
+            shutil.rmtree(self._scratch, ignore_errors=True)
         spark = self._app._spark()
-        starting: list[Pipeline] = []
-        for name, waiting in list(self._waiting.items()):
+        for name, (statement, source) in list(self._waiting.items()):
             del self._waiting[name]
-            directory = self._directory(name, ephemeral=waiting.ephemeral)
-            if waiting.ephemeral or is_ahead(directory, self.position(name)):
-                shutil.rmtree(directory, ignore_errors=True)
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            if waiting.ephemeral:
-                self._ephemeral.setdefault(name, Position(name, "", -1))
-            self._set_up_groups(waiting.plan, ephemeral=waiting.ephemeral)
-            pipeline = Pipeline(waiting.plan, waiting.source, self, directory)
+            statement.set_up()
+            pipeline = Pipeline(statement, source)
             pipeline.on_progress = self._signal
-            self._running[name] = pipeline
-            pipeline.start(spark)
-            starting.append(pipeline)
-            if len(starting) >= _AT_ONCE:
-                starting.pop(0).wait_until_up(spark)
-        for pipeline in starting:
-            pipeline.wait_until_up(spark)
+            stream = self._stream(source)
+            self._running[name] = (pipeline, stream)
+            stream.add(pipeline)
+        for stream in self._streams.values():
+            stream.start(spark)
+        for stream in list(self._streams.values()):
+            stream.wait_until_up()
 
-    def _directory(self, name: str, *, ephemeral: bool) -> Path:
-        safe = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in name.lower())
-        return self._app._state.path / ("scratch" if ephemeral else "checkpoints") / safe
+    def _stream(self, source: Source) -> StreamQuery:
+        """The query that reads a source; statements with the same one share it."""
+        from millpond.engine.stream import StreamQuery
+
+        key = repr((source.uri, sorted(source.values.items()), source.schema()))
+        found = self._streams.get(key)
+        if found is None:
+            found = StreamQuery(source, self._scratch / f"stream-{next(self._numbers)}")
+            self._streams[key] = found
+        return found
+
+    @property
+    def _scratch(self) -> Path:
+        return self._app._state.path / "scratch"
 
     def remove(self, name: str) -> None:
-        """Stops a pipeline and forgets its checkpoint."""
-        self._waiting.pop(name, None)
-        pipeline = self._running.pop(name, None)
-        if pipeline is not None:
-            pipeline.stop()
-            if pipeline.plan.aggregation is not None:
-                self._app._store.drop(pipeline.plan.state)
-                self._aggregates.pop(name, None)
-        for ephemeral in (False, True):
-            shutil.rmtree(self._directory(name, ephemeral=ephemeral), ignore_errors=True)
+        """Stops a pipeline, and what it keeps beside its target goes."""
+        waiting = self._waiting.pop(name, None)
+        if waiting is not None:
+            waiting[0].drop()
+        found = self._running.pop(name, None)
+        if found is None:
+            return
+        pipeline, stream = found
+        stream.remove(pipeline)
+        if not len(stream):
+            self._streams = {key: s for key, s in self._streams.items() if s is not stream}
+        pipeline.statement.drop()
 
     def close(self) -> None:
-        for pipeline in self:
-            pipeline.stop()
+        for stream in list(self._streams.values()):
+            stream.stop()
         self._signal()
 
     def crash(self) -> None:
@@ -119,126 +110,13 @@ class Pipelines:
             self._crashed = True
         self.close()
 
-    # host of the pipelines
-
-    def tables(self) -> Moment:
-        return self._app._store.moment()
-
-    def position(self, pipeline: str) -> Position | None:
-        known = self._ephemeral.get(pipeline)
-        if known is not None:
-            return known if known.batch >= 0 else None
-        return self._app._journal.position(pipeline)
-
-    def in_process(self, query: Resolved) -> Answer | None:
-        return self._app._evaluator.in_process(query)
-
-    def deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
+    @contextmanager
+    def delivering(self) -> Iterator[None]:
+        """Statements commit in here, one at a time."""
         with self._delivering:
             if self._crashed:
                 raise Closed("the app is gone")
-            self._deliver(plan, rows, position)
-
-    def _deliver(self, plan: PipelinePlan, rows: pa.Table, position: Position) -> None:
-        store = self._app._store
-        arrow = plan.batch.output.arrow()
-        rows = rows.rename_columns(arrow.names).cast(arrow)
-        ephemeral = plan.name in self._ephemeral
-        kept = None if ephemeral else position
-        if plan.aggregation is not None:
-            self._deliver_groups(plan, rows, kept)
-        else:
-            match plan.target.kind:
-                case "table":
-                    self._insert(plan, rows, kept)
-                case "stream":
-                    store.commit(position=position, sent={plan.target.name: rows})
-                case "emit":
-                    self._emit(plan, rows)
-                    if not ephemeral:
-                        store.commit(position=position)
-        if ephemeral:
-            self._ephemeral[plan.name] = position
-
-    def _emit(self, plan: PipelinePlan, rows: pa.Table) -> None:
-        if plan.name in self._ephemeral or self._app._on_emit is None:
-            self._app._emitted[plan.name].add(rows)
-        elif rows.num_rows:
-            self._app._on_emit(plan.name, rows)
-
-    def _insert(self, plan: PipelinePlan, rows: pa.Table, position: Position | None) -> None:
-        """A batch of INSERT or of a live table. Only INSERT is refused a key that is there."""
-        store, name = self._app._store, plan.target.name
-        relation = self._app._catalog.find(name)
-        if relation is None or not relation.strict or plan.name == f"table:{name}":
-            store.commit({name: Changes(rows)}, position)
-            return
-
-        def found(moment: Moment) -> tuple[dict[str, Changes], None]:
-            applied = self.position(plan.name)
-            if applied is None or position is None or not applied.covers(position):
-                moment.snapshot(name).refuse_taken(rows, f'table "{name}"')
-            return {name: Changes(rows)}, None
-
-        store.write(found, position)
-
-    def _deliver_groups(self, plan: PipelinePlan, rows: pa.Table, position: Position | None) -> None:
-        """Merges a batch into a live aggregate: state, target and position in one commit."""
-        aggregate = self._aggregates[plan.name]
-        store, target = self._app._store, plan.target
-
-        def find(moment: Moment) -> tuple[dict[str, Changes], Merged]:
-            merged = aggregate.merge(rows, moment.snapshot(plan.state))
-            changes = {plan.state: Changes(merged.state)}
-            if target.kind == "table":
-                changes[target.name] = target_changes(merged, moment.snapshot(target.name))
-            return {name: change for name, change in changes.items() if len(change)}, merged
-
-        if target.kind == "stream":
-            store.write(find, position, sent=lambda merged: {target.name: merged.seen})
-            return
-        if target.kind == "emit":
-            self._emit_groups(plan, find, position)
-            return
-        store.write(find, position)
-
-    def _emit_groups(
-        self,
-        plan: PipelinePlan,
-        find: Callable[[Moment], tuple[dict[str, Changes], Merged]],
-        position: Position | None,
-    ) -> None:
-        """Shows the groups that a batch changed. They are shown before they count, so that a kill loses none."""
-        store = self._app._store
-
-        def shown(moment: Moment) -> tuple[dict[str, Changes], None]:
-            changes, merged = find(moment)
-            self._emit(plan, merged.seen)
-            return changes, None
-
-        store.write(shown, position)
-
-    def _set_up_groups(self, plan: PipelinePlan, *, ephemeral: bool) -> None:
-        """The table of a live aggregate's state; one without groups has its row from the beginning."""
-        if plan.aggregation is None:
-            return
-        store, state = self._app._store, plan.aggregation.state
-        if ephemeral:
-            store.create_hidden(plan.state, state, null_keys=True)
-        else:
-            options = {"null_keys": True, "durability": store.durability(plan.target.name)}
-            store.create(Relation(plan.state, "table", state), "memory", options)
-        self._aggregates[plan.name] = LiveAggregate(plan, self._app._evaluator)
-        if (
-            not plan.aggregation.keys
-            and plan.target.kind == "table"
-            and not len(self.tables().snapshot(plan.state))
-        ):
-            moment = self.tables()
-            inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
-            inputs[plan.batch.stream.view] = plan.batch.stream.relation.schema.arrow().empty_table()
-            none = self._app._evaluator.answer(plan.aggregation.partial, inputs)
-            self._deliver_groups(plan, none, None)
+            yield
 
     # draining
 
@@ -246,22 +124,24 @@ class Pipelines:
         with self._progress:
             self._progress.notify_all()
 
+    def check(self) -> None:
+        """Raises the error of a pipeline that has failed."""
+        for pipeline in self:
+            pipeline.check()
+
     def drain(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         for pipeline in self._in_order():
             end = pipeline.source.latest(None)
             while True:
-                for any_pipeline in self:
-                    any_pipeline.check()
+                self.check()
                 if pipeline.reached(end):
                     break
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    behind = ", ".join(
-                        f'"{p.plan.name}"' for p in self if not p.reached(p.source.latest(None))
-                    )
+                    behind = ", ".join(f'"{p.name}"' for p in self if not p.reached(p.source.latest(None)))
                     raise TimedOut(
-                        f"not drained after {timeout:g} s: {behind or pipeline.plan.name} is behind",
+                        f"not drained after {timeout:g} s: {behind or pipeline.name} is behind",
                         hint="wait longer with drain(timeout=…); SHOW QUERIES tells how far each is",
                     )
                 with self._progress:
@@ -274,9 +154,9 @@ class Pipelines:
         seen: set[str] = set()
 
         def visit(pipeline: Pipeline) -> None:
-            if pipeline.plan.name in seen:
+            if pipeline.name in seen:
                 return
-            seen.add(pipeline.plan.name)
+            seen.add(pipeline.name)
             stream = pipeline.plan.batch.stream.relation.name.lower()
             for other in self:
                 if other.plan.target.kind == "stream" and other.plan.target.name.lower() == stream:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("millpond")
 
 
-def restore(app: App, *, with_queries: bool) -> None:
+def restore(app: App) -> None:
     """Puts back what the state directory holds: first what rows are in, then what fills them."""
     for raw in app._journal.entries():
         entry = Saved.of(raw)
@@ -37,8 +37,6 @@ def restore(app: App, *, with_queries: bool) -> None:
         return
     for entry in list(app._saved.values()):
         resume(app, entry)
-    if with_queries:
-        app._runner.start_restored()
 
 
 def resume(app: App, entry: Saved) -> None:

@@ -139,8 +139,7 @@ class Run:
                 raise failed[0]
             if once and not catching_up.is_alive():
                 break
-            for pipeline in app._pipelines.values():
-                pipeline.check()
+            app._runner.check()
         if failed:
             raise failed[0]
         if once and stopping.asked.is_set():

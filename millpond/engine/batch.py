@@ -1,158 +1,72 @@
-"""The batch stage: named inputs and SQL in, rows out.
-
-A table that is small or has not changed is registered whole, once per version, and a batch is one action. A large
-one that changes is looked up: the batch's distinct keys are collected, the table's index gives their rows, and
-these few are joined, so that the cost follows the batch and not the table.
-"""
+"""A batch: the rows of a stream between two offsets, here or on Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.engine.failures import explain
-from millpond.plan.pipeline import SEQ
-from millpond.plan.plans import BatchPlan, Lookup, TableInput
-from millpond.types import quote, type_name
+from millpond.changes import Offset
+from millpond.engine.reader import read_range
+from millpond.sources.base import SEQ, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millpond.tables.base import Snapshot
 
-SMALL = 20_000
-"""Rows up to which a table that changed is registered again rather than looked up."""
+class Batch:
+    """Rows after ``start`` up to ``end``. Statements that are at the same place share one.
 
+    ``limit`` is the number of rows up to which they are read in this process. ``frame`` is the batch as Spark
+    handed it over; without it Spark reads the range when it is asked.
+    """
 
-class Tables(Protocol):
-    """All tables as of one commit."""
+    def __init__(
+        self,
+        source: Source,
+        start: Offset | None,
+        end: Offset,
+        *,
+        limit: int,
+        spark: Callable[[], SparkSession],
+        frame: DataFrame | None = None,
+        shared: bool = False,
+    ):
+        self.source = source
+        self.start = start
+        self.end = end
+        self._limit = limit
+        self._spark = spark
+        self._given = frame
+        self._shared = shared
+        self._kept: DataFrame | None = None
 
-    def snapshot(self, table: str) -> Snapshot: ...
+    @cached_property
+    def rows(self) -> pa.Table | None:
+        """The rows with ``_seq``, read here; None when they are more than the limit, or how many is not known."""
+        splits = self.source.splits(self.start, self.end)
+        sizes = [s.rows for s in splits]
+        if None in sizes or sum(s for s in sizes if s is not None) > self._limit:
+            return None
+        batches = [batch for split in splits for batch in self.source.read(split)]
+        if batches:
+            return pa.Table.from_batches(batches)
+        return self.source.schema().arrow().append(pa.field(SEQ, pa.int64())).empty_table()
 
-    def version(self, table: str) -> int: ...
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows with ``_seq`` on Spark, which keeps them if several statements may ask."""
+        frame = self._given
+        if frame is None:
+            frame = read_range(self._spark(), self.source, self.start, self.end)
+        if self._shared:
+            frame = self._kept = frame.persist()
+        return frame
 
-
-@dataclass(slots=True)
-class _Registered:
-    version: int
-    frame: DataFrame
-
-
-class BatchStage:
-    """Runs the batches of one plan. Holds what it has registered; nothing else outlives a batch."""
-
-    def __init__(self, plan: BatchPlan):
-        self.plan = plan
-        self._registered: dict[str, _Registered] = {}
-
-    def run(self, batch: DataFrame, tables: Tables) -> pa.Table:
-        """The rows that a batch gives, in the order of the stream. ``_seq`` is left out."""
-        spark = batch.sparkSession
-        plan = self.plan
-        looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
-        try:
-            if any(t.lookup is not None and t.lookup.of is None for t in looked_up):
-                batch = batch.persist()
-            batch.createOrReplaceTempView(plan.stream.view)
-            for table in plan.tables:
-                if table not in looked_up:
-                    self._register(spark, table, tables)
-            self._look_up(spark, looked_up, tables)
-            found = spark.sql(plan.sql).toArrow()
-        except Exception as error:
-            raise explain(error) from error
-        finally:
-            if looked_up:
-                batch.unpersist()
-        return in_order(found)
-
-    def _looks_up(self, table: TableInput, tables: Tables) -> bool:
-        if table.lookup is None:
-            return False
-        known = self._registered.get(table.view)
-        if known is not None and known.version == tables.version(table.table):
-            return False
-        return len(tables.snapshot(table.table)) > SMALL
-
-    def _register(self, spark: SparkSession, table: TableInput, tables: Tables) -> None:
-        known = self._registered.get(table.view)
-        version = tables.version(table.table)
-        if known is None or known.version != version:
-            frame = to_frame(spark, tables.snapshot(table.table).scan())
-            known = self._registered[table.view] = _Registered(version, frame)
-            known.frame.createOrReplaceTempView(table.view)
-
-    def _look_up(self, spark: SparkSession, wanted: list[TableInput], tables: Tables) -> None:
-        fetched: dict[str, pa.Table] = {}
-        collected = self._collect_keys(spark, wanted)
-        for table in wanted:
-            lookup = table.lookup
-            assert lookup is not None
-            if lookup.of is None:
-                keys = collected[table.view]
-            elif lookup.of in fetched:
-                keys = distinct(fetched[lookup.of].select(list(lookup.keys)))
-            else:
-                keys = distinct(tables.snapshot(self._table_of(lookup.of)).scan(list(lookup.keys)))
-            rows = tables.snapshot(table.table).get(lookup.columns, keys)
-            fetched[table.view] = rows
-            self._registered.pop(table.view, None)
-            to_frame(spark, rows).createOrReplaceTempView(table.view)
-
-    def _table_of(self, view: str) -> str:
-        return next(t.table for t in self.plan.tables if t.view == view)
-
-    def _collect_keys(self, spark: SparkSession, wanted: list[TableInput]) -> dict[str, pa.Table]:
-        """The distinct keys of every lookup that starts from the batch, in one action."""
-        direct = [(t.view, t.lookup) for t in wanted if t.lookup is not None and t.lookup.of is None]
-        if not direct:
-            return {}
-        source = f"{self.plan.stream.view} AS {quote(self.plan.stream.alias)}"
-        where = f" WHERE {self.plan.filter}" if self.plan.filter else ""
-        if len(direct) == 1:
-            view, lookup = direct[0]
-            keys = ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys))
-            return {view: spark.sql(f"SELECT DISTINCT {keys} FROM {source}{where}").toArrow()}
-        sets = ", ".join(f"collect_set({_struct(lookup)}) AS {view}" for view, lookup in direct)
-        row = spark.sql(f"SELECT {sets} FROM {source}{where}").toArrow()
-        return {view: pa.Table.from_struct_array(row[view].combine_chunks().flatten()) for view, _ in direct}
-
-
-def _struct(lookup: Lookup) -> str:
-    return "struct(" + ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys)) + ")"
-
-
-def distinct(keys: pa.Table) -> pa.Table:
-    """Each row once. Columns are renamed where two have one name."""
-    keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
-    return keys.group_by(keys.column_names).aggregate([])
-
-
-def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a Spark DataFrame with the same types."""
-    ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
-    return spark.createDataFrame(rows, schema=ddl)
-
-
-def in_order(rows: pa.Table) -> pa.Table:
-    """The rows by ``_seq``, without it; groups have no order."""
-    if SEQ not in rows.column_names:
-        return rows
-    seq = rows[SEQ].to_numpy()
-    if len(seq) > 1 and (seq[1:] < seq[:-1]).any():
-        rows = rows.take(pa.array(seq.argsort(kind="stable")))
-    return rows.drop_columns([SEQ])
-
-
-def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The answer of a Spark query over named Arrow tables."""
-    session = spark.newSession()
-    try:
-        for name, rows in tables.items():
-            to_frame(session, rows).createOrReplaceTempView(name)
-        return session.sql(sql).toArrow()
-    except Exception as error:
-        raise explain(error) from error
+    def close(self) -> None:
+        """Spark need not keep the rows any longer."""
+        if self._kept is not None:
+            self._kept.unpersist()
+            self._kept = None

@@ -1,35 +1,36 @@
 """The batch stage in process: DuckDB answers, without a Spark job.
 
-Spark's own part of a batch (offsets, checkpoint) stays as it is. What a job costs however small it is, planning,
-tasks and Python workers, is worth it only where other machines do the work: on a cluster a batch up to SMALL_BATCH
-rows is answered here, on one machine every batch is.
+Spark's own part of a batch (its offsets) stays as it is. What a job costs however small it is, planning, tasks and
+Python workers, is worth it only where other machines do the work: on a cluster a batch up to SMALL_BATCH rows is
+answered here, on one machine every batch is.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import pyarrow as pa
 
-from millpond.changes import Offset
-from millpond.engine.batch import SMALL, Tables, distinct, in_order
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
-from millpond.sources.base import Source
+from millpond.sources.base import SEQ
+from millpond.tables.base import Snapshot
 
 SMALL_BATCH = 10_000
+SMALL = 20_000
+"""Rows up to which a table that changed is taken whole rather than looked up."""
 
 
-def read_rows(source: Source, start: Offset | None, end: Offset, limit: int) -> pa.Table | None:
-    """The rows between two offsets, with ``_seq``; None when they are more than ``limit``, or it cannot tell."""
-    splits = source.splits(start, end)
-    sizes = [s.rows for s in splits]
-    if None in sizes or sum(s for s in sizes if s is not None) > limit:
-        return None
-    batches = [batch for split in splits for batch in source.read(split)]
-    return pa.Table.from_batches(batches) if batches else None
+class Tables(Protocol):
+    """All tables as of one commit."""
+
+    def snapshot(self, table: str) -> Snapshot: ...
+
+    def version(self, table: str) -> int: ...
 
 
 class LocalStage:
-    """Answers the batches of one plan; as BatchStage, but for rows that are already here."""
+    """Answers the batches of one plan; as SparkStage, but for rows that are already here."""
 
     def __init__(self, plan: BatchPlan, answer: Answer):
         self._plan = plan
@@ -51,3 +52,19 @@ class LocalStage:
             else:
                 inputs[table.view] = snapshot.scan()
         return in_order(self._answer(inputs))
+
+
+def distinct(keys: pa.Table) -> pa.Table:
+    """Each row once. Columns are renamed where two have one name."""
+    keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
+    return keys.group_by(keys.column_names).aggregate([])
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """The rows by ``_seq``, without it; groups have no order."""
+    if SEQ not in rows.column_names:
+        return rows
+    seq = rows[SEQ].to_numpy()
+    if len(seq) > 1 and (seq[1:] < seq[:-1]).any():
+        rows = rows.take(pa.array(seq.argsort(kind="stable")))
+    return rows.drop_columns([SEQ])

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millpond.changes import Offset
@@ -62,6 +62,22 @@ class Reader(DataSourceStreamReader):
         return self.source.read(cast(Partition, partition).split)
 
 
+class RangeReader(DataSourceReader):
+    """What lies between two offsets, once."""
+
+    def __init__(self, source: Source, start: Offset | None, end: Offset):
+        self.source = source
+        self.start = start
+        self.end = end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Partition(s) for s in self.source.splits(self.start, self.end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Where there is no partition Spark asks for one that is none of ours."""
+        return self.source.read(partition.split) if isinstance(partition, Partition) else iter(())
+
+
 class MillpondSource(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -74,8 +90,12 @@ class MillpondSource(DataSource):
         columns = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self._source().schema())
         return f"{columns}, {quote(SEQ)} BIGINT"
 
+    def reader(self, schema: StructType) -> RangeReader:
+        start, end = json.loads(self.options["start"]), json.loads(self.options["end"])
+        return RangeReader(self._source(), start, end)
+
     def streamReader(self, schema: StructType) -> Reader:
-        start = json.loads(self.options.get("start", "null"))
+        start = json.loads(self.options["start"])
         return Reader(self._source(), start, int(self.options["max_rows"]))
 
 
@@ -92,8 +112,24 @@ def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_r
     spark.dataSource.register(MillpondSource)
     return (
         spark.readStream.format(FORMAT)
-        .option("source", base64.b64encode(pickle.dumps(source)).decode())
+        .option("source", _dump(source))
         .option("start", json.dumps(start))
         .option("max_rows", str(max_rows))
         .load()
     )
+
+
+def read_range(spark: SparkSession, source: Source, start: Offset | None, end: Offset) -> DataFrame:
+    """The rows of a source between two offsets, as a DataFrame with ``_seq``."""
+    spark.dataSource.register(MillpondSource)
+    return (
+        spark.read.format(FORMAT)
+        .option("source", _dump(source))
+        .option("start", json.dumps(start))
+        .option("end", json.dumps(end))
+        .load()
+    )
+
+
+def _dump(source: Source) -> str:
+    return base64.b64encode(pickle.dumps(source)).decode()

@@ -1,0 +1,149 @@
+"""The batch stage on Spark.
+
+A table that is small or has not changed is registered whole, once per version, and a batch is one action. A large
+one that changes is looked up: the batch's distinct keys are collected, the table's index gives their rows, and
+these few are joined, so that the cost follows the batch and not the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.engine.failures import explain
+from millpond.engine.local import SMALL, Tables, distinct, in_order
+from millpond.plan.pipeline import stream_select
+from millpond.plan.plans import BatchPlan, Lookup, TableInput
+from millpond.types import quote, type_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCE = "__source"
+
+
+@dataclass(slots=True)
+class _Registered:
+    version: int
+    frame: DataFrame
+
+
+class SparkStage:
+    """Runs the batches of one plan. Holds the tables that it has handed to Spark; nothing else outlives a batch.
+
+    Statements share a session, one at a time: every run gives all its names their meaning.
+    """
+
+    def __init__(self, plan: BatchPlan):
+        self.plan = plan
+        self._registered: dict[str, _Registered] = {}
+
+    def run(self, batch: DataFrame, tables: Tables) -> pa.Table:
+        """The rows that a batch gives, in the order of the stream. ``_seq`` is left out."""
+        spark = batch.sparkSession
+        plan = self.plan
+        looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
+        needed: DataFrame | None = None
+        try:
+            needed = self._needed(batch)
+            if any(t.lookup is not None and t.lookup.of is None for t in looked_up):
+                needed = needed.persist()
+            needed.createOrReplaceTempView(plan.stream.view)
+            for table in plan.tables:
+                if table not in looked_up:
+                    self._register(spark, table, tables)
+            self._look_up(spark, looked_up, tables)
+            found = spark.sql(plan.sql).toArrow()
+        except Exception as error:
+            raise explain(error) from error
+        finally:
+            if looked_up and needed is not None:
+                needed.unpersist()
+        return in_order(found)
+
+    def _needed(self, batch: DataFrame) -> DataFrame:
+        """The columns and rows of the batch that the plan needs."""
+        batch.createOrReplaceTempView(_SOURCE)
+        where = f" WHERE {self.plan.filter}" if self.plan.filter else ""
+        alias = quote(self.plan.stream.alias)
+        return batch.sparkSession.sql(f"SELECT {stream_select(self.plan)} FROM {_SOURCE} AS {alias}{where}")
+
+    def _looks_up(self, table: TableInput, tables: Tables) -> bool:
+        if table.lookup is None:
+            return False
+        known = self._registered.get(table.view)
+        if known is not None and known.version == tables.version(table.table):
+            return False
+        return len(tables.snapshot(table.table)) > SMALL
+
+    def _register(self, spark: SparkSession, table: TableInput, tables: Tables) -> None:
+        known = self._registered.get(table.view)
+        version = tables.version(table.table)
+        if known is None or known.version != version or not _same_session(known.frame, spark):
+            frame = to_frame(spark, tables.snapshot(table.table).scan())
+            known = self._registered[table.view] = _Registered(version, frame)
+        known.frame.createOrReplaceTempView(table.view)
+
+    def _look_up(self, spark: SparkSession, wanted: list[TableInput], tables: Tables) -> None:
+        fetched: dict[str, pa.Table] = {}
+        collected = self._collect_keys(spark, wanted)
+        for table in wanted:
+            lookup = table.lookup
+            assert lookup is not None
+            if lookup.of is None:
+                keys = collected[table.view]
+            elif lookup.of in fetched:
+                keys = distinct(fetched[lookup.of].select(list(lookup.keys)))
+            else:
+                keys = distinct(tables.snapshot(self._table_of(lookup.of)).scan(list(lookup.keys)))
+            rows = tables.snapshot(table.table).get(lookup.columns, keys)
+            fetched[table.view] = rows
+            self._registered.pop(table.view, None)
+            to_frame(spark, rows).createOrReplaceTempView(table.view)
+
+    def _table_of(self, view: str) -> str:
+        return next(t.table for t in self.plan.tables if t.view == view)
+
+    def _collect_keys(self, spark: SparkSession, wanted: list[TableInput]) -> dict[str, pa.Table]:
+        """The distinct keys of every lookup that starts from the batch, in one action."""
+        direct = [(t.view, t.lookup) for t in wanted if t.lookup is not None and t.lookup.of is None]
+        if not direct:
+            return {}
+        source = f"{self.plan.stream.view} AS {quote(self.plan.stream.alias)}"
+        where = f" WHERE {self.plan.filter}" if self.plan.filter else ""
+        if len(direct) == 1:
+            view, lookup = direct[0]
+            keys = ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys))
+            return {view: spark.sql(f"SELECT DISTINCT {keys} FROM {source}{where}").toArrow()}
+        sets = ", ".join(f"collect_set({_struct(lookup)}) AS {view}" for view, lookup in direct)
+        row = spark.sql(f"SELECT {sets} FROM {source}{where}").toArrow()
+        return {view: pa.Table.from_struct_array(row[view].combine_chunks().flatten()) for view, _ in direct}
+
+
+def _same_session(frame: DataFrame, spark: SparkSession) -> bool:
+    """Spark makes a new Python object of its session for every batch."""
+    return bool(frame.sparkSession._jsparkSession.equals(spark._jsparkSession))
+
+
+def _struct(lookup: Lookup) -> str:
+    return "struct(" + ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys)) + ")"
+
+
+def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Arrow rows as a Spark DataFrame with the same types."""
+    ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
+    return spark.createDataFrame(rows, schema=ddl)
+
+
+def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The answer of a Spark query over named Arrow tables."""
+    session = spark.newSession()
+    try:
+        for name, rows in tables.items():
+            to_frame(session, rows).createOrReplaceTempView(name)
+        return session.sql(sql).toArrow()
+    except Exception as error:
+        raise explain(error) from error

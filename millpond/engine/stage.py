@@ -1,0 +1,27 @@
+"""The batch stage: rows of a stream and tables in, rows out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from millpond.engine.batch import Batch
+from millpond.engine.local import LocalStage, Tables
+from millpond.engine.onspark import SparkStage
+from millpond.plan.plans import BatchPlan
+from millpond.query.evaluate import Answer
+
+
+class Stage:
+    """Runs the batches of one plan: in process with ``answer`` where the rows can be here, else on Spark."""
+
+    def __init__(self, plan: BatchPlan, answer: Answer | None):
+        self._local = LocalStage(plan, answer) if answer is not None else None
+        self._spark = SparkStage(plan)
+
+    def run(self, batch: Batch, tables: Tables) -> pa.Table:
+        """What the batch gives, in the order of the stream, without ``_seq``."""
+        if self._local is not None:
+            rows = batch.rows
+            if rows is not None:
+                return self._local.run(rows, tables)
+        return self._spark.run(batch.frame, tables)
