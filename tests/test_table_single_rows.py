@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from millpond import Table
+from millpond import App, Table
 from millpond.errors import Closed, InvalidRecord
 
 COLUMNS = (
@@ -236,3 +238,56 @@ def test_readers_of_single_keys_never_see_half_a_commit() -> None:
     for reader in readers:
         reader.join()
     assert not wrong and min(reads) > 0
+
+
+ALL_TYPES = (
+    "id INT, code STRING, n BIGINT, s SMALLINT, x DOUBLE, f FLOAT, d DECIMAL(30,2), e DECIMAL(9,3), t STRING,"
+    " ok BOOLEAN, day DATE, at TIMESTAMP, naive TIMESTAMP_NTZ, raw BINARY, tags ARRAY<STRING>, PRIMARY KEY (id, code)"
+)
+VALUES: dict[str, list[Any]] = {
+    "n": [0, -(2**63), None],
+    "s": [7, None],
+    "x": [1.5, -0.0, None],
+    "f": [0.25, None],
+    "d": [Decimal("12345678901234567890.12"), "-0.01", None],
+    "e": [Decimal("-123456.789"), 5, None],
+    "t": ["žluť", "", None],
+    "ok": [True, False, None],
+    "day": [date(1969, 12, 31), "2024-02-29", None],
+    "at": [datetime(2024, 2, 29, 12, tzinfo=UTC), None],
+    "naive": [datetime(1901, 1, 1, 0, 0, 0, 5), None],
+    "raw": [b"\x00\xff", None],
+    "tags": [["a", None], None],
+}
+
+
+@pytest.mark.parametrize("durability", ["commit", "batch", "none"])
+def test_single_rows_of_an_app_are_those_of_a_table_alone(tmp_path: Path, durability: str) -> None:
+    """Every change is done to both; what is kept is there again after a crash."""
+    chance = random.Random(8)
+    alone = Table(ALL_TYPES)
+    sql = f"CREATE TABLE t ({ALL_TYPES}) WITH ('durability' = '{durability}'); CREATE TABLE log (n INT);"
+    app = App(sql, state=tmp_path / "state")
+    for step in range(120):
+        if step % 40 == 39:
+            app._crash()
+            app = App(sql, state=tmp_path / "state")
+            if durability == "none":
+                assert app.table("t").all_rows() == []
+                app.table("t").bulk_insert(alone.to_arrow())
+        kept = app.table("t")
+        key = {"id": chance.randrange(4), "code": chance.choice("ab")}
+        fields = {k: chance.choice(v) for k, v in VALUES.items() if chance.random() < 0.4}
+        match chance.randrange(3):
+            case 0:
+                alone.insert({**key, **fields})
+                kept.insert({**key, **fields})
+            case 1:
+                assert alone.update(key, fields) == kept.update(key, fields)
+            case _:
+                assert alone.delete(**key) == kept.delete(**key)
+        app.table("log").insert({"n": step})
+        found, expected = (sorted(map(repr, t.all_rows())) for t in (kept, alone))
+        assert found == expected, step
+    assert [r["n"] for r in app.table("log")] == [*range(120)]
+    app.close()

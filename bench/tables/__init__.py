@@ -17,6 +17,7 @@ def run() -> Iterator[Figure]:
         yield from loading.run(rows)
     for rows in SIZES:
         yield from changing.run(rows)
+    yield from changing.run_in_app(100_000)
     yield from threads.run(100_000)
     yield from decimals.run(1_000_000)
     yield from memory.run(200_000)

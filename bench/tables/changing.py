@@ -1,7 +1,8 @@
-"""F9 and F15: one record in, changed and out again."""
+"""F9 and F15: one record in, changed and out again; in a table alone, and in one of an app."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from bench.figure import Figure
 from bench.tables.measure import best_rates, calls
 from bench.tables.peers import dict_of, records, some_keys, sqlite_of, table_of
+from millpond import App
 
 
 def run(rows: int) -> Iterator[Figure]:
@@ -54,3 +56,35 @@ def run(rows: int) -> Iterator[Figure]:
     yield Figure("F9", f"delete by key, {rows:,} rows", ours, peer, "a dict of dicts", "deletes")
     yield Figure("F9", f"delete by key, {rows:,} rows", ours, sqlite_rate, "SQLite in memory", "deletes")
     sqlite.close()
+
+
+def run_in_app(rows: int) -> Iterator[Figure]:
+    """The same in an app, by what a commit waits for, beside the table alone."""
+    columns = "id BIGINT PRIMARY KEY, name STRING, tier STRING, qty BIGINT, price DOUBLE"
+    data = records(rows)
+    alone = table_of(data)
+    fresh = count(rows).__next__
+
+    def insert(table: Any) -> None:
+        table.insert({"id": fresh(), "name": "new", "tier": "GOLD", "qty": 1, "price": 2.5})
+
+    def update(table: Any, key: int) -> None:
+        table.update({"id": key}, {"qty": 5})
+
+    for kind, keys in (("no state directory", 2_000), ("none", 2_000), ("batch", 500), ("commit", 100)):
+        with tempfile.TemporaryDirectory() as directory:
+            durable = kind in ("none", "batch", "commit")
+            options = f"WITH ('durability' = '{kind}')" if durable else ""
+            with App(f"CREATE TABLE t ({columns}) {options}", state=directory if durable else None) as app:
+                kept = app.table("t")
+                kept.bulk_insert(data)
+                some = some_keys(rows, keys)
+                for figure, what, change in (
+                    ("F15", "insert", lambda table, _: insert(table)),
+                    ("F9", "update by key", update),
+                ):
+                    ours, peer = best_rates(
+                        [calls(lambda k, t=t, c=change: c(t, k), some) for t in (kept, alone)]
+                    )
+                    what = f"{what} in an app, {rows:,} rows, {'durability ' * durable}{kind}"
+                    yield Figure(figure, what, ours, peer, "the table alone", "changes")

@@ -24,14 +24,14 @@ class AppHome:
     def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         return self._store.change(self._table, find)
 
-    def put(self, record: Mapping[str, Any]) -> None:
-        """A commit has no shorter way."""
+    def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
+        return None if self._store.edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True
 
-    def patch(self, key: Any, changes: Mapping[str, Any]) -> None:
-        """A commit has no shorter way."""
+    def patch(self, key: Any, changes: Mapping[str, Any]) -> int | None:
+        return self._store.edit(self._table, lambda t: t.patch_edit(key, changes))
 
-    def drop(self, key: Any) -> None:
-        """A commit has no shorter way."""
+    def drop(self, key: Any) -> int | None:
+        return self._store.edit(self._table, lambda t: t.drop_edit(key))
 
     def health(self) -> tuple[str, Health]:
         if self._store.table(self._table) is None:

@@ -64,7 +64,7 @@ class StagedTable(Backend):
             self.apply(changes)
         return count
 
-    def put(self, record: Record) -> bool | None:
+    def put(self, record: Record, fresh: bool) -> bool | None:
         return None
 
     def patch(self, key: Any, changes: Record) -> int | None:

@@ -11,7 +11,10 @@ import pyarrow as pa
 from millpond.changes import ROW, Changes, Position
 from millpond.journal.journal import Journal
 from millpond.sql.catalog import Relation
+from millpond.tables._single import NOTHING, Edit
+from millpond.tables._turns import OwnTurns
 from millpond.tables.base import Backend, Snapshot, find_backend
+from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 
 T = TypeVar("T")
@@ -45,7 +48,7 @@ class Store:
         self.journal = journal
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
-        self._writing = threading.RLock()
+        self._writing = OwnTurns()
         self._publishing = threading.Lock()
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -162,6 +165,29 @@ class Store:
             if changes or rows or done or position is not None:
                 self.commit(changes, position, sent=rows, done=done)
             return answer
+
+    def edit(self, table: str, make: Callable[[MemoryTable], Edit | None]) -> int | None:
+        """Commits an edit of one row of the newest rows and answers how many rows it touches; None if the table, or
+        what is asked, needs the long way."""
+        name = table.lower()
+        with self._writing:
+            backend = self._tables.get(name)
+            if not isinstance(backend, MemoryTable):
+                return None
+            edit = make(backend)
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            durability = self._durability[name]
+            if self.journal.durable and durability != "none":
+                changes = {name: backend.edit_changes(edit)}
+                number = self.journal.commit(changes, sync=durability == "commit")
+                assert number is not None
+            else:
+                number = self.journal.number()
+            with self._publishing:
+                backend.apply_edit(edit, number)
+        self.on_commit()
+        return 1
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""

@@ -35,7 +35,7 @@ class Journal:
 
     def __init__(self, directory: str | Path, *, durable: bool, read_only: bool = False):
         self._directory = Path(directory).absolute()
-        self._durable = durable
+        self.durable = durable
         self._writer = Writer(self._directory, durable=durable, read_only=read_only)
 
     def commit(
@@ -57,7 +57,7 @@ class Journal:
             return None
         request = Request({}, {}, position, done, sync)
         try:
-            for name, change in (changes or {}).items() if self._durable else ():
+            for name, change in (changes or {}).items() if self.durable else ():
                 if len(change):
                     request.changes[name.lower()] = self._prepared_changes(change)
             for stream, rows in (sent or {}).items():
@@ -71,9 +71,13 @@ class Journal:
             remove_files(self._directory, request.files)
         return number
 
+    def number(self) -> int:
+        """The number of a commit that has nothing to write."""
+        return self._writer.number()
+
     def _prepared(self, rows: pa.Table) -> Rows:
         rows = plain(rows)
-        blobs = placed(encode(rows), self._directory, self._durable)
+        blobs = placed(encode(rows), self._directory, self.durable)
         return Rows(rows.schema.serialize().to_pybytes(), tuple(blobs))
 
     def _prepared_changes(self, change: Changes) -> tuple[Rows, bool]:
@@ -127,7 +131,7 @@ class Journal:
     def compact(self, table: str, rows: pa.Table, *, commit: int | None = None) -> None:
         """Replaces what is kept of the table, up to ``commit`` or the newest, by its ``rows`` after that
         commit."""
-        if not self._durable:
+        if not self.durable:
             return
         name = table.lower()
         prepared = self._prepared(rows)

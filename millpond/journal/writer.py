@@ -68,6 +68,14 @@ class Writer:
         """Writes the request, together with others that wait, and answers its number once it is durable."""
         return self._group.submit(request)
 
+    def number(self) -> int:
+        """The next number, for a commit that writes nothing."""
+        with self._group.lock:
+            self.check_open()
+            self._check_writable()
+            self.facts.last += 1
+            return self.facts.last
+
     def applied(self, position: Position | None) -> bool:
         return position is not None and _covered(self.facts, position)
 
@@ -115,6 +123,10 @@ class Writer:
     def check_open(self) -> None:
         if self._closed:
             raise Closed("the journal is closed")
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise StateUnwritable(f'the state directory "{self.directory}" is open for reading only')
 
     def close(self) -> None:
         self._late.end()
@@ -181,8 +193,7 @@ class Writer:
 
     def _transaction(self, write: Callable[[sqlite3.Connection, Facts], T], *, sync: bool = True) -> T:
         self.check_open()
-        if self._read_only:
-            raise StateUnwritable(f'the state directory "{self.directory}" is open for reading only')
+        self._check_writable()
         after = self.facts.copy()
         with guarded(self.directory):
             if self.durable and sync != self._waits_for_disk:

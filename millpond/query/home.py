@@ -30,8 +30,9 @@ class Home(Protocol):
     def change(self, find: Callable[[Snapshot], Found]) -> int:
         """Applies what ``find`` makes of the newest rows, with no other change in between; answers its count."""
 
-    def put(self, record: Record) -> bool | None:
-        """Adds one record by a short way; None if there is none for it."""
+    def put(self, record: Record, fresh: bool) -> bool | None:
+        """Adds one record by a short way, with ``fresh`` only if its key is not there; None if there is none for
+        it."""
 
     def patch(self, key: Any, changes: Record) -> int | None:
         """Changes the record with a key by a short way and answers how many those were; None as ``put``."""

@@ -117,7 +117,7 @@ class Table(Reader):
 
         >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
         """
-        if self._strict or self._home.put(record) is None:
+        if self._home.put(record, self._strict) is None:
             self.bulk_insert([record])
 
     def bulk_insert(self, records: Records) -> int:

@@ -144,6 +144,11 @@ class Blocks:
             for store, view, is_there in zip(self.stores, block.cells, there, strict=True)
         ]
 
+    def row_of(self, cells: Sequence[Any]) -> pa.Table:
+        """One row of cells as Arrow."""
+        columns = [store.one(cell) for store, cell in zip(self.stores, cells, strict=True)]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
     def reserve(self, end: int) -> None:
         """Makes room for the slots below ``end``. A block that grows is replaced; readers of the old one see all
         that is theirs."""

@@ -67,6 +67,14 @@ class ColumnStore(ABC):
         """One cell that is not NULL, for ``put``."""
         return view[at]
 
+    def one(self, cell: Any) -> pa.Array:
+        """One cell as Arrow."""
+        if cell is None:
+            return pa.nulls(1, self.dtype)
+        room = self.room(1)
+        self.put(self.view(room), 0, cell)
+        return self.plain(self.arrow(room, 0, 1, None))
+
     @abstractmethod
     def arrow(self, room: Any, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         """The cells as Arrow, texts as their codes; ``valid`` is the bitmap of those that are not NULL."""
@@ -184,6 +192,9 @@ class Coded(ColumnStore):
 
     def write(self, room: Cells, at: int, array: pa.Array) -> None:
         room[at : at + len(array)] = self.texts.encode(array)
+
+    def one(self, cell: Any) -> pa.Array:
+        return pa.array([self.texts.text(cell) if cell else None], pa.string())
 
     def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         return pa.Array.from_buffers(pa.int32(), end - start, [None, pa.py_buffer(room[start:end])])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
 
 from millpond.changes import Changes
 from millpond.records.values import Unfit
@@ -14,12 +16,25 @@ from millpond.tables._versions import NEVER, Generation, Live, Mark, grown
 from millpond.types import Schema
 
 
+class Edit(NamedTuple):
+    """One row: its key, what the index leads to from it, and its new cells, None if the row ends."""
+
+    key: Any
+    old: int
+    cells: list[Any] | None
+
+
+NOTHING = Edit(None, -1, None)
+"""There is no such row to change."""
+
+_DELETED = pa.array([True])
+
+
 class SingleRows:
     """The part of a memory table that puts, changes and ends single rows.
 
-    ``put_record``, ``patch_record`` and ``drop_record`` answer None for what the short way does not know: another
-    spelling of a field, a value that must be converted or refused, a key of another kind. The long way then does
-    it, or says what is wrong.
+    Answers are None for what the short way does not know: another spelling of a field, a value that must be converted
+    or refused, a key of another kind. The long way then does it, or says what is wrong.
     """
 
     schema: Schema
@@ -49,69 +64,115 @@ class SingleRows:
         self._required = [at for at, c in enumerate(columns) if not c.nullable or c.name in self._key]
         self._plain_key = all(is_plain(columns[at].type) for at in self._key_at)
 
-    def put_record(self, record: Mapping[str, Any]) -> bool | None:
+    def put_record(self, record: Mapping[str, Any], fresh: bool = False) -> bool | None:
         """Adds the record, in the place of the one with its key."""
+        with self._writing:
+            edit = self.put_edit(record, fresh)
+            if edit is None:
+                return None
+            self.apply_edit(edit, self._mark.commit)
+        return True
+
+    def patch_record(self, key: Any, record: Mapping[str, Any]) -> int | None:
+        """Changes fields of the record with the key, which are not of the key; answers how many records those
+        were."""
+        with self._writing:
+            edit = self.patch_edit(key, record)
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            self.apply_edit(edit, self._mark.commit)
+        return 1
+
+    def drop_record(self, key: Any) -> int | None:
+        """Ends the record with the key; answers how many those were."""
+        with self._writing:
+            edit = self.drop_edit(key)
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            self.apply_edit(edit, self._mark.commit)
+        return 1
+
+    # an edit is made and applied with no other change in between
+
+    def put_edit(self, record: Mapping[str, Any], fresh: bool = False) -> Edit | None:
+        """The edit that adds a record; with ``fresh`` only if its key is not there."""
+        self._check_open()
         values: list[Any] = [None] * self._width
         if not self._plain_key or not self._fill(values, record):
             return None
         for at in self._required:
             if values[at] is None:
                 return None
-        with self._writing:
-            self._check_open()
-            stores = self._blocks.stores
-            cells = [store.cell(value) for store, value in zip(stores, values, strict=True)]
-            if not self._key:
-                self._blocks.put(self._mark.slots, cells)
-                self._generation.numbers.add(1)
-                self._publish(1, 0, self._mark.commit)
-                return True
-            parts = tuple(values[at] for at in self._key_at)
-            key = parts[0] if len(parts) == 1 else parts
-            self._put(key, self._generation.newest.get(key, -1), cells)
-        return True
+        key, old = None, -1
+        if self._key:
+            at = self._key_at[0]
+            key = values[at] if len(self._key_at) == 1 else tuple([values[at] for at in self._key_at])
+            old = self._generation.newest.get(key, -1)
+            if fresh and old >= 0:
+                return None
+        stores = self._blocks.stores
+        return Edit(key, old, [store.cell(value) for store, value in zip(stores, values, strict=True)])
 
-    def patch_record(self, key: Any, record: Mapping[str, Any]) -> int | None:
-        """Changes fields of the record with the key, which are not of the key; answers how many records those
-        were."""
+    def patch_edit(self, key: Any, record: Mapping[str, Any]) -> Edit | None:
+        """The edit that changes a record, or NOTHING."""
+        self._check_open()
         if not self._is_key(key):
             return None
-        values = []
+        blocks = self._blocks
+        old = self._generation.newest.get(key, -1)
+        cells = blocks.cells(old) if old >= 0 else []
         try:
             for name, value in record.items():
                 at, write = self._writers[name]
                 if at in self._key_at or (value is None and at in self._required):
                     return None
-                values.append((at, None if value is None else write(value)))
+                value = None if value is None else write(value)
+                if cells:
+                    cells[at] = blocks.stores[at].cell(value)
         except (KeyError, Unfit, TypeError):
             return None
-        with self._writing:
-            self._check_open()
-            slot = self._generation.newest.get(key, -1)
-            if slot < 0:
-                return 0
-            blocks = self._blocks
-            cells = blocks.cells(slot)
-            for at, value in values:
-                cells[at] = blocks.stores[at].cell(value)
-            self._put(key, slot, cells)
-        return 1
+        return Edit(key, old, cells) if cells else NOTHING
 
-    def drop_record(self, key: Any) -> int | None:
-        """Ends the record with the key; answers how many those were."""
+    def drop_edit(self, key: Any) -> Edit | None:
+        """The edit that ends a record, or NOTHING."""
+        self._check_open()
         if not self._is_key(key):
             return None
-        with self._writing:
-            self._check_open()
-            newest = self._generation.newest
-            slot = newest.get(key, -1)
-            if slot < 0:
-                return 0
-            self._died[slot] = self._mark.version + 1
-            newest[key] = -2 - slot
-            self._publish(0, 1, self._mark.commit)
+        old = self._generation.newest.get(key, -1)
+        return Edit(key, old, None) if old >= 0 else NOTHING
+
+    def apply_edit(self, edit: Edit, commit: int) -> None:
+        key, old, cells = edit
+        generation, slot = self._generation, self._mark.slots
+        if old >= 0:
+            self._died[old] = self._mark.version + 1
+        if cells is None:
+            generation.newest[key] = -2 - old
+            self._publish(0, 1, commit)
             self._compact()
-        return 1
+            return
+        self._blocks.put(slot, cells)
+        if slot >= len(self._died):
+            self._died = grown(self._died, slot + 1, NEVER)
+        if not self._key:
+            generation.numbers.add(1)
+            self._publish(1, 0, commit)
+            return
+        if slot >= len(generation.replaced):
+            generation.replaced = grown(generation.replaced, slot + 1, -1)
+        generation.replaced[slot] = old if old >= -1 else -2 - old
+        generation.newest[key] = slot
+        self._publish(1, 1 if old >= 0 else 0, commit)
+        if old >= 0:
+            self._compact()
+
+    def edit_changes(self, edit: Edit) -> Changes:
+        """The edit as rows, for a journal."""
+        if edit.cells is not None:
+            return Changes(self._blocks.row_of(edit.cells))
+        cells = self._blocks.cells(edit.old)
+        kept = [cell if at in self._key_at else None for at, cell in enumerate(cells)]
+        return Changes(self._blocks.row_of(kept), _DELETED)
 
     def change(self, find: Callable[[Any], tuple[Changes | None, int]]) -> int:
         """Applies what ``find`` makes of the newest snapshot, with no other change in between; answers its count."""
@@ -120,22 +181,6 @@ class SingleRows:
             if changes is not None:
                 self._apply(self.check(changes), self._mark.commit)
             return count
-
-    def _put(self, key: Any, old: int, cells: Sequence[Any]) -> None:
-        """A new version of the row with the key. ``old`` is what the index leads to."""
-        slot = self._mark.slots
-        self._blocks.put(slot, cells)
-        generation = self._generation
-        if slot >= len(generation.replaced):
-            generation.replaced = grown(generation.replaced, slot + 1, -1)
-        if slot >= len(self._died):
-            self._died = grown(self._died, slot + 1, NEVER)
-        generation.replaced[slot] = old if old >= -1 else -2 - old
-        if old >= 0:
-            self._died[old] = self._mark.version + 1
-        generation.newest[key] = slot
-        self._publish(1, 1 if old >= 0 else 0, self._mark.commit)
-        self._compact()
 
     def _fill(self, values: list[Any], record: Mapping[str, Any]) -> bool:
         """Puts what the record names in its places, as cells take it; False if the short way does not know it."""

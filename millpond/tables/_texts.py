@@ -83,6 +83,11 @@ class Texts:
         text: str | None = texts[code - start - first]
         return text
 
+    def text(self, code: int) -> str | None:
+        """The text of a code."""
+        text = self.values[code]
+        return self.read(code) if text is UNREAD else str(text)
+
     def take(self, codes: pa.Array) -> pa.Array:
         """The texts of the codes."""
         with self._lock:

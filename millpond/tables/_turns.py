@@ -11,6 +11,8 @@ import threading
 import time
 
 _SHORTEST, _LONGEST = 0.00002, 0.001
+_LOOKS = 12
+"""How often a thread looks before it stands in line, so that it comes in also where the lock is hardly ever free."""
 
 
 class Turns:
@@ -24,9 +26,36 @@ class Turns:
     def __enter__(self) -> None:
         if not self._lock.acquire(False):
             pause = _SHORTEST
-            while not self._lock.acquire(False):
+            for _ in range(_LOOKS):
                 time.sleep(pause)
+                if self._lock.acquire(False):
+                    return
                 pause = min(2 * pause, _LONGEST)
+            self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+
+class OwnTurns(Turns):
+    """One that a thread that has it may take again."""
+
+    __slots__ = ("_depth", "_owner")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:
+            super().__enter__()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._lock.release()
