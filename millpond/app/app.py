@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from millpond.app.catalog import Saved, saved
 from millpond.app.dropping import forget
-from millpond.app.home import AppHome
+from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
 from millpond.app.loading import Report, read_all
 from millpond.app.lookups import plan_lookup
@@ -26,6 +27,7 @@ from millpond.app.script import Step, prepare
 from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
+from millpond.app.views import Views
 from millpond.changes import Changes
 from millpond.errors import Closed, Error, FileMissing, NotSupported, StateCorrupt, StateForeign, UnknownName
 from millpond.journal.journal import Journal
@@ -115,6 +117,7 @@ class App:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._store = Store(self._journal)
             self._runner = Pipelines(self)
+            self._views = Views(self)
             restore(self)
             if text is not None:
                 self._run_file(text)
@@ -152,7 +155,8 @@ class App:
             raise self._catalog.unknown(name, "table")
         known = self._handles.get(relation.name)
         if known is None or not known.stands_for(relation, backend):
-            known = Table.of(relation, backend, self._evaluator, AppHome(self._store, relation.name))
+            home = (ViewHome if relation.live else AppHome)(self._store, relation.name)
+            known = Table.of(relation, backend, self._evaluator, home)
             self._handles[relation.name] = known
         return known
 
@@ -190,12 +194,15 @@ class App:
         A failed query's error is raised at once; a time-out names what is behind.
         """
         self._check_open()
+        deadline = time.monotonic() + timeout
         self._runner.drain(timeout)
+        self._views.drain(max(0.0, deadline - time.monotonic()))
         self._journal.sync()
 
     def ready(self) -> bool:
         """Whether every table is loaded and every query runs."""
-        return not self._closed and all(p.state == "running" for p in self._runner)
+        running = all(p.state == "running" for p in self._runner)
+        return not self._closed and running and all(v.error is None for v in self._views)
 
     def close(self) -> None:
         """Lets current batches finish and stops the app. Spark stays up for other apps of the process."""
@@ -204,6 +211,8 @@ class App:
         self._closed = True
         if hasattr(self, "_runner"):
             self._runner.close()
+        if hasattr(self, "_views"):
+            self._views.close()
         for name in self._catalog.names("table"):
             withdraw(name)
         self._evaluator.close()
@@ -217,6 +226,7 @@ class App:
         """Ends the app as a kill would, but in this process: nothing is finished, written or tidied up."""
         self._closed = True
         self._runner.crash()
+        self._views.close()
         for name in self._catalog.names("table"):
             withdraw(name)
         self._evaluator.close()

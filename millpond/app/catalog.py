@@ -31,6 +31,7 @@ class Saved:
     restored: bool = False
     running: bool = False
     uri: str | None = None
+    live: bool = False
 
     @property
     def id(self) -> str:
@@ -47,6 +48,7 @@ class Saved:
                 "options": dict(self.options),
                 "running": self.running,
                 "has_uri": self.uri is not None,
+                "live": self.live,
             },
         )
 
@@ -62,6 +64,7 @@ class Saved:
             data["options"],
             restored=True,
             running=data["running"],
+            live=data.get("live", False),
         )
 
 
@@ -75,6 +78,7 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         checked.table_options,
         running=relation.running,
         uri=relation.uri,
+        live=relation.live,
     )
 
 
@@ -90,7 +94,8 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         entry.schema or Schema(()),
         running=entry.running,
         uri=uri,
-        query=statement.query if isinstance(statement, CreateView) else None,
+        query=statement.query if isinstance(statement, CreateView) and entry.kind == "view" else None,
+        live=entry.live,
         strict=entry.options.get("on.conflict") == "error",
     )
 

@@ -23,7 +23,7 @@ def show(app: App, what: str) -> pa.Table:
     if what == "functions":
         return pa.table({"name": sorted(known_functions() | set(app._functions))})
     if what == "queries":
-        rows = [p.describe() for p in app._pipelines.values()]
+        rows = [p.describe() for p in app._pipelines.values()] + [v.describe() for v in app._views]
         return _table(rows, ["name", "state", "batches", "rows", "last_batch_ms", "error", "statement"])
     if what == "streams":
         found = [r for r in app._catalog if r.kind == "stream"]

@@ -20,14 +20,20 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     """Drops a stream, table or view with the query that fills it; with ``cascade`` also what uses it."""
     own = f"{relation.kind}:{relation.name}"
     users = [p for p in app._runner if p.plan.name != own and uses(p.plan, relation)]
+    live = app._views.users(relation.name)
     views = [r for r in app._catalog if r.query is not None and view_reads(r, relation)]
-    if (users or views) and not cascade:
-        names = ", ".join([f'query "{p.plan.name}"' for p in users] + [f'view "{v.name}"' for v in views])
+    if (users or views or live) and not cascade:
+        named = [f'query "{p.plan.name}"' for p in users] + [f'view "{v.name}"' for v in views]
+        names = ", ".join(named + [f'table "{v.plan.target.name}"' for v in live])
         raise InUse(
             f'{relation.kind} "{relation.name}" is used by {names}',
             hint=f"DROP {relation.kind.upper()} {relation.name} CASCADE drops them too",
             place=place,
         )
+    for follower in live:
+        table = app._catalog.find(follower.plan.target.name)
+        if table is not None:
+            drop(app, table, cascade=True, place=place)
     for view in views:
         drop(app, view, cascade=True, place=place)
     for pipeline in users:
@@ -39,6 +45,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     app._runner.remove(own)
     for index in app._catalog.indexes(relation.name):
         drop_index(app, index)
+    app._views.remove(own)
     app._catalog.remove(relation.name)
     forget_named(app, relation.kind, relation.name)
     if relation.kind == "table":

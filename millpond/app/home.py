@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.app.store import Store
 from millpond.changes import Changes
+from millpond.errors import SqlError
 from millpond.query.stats import Health
 from millpond.tables.base import Snapshot
 
@@ -37,3 +38,20 @@ class AppHome:
         if self._store.table(self._table) is None:
             return "program", Health("missing", f'table "{self._table}" was dropped')
         return "program", Health("healthy", "its changes are commits of the app")
+
+
+class ViewHome(AppHome):
+    """The home of a table that follows a query: nobody else changes it."""
+
+    def commit(self, changes: Changes) -> object:
+        raise refuse_write(self._table)
+
+    def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
+        raise refuse_write(self._table)
+
+
+def refuse_write(table: str) -> SqlError:
+    return SqlError(
+        f'table "{table}" follows its query: its rows cannot be changed',
+        hint="change the tables that it reads, or make a copy of it WITH ('refresh' = 'once')",
+    )

@@ -13,6 +13,7 @@ from millpond.errors import Error
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import target_of
+from millpond.plan.view import plan_view
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
@@ -74,5 +75,7 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
         return
     if checked.running:
         app._start_pipeline(plan_pipeline(checked, name, target), checked)
+    elif checked.live:
+        app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
     elif checked.table_options.get("refresh") != "once" or not app._keeps(checked.target.name):
         load(app, plan_load(checked, name, target), checked)

@@ -15,9 +15,11 @@ from millpond.app.mutate import changes_of
 from millpond.app.store import Moment
 from millpond.app.transaction import Transaction
 from millpond.changes import Changes
+from millpond.errors import Error
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import Target, target_of
+from millpond.plan.view import plan_view
 from millpond.query.result import Result, RunningResult
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
@@ -59,10 +61,25 @@ def _create_table(app: App, checked: Checked) -> Result:
     if checked.running:
         app._start_pipeline(plan_pipeline(checked, name, target), checked)
         return Result(_NOTHING, count=0)
+    if checked.live:
+        return Result(_NOTHING, count=_follow(app, checked, name, target))
     return Result(_NOTHING, count=load(app, plan_load(checked, name, target), checked))
 
 
+def _follow(app: App, checked: Checked, name: str, target: Target) -> int:
+    """Fills a live table; if its query fails it is not there."""
+    assert checked.relation is not None
+    try:
+        return app._views.add(plan_view(checked, name, target), checked.relation.schema)
+    except Error:
+        drop(app, checked.relation, cascade=True, place=None)
+        raise
+
+
 def _create_view(app: App, checked: Checked) -> Result:
+    assert isinstance(checked.statement, st.CreateView)
+    if checked.statement.materialized:
+        return _create_table(app, checked)
     app._declare(checked)
     return Result(_NOTHING, count=0)
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
+from millpond.app.feed import Feed, Touched
 from millpond.changes import ROW, Changes, Position
 from millpond.journal.journal import Journal
 from millpond.sql.catalog import Relation
@@ -51,6 +52,7 @@ class Store:
         self._writing = OwnTurns()
         self._publishing = threading.Lock()
         self.on_commit: Callable[[], None] = lambda: None
+        self.feed = Feed()
 
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
@@ -113,10 +115,23 @@ class Store:
     def moment(self) -> Moment:
         """All tables as of now."""
         with self._publishing:
-            return Moment(
-                {n: t.snapshot() for n, t in self._tables.items()},
-                {n: t.version for n, t in self._tables.items()},
-            )
+            return self._moment()
+
+    def _moment(self) -> Moment:
+        return Moment(
+            {n: t.snapshot() for n, t in self._tables.items()},
+            {n: t.version for n, t in self._tables.items()},
+        )
+
+    def follow(self, tables: Mapping[str, Schema]) -> None:
+        """Names the tables whose changes ``news`` tells."""
+        with self._publishing:
+            self.feed.follow({name.lower(): schema for name, schema in tables.items()})
+
+    def news(self) -> tuple[Moment, dict[str, Touched], int]:
+        """All tables as of now, what has changed since the last time, and how many commits that are in all."""
+        with self._publishing:
+            return self._moment(), self.feed.take(), self.feed.commits
 
     def commit(
         self,
@@ -144,6 +159,7 @@ class Store:
             with self._publishing:
                 for name, change in changes.items():
                     self._tables[name.lower()].apply(change, commit=number)
+                self.feed.add({name.lower(): change for name, change in changes.items()})
         self.on_commit()
         return True
 

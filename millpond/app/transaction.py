@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from millpond.app.home import refuse_write
 from millpond.app.overlay import Overlay
 from millpond.app.staged import StagedTable
 from millpond.app.store import Moment
@@ -59,6 +60,10 @@ class Transaction:
     def stage(self, changes: Mapping[str, Changes]) -> None:
         """Adds changes that only this transaction sees."""
         self._check_open()
+        for name in changes:
+            relation = self._app._catalog.find(name)
+            if relation is not None and relation.live:
+                raise refuse_write(relation.name)
         backends = {name: self._app._backend(name) for name in changes}
         checked = {name: backends[name].check(change) for name, change in changes.items()}
         for name, change in checked.items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch
 from millpond.plan.plans import BatchPlan, Target
+from millpond.plan.view import find_parts
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
@@ -46,7 +47,7 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
     }.get(type(statement), type(statement).__name__)
     if checked.resolved is None:
         return f"{name}: done at once"
-    if checked.running:
+    if checked.running or checked.live:
         return f"{name}: runs for as long as the app"
     return f"{name}: answered once"
 
@@ -66,7 +67,14 @@ def _query(checked: Checked, statement: st.Statement, way: Way) -> Iterator[str]
         return
     for i in checked.resolved.inputs:
         yield f"read {i.relation.kind} {i.relation.name} as {i.alias}"
-    if isinstance(statement, st.CreateTable):
+    if checked.live:
+        parts = find_parts(checked.resolved)
+        yield (
+            f"follows its inputs: the parts by {', '.join(parts.columns)} that a change touches are answered anew"
+            if parts is not None
+            else "follows its inputs: answered as a whole after a change, and compared"
+        )
+    elif isinstance(statement, st.CreateTable):
         load = plan_load(checked, "", Target("table", statement.name))
         yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
     who, why = way(checked.resolved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,6 +85,26 @@ class PipelinePlan:
     def state(self) -> str:
         """The table that keeps what the aggregate has merged."""
         return f"{self.name}$state"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """``columns`` of a view's rows divide it; ``inputs`` are the columns of each input, by view, that equal them."""
+
+    columns: tuple[str, ...]
+    inputs: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """A table that follows a query over tables. Without ``parts`` the query is answered as a whole and compared."""
+
+    name: str
+    text: str
+    query: Resolved
+    target: Target
+    parts: Parts | None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

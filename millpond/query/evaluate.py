@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import pyarrow as pa
 
+from millpond.changes import Changes
+from millpond.query.difference import difference
 from millpond.query.duck import Duck, to_duckdb
 from millpond.sql.render import spark
 from millpond.sql.render.duckdb import Unrenderable
@@ -51,6 +53,10 @@ class Evaluator:
             return answer(tables)
         found = self._ask_spark(spark.render(query.expression), tables)
         return found.rename_columns(list(query.schema.names))
+
+    def difference(self, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
+        """The changes that make one table of another."""
+        return difference(self._duck, before, after, key)
 
     def _to_duckdb(self, query: Resolved) -> str:
         if self.path == "spark":

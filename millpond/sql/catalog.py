@@ -21,7 +21,7 @@ class Relation:
     ``running`` says that rows keep coming: a query over it runs. ``rows_of`` names the table whose rows it has,
     where a statement that changes a table reads it with its row numbers. ``guessed`` says that the types of a
     source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
-    INSERT refuses a key that is there.
+    INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Relation:
     guessed: bool = False
     declared: Schema | None = None
     strict: bool = False
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)

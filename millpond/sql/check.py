@@ -31,6 +31,7 @@ from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, Checked, World, named
 from millpond.sql.indexes import check_create_index, check_drop_index
+from millpond.sql.live import check_live, grouping_outputs
 from millpond.sql.mutation import (
     Mutation,
     check_delete,
@@ -147,7 +148,7 @@ class Checker:
             s, resolved=resolved, relation=relation, target=relation, source_options=self._source_values
         )
 
-    def _createtable(self, s: st.CreateTable) -> Checked | None:
+    def _createtable(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
         skip = self._name_taken(s.name, "table", s)
         if skip:
             return Checked(s, skip=True)
@@ -174,30 +175,31 @@ class Checker:
         resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
         if resolved is None:
             return None
+        if names:
+            resolved = self._renamed(resolved, names, s)
         own = [x for x in s.settings if find_option(table_options, x.name)]
         values = read_options(f'table "{s.name}"', table_options, own)
         if values["primary.key"]:
             key = key or _split_key(values["primary.key"])
-        if (
-            not resolved.running
-            and values["refresh"] == "live"
-            and any(i.relation.kind == "table" for i in resolved.inputs)
-        ):
-            self.errors.append(
-                NotSupported(
-                    "CREATE TABLE … AS over tables does not follow them yet",
-                    hint="WITH ('refresh' = 'once') makes a copy; CREATE VIEW names the query",
-                    place=s.place,
-                )
-            )
+        over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
+        live = not resolved.running and values["refresh"] == "live" and over_tables
+        if live:
+            self.errors.extend(check_live(resolved, s.place))
         if resolved.running and values["refresh"] == "once":
             self.refuse("'refresh' = 'once' over a stream", s)
         groups = self._group_outputs(resolved, s)
+        grouping = grouping_outputs(resolved) if live else ()
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        if live and not key and grouping:
+            key = tuple(resolved.schema.names[i] for i in grouping)
+            values = {**values, "null_keys": True}
         if groups is not None:
             key = self._group_key(groups, resolved.schema, key, s)
             values = {**values, "null_keys": True}
         relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
+        if live:
+            relation = dataclasses.replace(relation, live=True)
+            self.catalog.add(relation)
         return Checked(
             s,
             resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
@@ -212,25 +214,29 @@ class Checker:
             return Checked(s, skip=True)
         self.catalog.add(Relation(s.name, "view", _UNKNOWN))
         if s.materialized:
-            self.refuse("CREATE MATERIALIZED VIEW", s)
-            return None
+            return self._materialized(s)
         resolved = self._resolve_query(s.query, s.settings, (), f'view "{s.name}"', s)
         if resolved is None:
             return None
-        resolved = self._named_outputs(resolved, s)
-        columns = resolved.schema.columns
-        if s.names:
-            if len(s.names) != len(columns):
-                self.errors.append(
-                    TypeMismatch(
-                        f'view "{s.name}" names {len(s.names)} columns, its query gives {len(columns)}',
-                        place=s.place,
-                    )
-                )
-            columns = tuple(Column(n, c.type) for n, c in zip(s.names, columns, strict=False))
-        relation = Relation(s.name, "view", Schema(columns), running=resolved.running, query=s.query)
+        schema = (self._renamed(resolved, s.names, s) if s.names else self._named_outputs(resolved, s)).schema
+        relation = Relation(s.name, "view", schema, running=resolved.running, query=s.query)
         self.catalog.add(relation)
         return Checked(s, resolved=resolved, relation=relation, source_options=self._source_values)
+
+    def _materialized(self, s: st.CreateView) -> Checked | None:
+        """A table by another name. Names of its columns rename those of the query."""
+        table = st.CreateTable(
+            name=s.name,
+            text=s.text,
+            place=s.place,
+            key=s.key,
+            query=s.query,
+            settings=s.settings,
+            errors_into=s.errors_into,
+        )
+        self.catalog.remove(s.name)
+        checked = self._createtable(table, s.names)
+        return checked and dataclasses.replace(checked, statement=s)
 
     # INSERT, SELECT
 
@@ -252,6 +258,9 @@ class Checker:
                     place=s.place,
                 )
             )
+            return None
+        if target.live:
+            self.errors.append(_follows(target, s))
             return None
         columns = self._target_columns(s, target)
         if columns is None:
@@ -366,6 +375,9 @@ class Checker:
                 SqlError(f'"{target.name}" is a {target.kind}: its rows cannot be changed', place=s.place)
             )
             return None
+        elif target.live:
+            self.errors.append(_follows(target, s))
+            return None
         return target
 
     def plain_write(self, s: st.Update | st.Delete | st.Merge | st.Upsert) -> bool:
@@ -387,7 +399,7 @@ class Checker:
     def _drop(self, s: st.Drop) -> Checked | None:
         if s.kind == "index":
             return check_drop_index(self, s)
-        if s.kind in ("materialized view", "query"):
+        if s.kind == "query":
             self.refuse(f"DROP {s.kind.upper()}", s)
             return None
         relation = self.catalog.find(s.name)
@@ -396,7 +408,8 @@ class Checker:
                 return Checked(s, skip=True)
             self.errors.append(self.catalog.unknown(s.name, s.kind, s.place))
             return None
-        if relation.kind != s.kind:
+        kind = "table" if s.kind == "materialized view" else s.kind
+        if relation.kind != kind:
             self.errors.append(
                 SqlError(
                     f'"{relation.name}" is a {relation.kind}, not a {s.kind}',
@@ -628,6 +641,20 @@ class Checker:
         self.errors.extend(errors)
         return shaped
 
+    def _renamed(
+        self, resolved: Resolved, names: tuple[str, ...], s: st.CreateTable | st.CreateView
+    ) -> Resolved:
+        columns = resolved.schema.columns
+        if len(names) != len(columns):
+            self.errors.append(
+                TypeMismatch(
+                    f'view "{s.name}" names {len(names)} columns, its query gives {len(columns)}',
+                    place=s.place,
+                )
+            )
+        renamed = tuple(Column(n, c.type) for n, c in zip(names, columns, strict=False))
+        return self._named_outputs(dataclasses.replace(resolved, schema=Schema(renamed)), s)
+
     def _named_outputs(self, resolved: Resolved, s: st.Statement) -> Resolved:
         seen: set[str] = set()
         for column in resolved.schema:
@@ -658,6 +685,14 @@ class Checker:
                 place=s.place,
             )
         )
+
+
+def _follows(target: Relation, s: st.Statement) -> SqlError:
+    return SqlError(
+        f'table "{target.name}" follows its query: its rows cannot be changed',
+        hint="change the tables that it reads, or make a copy WITH ('refresh' = 'once')",
+        place=s.place,
+    )
 
 
 def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:

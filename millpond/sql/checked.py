@@ -55,6 +55,11 @@ class Checked:
         return self.resolved is not None and self.resolved.running
 
     @property
+    def live(self) -> bool:
+        """Whether it makes a table that follows a query over tables."""
+        return self.relation is not None and self.relation.live and self.resolved is not None
+
+    @property
     def reads(self) -> tuple[str, ...]:
         if self.resolved is None:
             return ()

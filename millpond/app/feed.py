@@ -1,0 +1,71 @@
+"""Which rows of a table have changed since somebody last looked."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW, Changes
+from millpond.types import Schema
+
+MOST_ROWS = 200_000
+"""Touched rows that are remembered one by one; more, and the whole table counts as changed."""
+
+
+class Touched:
+    """The changes of one table: the keys of a keyed one, the rows that came to one without a key.
+
+    ``everything`` says that there were too many, or that rows without a key went.
+    """
+
+    def __init__(self, schema: Schema):
+        self._schema = schema
+        self._parts: list[pa.Table] = []
+        self._rows = 0
+        self.everything = False
+
+    def add(self, changes: Changes) -> None:
+        self._rows += len(changes)
+        key = list(self._schema.key)
+        replaced = ROW in changes.rows.column_names and pc.any(pc.is_valid(changes.rows[ROW])).as_py()
+        went = changes.deleted is not None or replaced
+        if self.everything or self._rows > MOST_ROWS or (went and not key):
+            self.everything = True
+            self._parts = []
+            return
+        self._parts.append(changes.rows.select(key or list(self._schema.names)))
+
+    def rows(self) -> pa.Table:
+        schema = self._schema.arrow()
+        key = list(self._schema.key)
+        wanted = pa.schema([schema.field(k) for k in key]) if key else schema
+        return (
+            pa.concat_tables([p.cast(wanted) for p in self._parts]) if self._parts else wanted.empty_table()
+        )
+
+
+class Feed:
+    """Collects what commits do to the tables that are followed."""
+
+    def __init__(self) -> None:
+        self._followed: dict[str, Schema] = {}
+        self._touched: dict[str, Touched] = {}
+        self.commits = 0
+        """Commits so far that changed a followed table."""
+
+    def follow(self, tables: dict[str, Schema]) -> None:
+        """These tables, by name in lower case, are followed from now on, and no others."""
+        self._followed = tables
+        self._touched = {n: t for n, t in self._touched.items() if n in tables}
+
+    def add(self, changes: dict[str, Changes]) -> None:
+        """What one commit changed, by name in lower case."""
+        found = {n: c for n, c in changes.items() if n in self._followed}
+        for name, change in found.items():
+            self._touched.setdefault(name, Touched(self._followed[name])).add(change)
+        self.commits += bool(found)
+
+    def take(self) -> dict[str, Touched]:
+        """What has changed since the last time."""
+        touched, self._touched = self._touched, {}
+        return touched

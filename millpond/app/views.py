@@ -1,0 +1,273 @@
+"""Tables that follow queries over tables.
+
+A view hangs on the commits of its inputs. In a round all inputs are read as of one commit; a view that reads another
+view sees that one as it is after its own step of the same round. What a view holds is made of its inputs alone, so that
+a restart needs no position: the first round answers every query anew and applies the difference.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.app.feed import Touched
+from millpond.app.loading import read_all
+from millpond.app.store import Moment
+from millpond.changes import Changes
+from millpond.errors import Closed, EngineError, Error, TimedOut
+from millpond.plan.plans import ViewPlan
+from millpond.tables.base import Snapshot
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond")
+
+_FEW = 1_000
+"""Parts that are always worth their lookups; more of them must be fewer than a quarter of the rows."""
+Tables = Callable[[str], Snapshot]
+
+
+class LiveView:
+    """One table and the query that it follows."""
+
+    def __init__(self, plan: ViewPlan, schema: Schema, app: App):
+        self.plan = plan
+        self.schema = schema
+        self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
+        self.error: Error | None = None
+        self.rounds = self.rows = 0
+        self.milliseconds: int | None = None
+        self.whole = True
+        """The next round answers the query as a whole."""
+        self._app = app
+        self._sources = {
+            i.view: read_all(app._source(i.relation))
+            for i in plan.query.inputs
+            if i.relation.kind == "source"
+        }
+
+    def changes(self, now: Tables, before: Tables, touched: Mapping[str, Touched]) -> Changes:
+        """What the table must take to be as its query says ``now``; it was right ``before``."""
+        parts = None if self.whole else self._parts(now, before, touched)
+        own = self._app._backend(self.plan.target.name).snapshot()
+        keyed = bool(self.schema.key)
+        if parts is None:
+            inputs = {i.view: now(i.relation.name).scan() for i in self._table_inputs()}
+            there = own.scan(rows=not keyed)
+        else:
+            assert self.plan.parts is not None
+            inputs = {
+                i.view: now(i.relation.name).get(list(self.plan.parts.inputs[i.view]), parts, nulls=True)
+                for i in self._table_inputs()
+            }
+            there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
+        rows = self._app._evaluator.answer(self.plan.query, {**inputs, **self._sources})
+        rows = rows.cast(self.schema.arrow())
+        return self._app._evaluator.difference(there, rows, self.schema.key)
+
+    def _table_inputs(self) -> Iterator[Any]:
+        return (i for i in self.plan.query.inputs if i.relation.kind == "table")
+
+    def _parts(self, now: Tables, before: Tables, touched: Mapping[str, Touched]) -> pa.Table | None:
+        """The values of the dividing columns whose parts may have changed; None if that is not to be known, or
+        if there are so many that the whole is cheaper."""
+        if self.plan.parts is None:
+            return None
+        names = list(self.plan.parts.columns)
+        types = pa.schema([self.schema.arrow().field(n) for n in names])
+        found = []
+        for i in self._table_inputs():
+            name = i.relation.name
+            change = touched.get(name.lower())
+            if change is None:
+                continue
+            if change.everything:
+                return None
+            rows, key = change.rows(), list(i.relation.schema.key)
+            if key:
+                rows = pa.concat_tables([t(name).get(key, rows, nulls=True) for t in (before, now)])
+            try:
+                found.append(
+                    rows.select(list(self.plan.parts.inputs[i.view])).rename_columns(names).cast(types)
+                )
+            except pa.ArrowInvalid:
+                return None
+        values = pa.concat_tables(found).group_by(names).aggregate([])
+        size = max(len(now(i.relation.name)) for i in self._table_inputs())
+        return values if values.num_rows <= max(_FEW, size // 4) else None
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.plan.name,
+            "state": "failed" if self.error is not None else "running",
+            "batches": self.rounds,
+            "rows": self.rows,
+            "last_batch_ms": self.milliseconds,
+            "error": str(self.error) if self.error is not None else None,
+            "statement": self.plan.text,
+        }
+
+
+class _Now(Moment):
+    """A moment in which some views have gone on."""
+
+    def __init__(self, base: Moment):
+        self._base = base
+        self.fresh: dict[str, Snapshot] = {}
+
+    def snapshot(self, table: str) -> Snapshot:
+        return self.fresh.get(table.lower()) or self._base.snapshot(table)
+
+    def version(self, table: str) -> int:
+        return self.snapshot(table).version
+
+
+class Views:
+    """The live views of an app, kept by one thread that starts with the first of them."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._views: dict[str, LiveView] = {}
+        self._before: Moment | None = None
+        self._seen = 0
+        self._turn = threading.RLock()
+        self._news = threading.Event()
+        self._progress = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def __iter__(self) -> Iterator[LiveView]:
+        return iter(list(self._views.values()))
+
+    def add(self, plan: ViewPlan, schema: Schema, *, restored: bool = False) -> int:
+        """Fills the table and follows the inputs from now on. Answers its number of rows.
+
+        A query that fails is not taken; a ``restored`` one is, and tried again when its inputs change.
+        """
+        with self._turn:
+            view = LiveView(plan, schema, self._app)
+            self._views[plan.name] = view
+            self._follow()
+            self._round()
+            if view.error is not None and not restored:
+                del self._views[plan.name]
+                self._follow()
+                raise view.error
+        if self._thread is None:
+            self._app._store.on_commit = self._news.set
+            self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
+            self._thread.start()
+        return len(self._app._backend(plan.target.name))
+
+    def remove(self, name: str) -> None:
+        with self._turn:
+            if self._views.pop(name, None) is not None:
+                self._follow()
+
+    def users(self, table: str) -> list[LiveView]:
+        """The views that read a table."""
+        return [v for v in self if table.lower() in v.tables]
+
+    def close(self) -> None:
+        """Ends after the round that runs; nothing is committed afterwards."""
+        self._stopped = True
+        self._news.set()
+        with self._turn, self._progress:
+            self._progress.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def drain(self, timeout: float) -> None:
+        """Waits until every commit so far has reached the views."""
+        if not self._views:
+            return
+        wanted, deadline = self._app._store.feed.commits, time.monotonic() + timeout
+        while True:
+            with self._progress:
+                if self._seen >= wanted or self._stopped:
+                    break
+                if not self._progress.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and (
+                    time.monotonic() >= deadline
+                ):
+                    raise TimedOut(
+                        f"not drained after {timeout:g} s: the views are behind",
+                        hint="wait longer with drain(timeout=…)",
+                    )
+        for view in self:
+            if view.error is not None:
+                raise view.error
+
+    def _follow(self) -> None:
+        own = {v.plan.target.name.lower() for v in self}
+        names = {name for v in self for name in v.tables} - own
+        self._app._store.follow({name: self._app._backend(name).schema for name in names})
+        for view in self:
+            view.whole = True
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._news.wait()
+            self._news.clear()
+            with self._turn:
+                if not self._stopped:
+                    self._round()
+
+    def _round(self) -> None:
+        moment, touched, commits = self._app._store.news()
+        before, now = self._before or moment, _Now(moment)
+        for view in self._ordered():
+            if view.whole or view.tables & touched.keys():
+                self._step(view, now, before, touched)
+        self._before = now if self._views else None
+        with self._progress:
+            self._seen = commits
+            self._progress.notify_all()
+
+    def _step(self, view: LiveView, now: _Now, before: Moment, touched: dict[str, Touched]) -> None:
+        began, target = time.perf_counter(), view.plan.target.name
+        try:
+            changes = view.changes(now.snapshot, before.snapshot, touched)
+            if len(changes):
+                self._app._store.commit({target: changes})
+        except Exception as error:
+            view.whole = True
+            if isinstance(error, Closed):
+                return
+            view.error = error if isinstance(error, Error) else _unexpected(error)
+            view.error.place = view.error.place or view.plan.place
+            log.warning('table "%s" stays as it was: %s', target, self._app._mask(view.error.message))
+            return
+        view.error, view.whole = None, False
+        view.rounds += 1
+        view.rows += len(changes)
+        view.milliseconds = round(1000 * (time.perf_counter() - began))
+        if len(changes):
+            now.fresh[target.lower()] = self._app._backend(target).snapshot()
+            touched.setdefault(target.lower(), Touched(view.schema)).add(changes)
+
+    def _ordered(self) -> list[LiveView]:
+        """Those that others read come first."""
+        by_target = {v.plan.target.name.lower(): v for v in self}
+        ordered: list[LiveView] = []
+
+        def visit(view: LiveView) -> None:
+            if view not in ordered:
+                for name in sorted(view.tables & by_target.keys()):
+                    visit(by_target[name])
+                ordered.append(view)
+
+        for view in self:
+            visit(view)
+        return ordered
+
+
+def _unexpected(error: Exception) -> Error:
+    log.error("an internal error", exc_info=error)
+    return EngineError(f"internal error: {type(error).__name__}: {error}", hint="please report it")

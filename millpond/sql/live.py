@@ -1,0 +1,41 @@
+"""A table that follows a query over tables: what its query may be, and what its key is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.errors import Place, SqlError
+from millpond.sql.grouping import is_aggregated
+from millpond.sql.resolve import Resolved
+
+_CHANGING = frozenset(
+    "CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER LOCALTIMESTAMP NOW RAND RANDN RANDOM RANDSTR UNIFORM "
+    "UNIX_TIMESTAMP UUID SHUFFLE MONOTONICALLY_INCREASING_ID CURDATE CURRENT_TIMEZONE".split()
+)
+
+
+def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
+    """What changes by itself cannot be followed."""
+    for node in resolved.expression.find_all(exp.Func):
+        name = node.name.upper() if isinstance(node, exp.Anonymous) else node.sql_name().upper()
+        changing = name in _CHANGING and not (name == "UNIX_TIMESTAMP" and node.expressions)
+        if changing:
+            yield SqlError(
+                f"a live table cannot use {name.lower()}(): its rows would change without a change of its inputs",
+                hint="'refresh' = 'once' makes a copy; CREATE VIEW answers anew each time",
+                place=at,
+            )
+
+
+def grouping_outputs(resolved: Resolved) -> tuple[int, ...]:
+    """The outputs that are the columns of GROUP BY: the key of the groups. Nothing if one of them is not given."""
+    select = resolved.expression
+    if not isinstance(select, exp.Select) or not is_aggregated(select):
+        return ()
+    group = select.args.get("group")
+    keys = group.expressions if group is not None else []
+    outputs = [p.unalias() for p in select.expressions]
+    found = [outputs.index(k) for k in keys if k in outputs]
+    return tuple(found) if len(found) == len(keys) else ()

@@ -1,0 +1,174 @@
+"""Tables that follow queries over tables: equal to the query's answer after any changes, by parts or as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from millpond import App
+from millpond.app.transaction import Transaction
+from millpond.errors import QueryFailed, SqlError
+from millpond.plan.view import find_parts
+from millpond.plan.world import Rooms
+from millpond.sql.catalog import Catalog
+from millpond.sql.check import Checker
+from millpond.sql.parse import parse
+
+TABLES = """
+CREATE TABLE a (id INT PRIMARY KEY, g STRING, n DECIMAL(10,2));
+CREATE TABLE b (id BIGINT PRIMARY KEY, aid INT, g STRING);
+CREATE TABLE log (g STRING, n INT);
+"""
+
+# query → the columns that divide it
+QUERIES: dict[str, tuple[str, ...] | None] = {
+    "SELECT id, g FROM a WHERE n > 2": ("id",),
+    "SELECT upper(g) AS u, n FROM a": ("n",),
+    "SELECT g, SUM(n) AS s, COUNT(*) AS c FROM a GROUP BY g": ("g",),
+    "SELECT g, MAX(n) AS m FROM a GROUP BY g HAVING COUNT(*) > 1": ("g",),
+    "SELECT DISTINCT g FROM log": ("g",),
+    "SELECT g, n FROM log WHERE n > 1": ("g", "n"),
+    "SELECT g, SUM(n) AS s FROM log GROUP BY g": ("g",),
+    "SELECT a.id, a.g, b.g AS bg FROM a JOIN b ON a.id = b.aid": ("id",),
+    "SELECT a.id, b.id AS bid FROM a LEFT JOIN b ON b.aid = a.id AND b.g = 'x'": ("id",),
+    "SELECT b.aid, a.g FROM a LEFT JOIN b ON b.aid = a.id": None,
+    "SELECT a.g, COUNT(*) AS c FROM a, b WHERE a.g = b.g GROUP BY a.g": ("g",),
+    "SELECT a.id FROM a LEFT ANTI JOIN b ON a.id = b.aid": ("id",),
+    "SELECT a.id FROM a RIGHT JOIN b ON a.id = b.aid": None,
+    "SELECT x.g, x.s, b.id FROM (SELECT g, SUM(n) AS s FROM a GROUP BY g) x JOIN b ON x.g = b.g": ("g",),
+    "SELECT g FROM a UNION ALL SELECT g FROM b": ("g",),
+    "SELECT g FROM a EXCEPT SELECT g FROM b": ("g",),
+    "SELECT a.id, a.n FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.aid = a.id)": None,
+    "SELECT id, RANK() OVER (PARTITION BY g ORDER BY n) AS r FROM a": None,
+    "SELECT id, n FROM a ORDER BY n DESC, id LIMIT 2": None,
+    "SELECT COUNT(*) AS c, SUM(n) AS s FROM a": None,
+    "WITH w AS (SELECT g FROM a) SELECT g, COUNT(*) AS c FROM w GROUP BY g": None,
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_what_divides_a_view(query: str) -> None:
+    parsed = parse(TABLES + f"CREATE TABLE v AS {query}")
+    checker = Checker(Catalog(), Rooms(), locate=parsed.script.place)
+    checked = [checker.check(s) for s in parsed.require()][-1]
+    assert checked is not None and checked.live and checked.resolved is not None, checker.errors
+    parts = find_parts(checked.resolved)
+    assert (parts and parts.columns) == QUERIES[query]
+
+
+groups = st.sampled_from(["x", "y", "z", None])
+numbers = st.integers(0, 5)
+changes = st.one_of(
+    st.tuples(st.just("a"), numbers, groups, numbers),
+    st.tuples(st.just("b"), numbers, st.one_of(st.none(), numbers), groups),
+    st.tuples(st.just("log"), groups, numbers),
+    st.tuples(st.sampled_from(["-a", "-b", "-log"]), numbers),
+    st.tuples(st.just("regroup"), groups, groups),
+    st.just(("restart",)),
+)
+
+
+def apply(app: Transaction, change: tuple[Any, ...]) -> None:
+    name, *values = change
+    if name in ("a", "b"):
+        app.sql(f"INSERT INTO {name} VALUES (?, ?, ?)", values)
+    elif name == "log":
+        app.sql("INSERT INTO log VALUES (?, ?)", values)
+    elif name == "-log":
+        app.sql("DELETE FROM log WHERE n = ?", values)
+    elif name == "regroup":
+        app.sql("UPDATE a SET g = ? WHERE g <=> ?", values)
+    elif name != "restart":
+        app.sql(f"DELETE FROM {name[1:]} WHERE id = ?", values)
+
+
+def bag(app: App, sql: str) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(r.values()) for r in app.sql(sql).rows())
+
+
+SQL = TABLES + ";".join(f"CREATE TABLE v{i} AS {q}" for i, q in enumerate(QUERIES))
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(st.lists(changes, min_size=1, max_size=6), min_size=1, max_size=4))
+def test_a_view_is_what_its_query_answers(steps: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    state = tmp_path_factory.mktemp("views")
+    app = App(SQL, state=state)
+    try:
+        for step in steps:
+            if ("restart",) in step:
+                app._crash()
+                app = App(SQL, state=state)
+            with app.begin_transaction() as tx:
+                for change in step:
+                    apply(tx, change)
+            app.drain()
+            for i, query in enumerate(QUERIES):
+                assert bag(app, f"SELECT * FROM v{i}") == bag(app, query), query
+    finally:
+        app.close()
+
+
+def test_readers_see_each_commit_whole() -> None:
+    """A view over two tables that change together never shows one without the other."""
+    with App(
+        "CREATE TABLE p (id INT PRIMARY KEY, x INT); CREATE TABLE q (id INT PRIMARY KEY, x INT);"
+        "CREATE TABLE both AS SELECT p.id, p.x + q.x AS total FROM p JOIN q ON p.id = q.id;"
+        "INSERT INTO p VALUES (1, 500); INSERT INTO q VALUES (1, 500)"
+    ) as app:
+        stop = threading.Event()
+        seen: set[int] = set()
+
+        def read() -> None:
+            while not stop.is_set():
+                seen.update(r["total"] for r in app.sql("SELECT total FROM both").rows())
+
+        app.drain()
+        reader = threading.Thread(target=read)
+        reader.start()
+        for n in range(60):
+            with app.begin_transaction() as tx:
+                tx.table("p").update({"id": 1}, {"x": 500 - n})
+                tx.table("q").update({"id": 1}, {"x": 500 + n})
+        app.drain()
+        stop.set()
+        reader.join()
+        assert seen == {1000}
+
+
+def test_a_view_whose_key_is_not_unique_says_so() -> None:
+    with App("CREATE TABLE t (id INT PRIMARY KEY, x INT); INSERT INTO t VALUES (1, 7), (2, 7)") as app:
+        with pytest.raises(QueryFailed, match="several rows for the key x = 7"):
+            app.sql("CREATE TABLE v (PRIMARY KEY (x)) AS SELECT x, id FROM t")
+        assert app.tables() == ["t"]
+        app.sql("DELETE FROM t WHERE id = 2; CREATE TABLE v (PRIMARY KEY (x)) AS SELECT x, id FROM t")
+        app.sql("INSERT INTO t VALUES (2, 7)")
+        with pytest.raises(QueryFailed, match="several rows"):
+            app.drain()
+        assert app.sql("SELECT * FROM v").rows() == [{"x": 7, "id": 1}]
+        (query,) = app.sql("SHOW QUERIES").rows()
+        assert query["state"] == "failed" and "several rows" in query["error"] and not app.ready()
+        app.sql("UPDATE t SET x = 8 WHERE id = 2")
+        app.drain()
+        assert app.ready() and len(app.table("v").all_rows()) == 2
+
+
+def test_nobody_else_changes_a_view(tmp_path: Path) -> None:
+    sql = "CREATE TABLE t (id INT PRIMARY KEY); CREATE TABLE v AS SELECT id FROM t"
+    for _ in range(2):  # also after a restart
+        with App(sql, state=tmp_path / "s") as app:
+            for write in (
+                lambda: app.table("v").insert({"id": 1}),
+                lambda: app.table("v").delete("id > 0"),
+                lambda: app.sql("MERGE INTO v USING t ON v.id = t.id WHEN MATCHED THEN DELETE"),
+            ):
+                with pytest.raises(SqlError, match="follows its query"):
+                    write()
+            with pytest.raises(SqlError, match="follows its query"), app.begin_transaction() as tx:
+                tx.table("v").insert({"id": 1})
