@@ -159,6 +159,21 @@ def test_a_view_whose_key_is_not_unique_says_so() -> None:
         assert app.ready() and len(app.table("v").all_rows()) == 2
 
 
+def test_single_rows_reach_a_view() -> None:
+    with App(
+        "CREATE TABLE t (id INT PRIMARY KEY, x INT); CREATE TABLE v AS SELECT SUM(x) AS x FROM t;"
+        "CREATE TABLE w (PRIMARY KEY (id)) AS SELECT id, x FROM t"
+    ) as app:
+        table = app.table("t")
+        for n in range(5):
+            table.insert({"id": n, "x": n})
+        table.update("id = 1", {"x": 100})
+        table.delete(id=2)
+        app.drain()
+        assert app.sql("SELECT * FROM v").rows() == [{"x": 107}]
+        assert sorted(r["x"] for r in app.table("w").all_rows()) == [0, 3, 4, 100]
+
+
 def test_nobody_else_changes_a_view(tmp_path: Path) -> None:
     sql = "CREATE TABLE t (id INT PRIMARY KEY); CREATE TABLE v AS SELECT id FROM t"
     for _ in range(2):  # also after a restart

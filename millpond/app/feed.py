@@ -58,6 +58,9 @@ class Feed:
         self._followed = tables
         self._touched = {n: t for n, t in self._touched.items() if n in tables}
 
+    def follows(self, table: str) -> bool:
+        return table in self._followed
+
     def add(self, changes: dict[str, Changes]) -> None:
         """What one commit changed, by name in lower case."""
         found = {n: c for n, c in changes.items() if n in self._followed}

@@ -49,6 +49,15 @@ class ViewHome(AppHome):
     def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         raise refuse_write(self._table)
 
+    def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
+        raise refuse_write(self._table)
+
+    def patch(self, key: Any, changes: Mapping[str, Any]) -> int | None:
+        raise refuse_write(self._table)
+
+    def drop(self, key: Any) -> int | None:
+        raise refuse_write(self._table)
+
 
 def refuse_write(table: str) -> SqlError:
     return SqlError(

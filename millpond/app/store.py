@@ -194,14 +194,16 @@ class Store:
             if edit is None or edit is NOTHING:
                 return None if edit is None else 0
             durability = self._durability[name]
-            if self.journal.durable and durability != "none":
-                changes = {name: backend.edit_changes(edit)}
+            journalled = self.journal.durable and durability != "none"
+            changes = {name: backend.edit_changes(edit)} if journalled or self.feed.follows(name) else {}
+            if journalled:
                 number = self.journal.commit(changes, sync=durability == "commit")
                 assert number is not None
             else:
                 number = self.journal.number()
             with self._publishing:
                 backend.apply_edit(edit, number)
+                self.feed.add(changes)
         self.on_commit()
         return 1
 
