@@ -5,6 +5,7 @@ Cells are written beyond the rows that readers see, and never again after that, 
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from threading import Lock
@@ -194,7 +195,11 @@ class Coded(ColumnStore):
         room[at : at + len(array)] = self.texts.encode(array)
 
     def one(self, cell: Any) -> pa.Array:
-        return pa.array([self.texts.text(cell) if cell else None], pa.string())
+        if not cell:
+            return pa.nulls(1, self.dtype)
+        data = (self.texts.text(cell) or "").encode()
+        offsets = pa.py_buffer(b"\x00\x00\x00\x00" + len(data).to_bytes(4, sys.byteorder))
+        return pa.Array.from_buffers(self.dtype, 1, [None, offsets, pa.py_buffer(data)])
 
     def arrow(self, room: Cells, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
         return pa.Array.from_buffers(pa.int32(), end - start, [None, pa.py_buffer(room[start:end])])

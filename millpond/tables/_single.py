@@ -27,7 +27,7 @@ class Edit(NamedTuple):
 NOTHING = Edit(None, -1, None)
 """There is no such row to change."""
 
-_DELETED = pa.array([True])
+_DELETED = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(b"\x01")])
 
 
 class SingleRows:
