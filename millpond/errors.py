@@ -16,7 +16,9 @@ Error
 │   ├── BadData           a file or message that cannot be decoded
 │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
 ├── SourceError           an outside system
-│   └── FileMissing       no file at that path
+│   ├── FileMissing       no file at that path
+│   ├── ConnectionLost    it does not answer, or no longer; a retry may help
+│   └── AccessRefused     it refuses the login, or what was asked
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
@@ -195,6 +197,15 @@ class SourceError(Error):
 
 class FileMissing(SourceError):
     code = "file_missing"
+
+
+class ConnectionLost(SourceError):
+    code = "connection_lost"
+    retryable = True
+
+
+class AccessRefused(SourceError):
+    code = "access_refused"
 
 
 class StateError(Error):

@@ -18,7 +18,7 @@ FACE = ""  # millpond/__init__.py, the public names
 
 # Bottom first. Imports go down only; rooms on one floor do not know one another.
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "types", "changes", "options", "retry", "records", "lookup"}),
+    frozenset({"errors", "types", "changes", "options", "predicates", "retry", "records", "lookup"}),
     frozenset({"sql", "formats", "journal"}),
     frozenset({"tables", "sources", "sinks"}),
     frozenset({"plan", "query"}),

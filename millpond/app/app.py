@@ -50,6 +50,7 @@ from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
 from millpond.sql.parse import parse
+from millpond.sql.pushdown import pushed
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.text import Script
 from millpond.tables.base import Backend
@@ -115,7 +116,7 @@ class App:
         self._state = StateDirectory(state, read_only=_read_only)
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
-            self._store = Store(self._journal)
+            self._store = Store(self._journal, self._state)
             self._runner = Pipelines(self)
             self._views = Views(self)
             restore(self)
@@ -345,11 +346,13 @@ class App:
             self._count(statement)
         return done
 
-    def _write(self, statement: st.Statement, find: Callable[[Moment], tuple[Mapping[str, Changes], T]]) -> T:
+    def _write(
+        self, statement: st.Statement, into: str, find: Callable[[Moment], tuple[Mapping[str, Changes], T]]
+    ) -> T:
         """Commits what a statement changes, or, inside BEGIN … COMMIT, keeps it for the end of the block."""
         done = self._statement_done(statement)
         if self._transaction is None:
-            return self._store.write(find, done=done)
+            return self._store.write(find, done=done, into=(into,))
         changes, answer = find(self._transaction.moment())
         self._transaction.stage(changes)
         self._block_done.extend(done)
@@ -391,6 +394,7 @@ class App:
     def _open(self, relation: Relation, options: Mapping[str, Any]) -> None:
         if relation.kind == "table":
             self._table_options[relation.name.lower()] = options
+            relation = dataclasses.replace(relation, place=self._rooms.place(options))
             extension = str(options.get("extension") or "memory")
             backend = self._store.create(relation, extension, options)
             if not self._keeps(relation.name) and not self._read_only:
@@ -460,6 +464,7 @@ class App:
     def _inputs(self, resolved: Resolved, moment: Moment, but: Input | None = None) -> dict[str, pa.Table]:
         """The rows of a query's inputs by view."""
         found: dict[str, pa.Table] = {}
+        where = pushed(resolved) if any(i.relation.place is not None for i in resolved.inputs) else {}
         for i in resolved.inputs:
             if but is not None and i.view == but.view:
                 continue
@@ -469,7 +474,10 @@ class App:
                 name = i.relation.rows_of or i.relation.name
                 with_rows = i.relation.rows_of is not None and not i.relation.schema.key
                 snapshot = moment.snapshot(name)
-                found[i.view] = snapshot.scan(rows=True) if with_rows else snapshot.scan()
+                if i.view in where:
+                    found[i.view] = snapshot.filtered(where[i.view], rows=with_rows)
+                else:
+                    found[i.view] = snapshot.scan(rows=True) if with_rows else snapshot.scan()
         return found
 
     def _answer(self, checked: Checked) -> pa.Table:

@@ -86,6 +86,9 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
 
 
 def _durability(app: App, table: str) -> str:
+    backend = app._store.table(table)
+    if backend is not None and backend.database is not None:
+        return f"kept by {backend.database.name}"
     if not app._state.durable:
         return "none: the app has no state directory"
     kind = app._store.durability(table)

@@ -50,8 +50,8 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     forget_named(app, relation.kind, relation.name)
     if relation.kind == "table":
         withdraw(relation.name)
+        app._store.forget(own)
         app._store.drop(relation.name)
-        app._journal.forget(own)
     elif relation.kind == "stream":
         app._journal.drop_stream(relation.name)
 
@@ -76,5 +76,5 @@ def forget(app: App, entry: Saved) -> None:
     app._unclaimed.pop(entry.id, None)
     app._journal.drop_entry(entry.kind, entry.name)
     if entry.kind == "query":
-        app._journal.forget(entry.name)
+        app._store.forget(entry.name)
         app._runner.remove(entry.name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,11 +28,22 @@ class Groups(RunningStatement):
         if self.ephemeral:
             store.create_hidden(plan.state, plan.aggregation.state, null_keys=True)
         else:
-            options = {"null_keys": True, "durability": store.durability(plan.target.name)}
-            store.create(Relation(plan.state, "table", plan.aggregation.state), "memory", options)
+            extension, options = self._beside()
+            relation = Relation(plan.state, "table", plan.aggregation.state)
+            store.create(relation, extension, {**options, "null_keys": True})
         is_new = not len(store.moment().snapshot(plan.state))
         if not plan.aggregation.keys and plan.target.kind == "table" and is_new:
             self._begin()
+
+    def _beside(self) -> tuple[str, Mapping[str, Any]]:
+        """Where the state is kept: in the database of the target, else in the journal."""
+        target, store = self.plan.target, self.app._store
+        backend = store.table(target.name) if target.kind == "table" else None
+        if backend is None or backend.database is None:
+            return "memory", {"durability": store.durability(target.name)}
+        options = dict(self.app._table_options[target.name.lower()])
+        options.pop("table", None)
+        return str(options["extension"]), options
 
     def _begin(self) -> None:
         plan, moment = self.plan, self.app._store.moment()
@@ -64,4 +76,5 @@ class Groups(RunningStatement):
         def sent(merged: Merged) -> dict[str, pa.Table]:
             return {target.name: merged.seen} if target.kind == "stream" else {}
 
-        return int(self.app._store.write(find, position, sent=sent).seen.num_rows)
+        into = (plan.state, target.name) if target.kind == "table" else (plan.state,)
+        return int(self.app._store.write(find, position, sent=sent, into=into).seen.num_rows)

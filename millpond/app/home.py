@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.app.store import Store
 from millpond.changes import Changes
-from millpond.errors import SqlError
+from millpond.errors import AccessRefused, ConnectionLost, SqlError
 from millpond.query.stats import Health
 from millpond.tables.base import Snapshot
 
@@ -37,6 +37,13 @@ class AppHome:
     def health(self) -> tuple[str, Health]:
         if self._store.table(self._table) is None:
             return "program", Health("missing", f'table "{self._table}" was dropped')
+        backend = self._store.table(self._table)
+        if backend is not None and backend.database is not None:
+            try:
+                backend.database.read()
+            except (ConnectionLost, AccessRefused) as error:
+                return "program", Health("disconnected", error.message)
+            return "program", Health("healthy", f"its rows are in {backend.database.name}")
         return "program", Health("healthy", "its changes are commits of the app")
 
 

@@ -64,7 +64,7 @@ def load_chunks(
     """Reads the source up to ``end`` into the target, going on where an earlier load stopped."""
     assert plan.by is not None
     checkpoint = fingerprint(end)
-    position = store.journal.position(plan.name)
+    position = store.position(plan.name)
     begun = position is not None and position.checkpoint == checkpoint
     skip = position.batch + 1 if begun and position is not None else 0
     splits = source.splits(None, end)
@@ -80,7 +80,8 @@ def load_chunks(
         rows += found.num_rows
         store.commit({plan.target.name: Changes(found)}, Position(plan.name, checkpoint, number))
         report(Progress(plan.target.name, rows, seen, total))
-    store.commit(position=Position(plan.name, checkpoint, max(number, skip) + 1, {_LOADED: end}))
+    end_of_it = Position(plan.name, checkpoint, max(number, skip) + 1, {_LOADED: end})
+    store.commit({plan.target.name: Changes(plan.query.schema.arrow().empty_table())}, end_of_it)
     report(Progress(plan.target.name, rows, seen, total, finished=True))
     return rows
 
@@ -115,7 +116,8 @@ def read_all(source: Source) -> pa.Table:
 
 def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     """Fills a table from its sources; what was loaded before a restart is not loaded again."""
-    position = app._journal.position(plan.name)
+    app._store.fills(plan.name, plan.target.name)
+    position = app._store.position(plan.name)
     if plan.by is None:
         end = {
             i.relation.name: app._source(i.relation).latest(None)
@@ -159,4 +161,5 @@ def _reload(app: App, plan: LoadPlan, position: Position | None) -> None:
     options = app._table_options[relation.name.lower()]
     app._store.empty(relation.name, relation, str(options.get("extension") or "memory"), options)
     renew_indexes(app, relation.name)
-    app._journal.forget(plan.name)
+    app._store.forget(plan.name)
+    app._store.fills(plan.name, plan.target.name)

@@ -29,11 +29,13 @@ class RunningStatement(ABC):
         self.plan = plan
         self.ephemeral = ephemeral
         self._seen: Position | None = None
+        if plan.target.kind == "table":
+            app._store.fills(plan.name, plan.target.name)
 
     @property
     def position(self) -> Position | None:
         """The newest position that counts."""
-        return self._seen if self.ephemeral else self.app._journal.position(self.plan.name)
+        return self._seen if self.ephemeral else self.app._store.position(self.plan.name)
 
     def set_up(self) -> None:
         """Makes what the statement needs beside its target. Called before the first batch of a run."""
@@ -110,4 +112,4 @@ class Rows(RunningStatement):
             moment.snapshot(name).refuse_taken(rows, f'table "{name}"')
             return {name: Changes(rows)}, None
 
-        store.write(found, position)
+        store.write(found, position, into=(name,))

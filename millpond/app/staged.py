@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from millpond.changes import Changes, Position
@@ -27,7 +28,15 @@ class StagedTable(Backend):
         self.schema = real.schema
 
     @classmethod
-    def open(cls, name: str, schema: Schema, values: Mapping[str, Any], *, null_keys: bool = False) -> Self:
+    def open(
+        cls,
+        name: str,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool = False,
+        home: Path | None = None,
+    ) -> Self:
         raise NotSupported("a table of a transaction is made by the transaction")
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:

@@ -99,7 +99,7 @@ def _insert(app: App, checked: Checked) -> Result:
     if target.kind == "stream":
         app._store.commit(sent={target.name: rows}, done=app._statement_done(checked.statement))
     else:
-        app._write(checked.statement, lambda moment: (_inserted(target, rows, moment), None))
+        app._write(checked.statement, target.name, lambda moment: (_inserted(target, rows, moment), None))
     return Result(_NOTHING, count=rows.num_rows)
 
 
@@ -122,7 +122,7 @@ def _mutate(app: App, checked: Checked) -> Result:
         )
         return ({mutation.target.name: changes} if len(changes) else {}), count
 
-    return Result(_NOTHING, count=app._write(checked.statement, find))
+    return Result(_NOTHING, count=app._write(checked.statement, mutation.target.name, find))
 
 
 def _begin(app: App, checked: Checked) -> Result:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
 from millpond.app.feed import Feed, Touched
+from millpond.app.outside import copied, one_database
 from millpond.changes import ROW, Changes, Position
+from millpond.errors import Error
 from millpond.journal.journal import Journal
+from millpond.journal.state import StateDirectory
 from millpond.sql.catalog import Relation
 from millpond.tables._single import NOTHING, Edit
 from millpond.tables._turns import OwnTurns
-from millpond.tables.base import Backend, Snapshot, find_backend
+from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 
@@ -26,29 +31,53 @@ COMPACT_AFTER = 1_000
 
 
 class Moment:
-    """All tables as of one commit."""
+    """All tables as of one commit. Tables of a database are as of the first time that one of them is asked for."""
 
-    def __init__(self, snapshots: Mapping[str, Snapshot], versions: Mapping[str, int]):
-        self._snapshots = snapshots
-        self._versions = versions
+    def __init__(
+        self,
+        snapshots: Mapping[str, Snapshot],
+        outside: Mapping[str, Backend],
+        readings: Mapping[Database, Reading],
+        *,
+        steady: bool = False,
+    ):
+        self._snapshots = dict(snapshots)
+        self._outside = outside
+        self._readings = dict(readings)
+        self._steady = steady
 
     def snapshot(self, table: str) -> Snapshot:
-        return self._snapshots[table.lower()]
+        name = table.lower()
+        found = self._snapshots.get(name)
+        if found is None:
+            found = self._snapshots[name] = self._read(self._outside[name])
+        return found
+
+    def _read(self, backend: Backend) -> Snapshot:
+        database = backend.database
+        assert database is not None
+        if database not in self._readings:
+            self._readings[database] = database.read()
+        found = self._readings[database].snapshot(backend)
+        return copied(found) if self._steady and "held" not in backend.abilities else found
 
     def version(self, table: str) -> int:
-        return self._versions[table.lower()]
+        return self.snapshot(table).version
 
 
 class Store:
     """Tables, and the journal that makes their changes durable.
 
-    One commit at a time; ``moment`` waits only for the short step in which a commit becomes visible.
+    One commit at a time; ``moment`` waits only for the short step in which a commit becomes visible. A commit holds
+    tables of the journal, or tables of one database, which then keeps the position itself.
     """
 
-    def __init__(self, journal: Journal):
+    def __init__(self, journal: Journal, state: StateDirectory):
         self.journal = journal
+        self._state = state
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
+        self._fills: dict[str, str] = {}
         self._writing = OwnTurns()
         self._publishing = threading.Lock()
         self.on_commit: Callable[[], None] = lambda: None
@@ -57,12 +86,16 @@ class Store:
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
         null_keys = bool(values.get("null_keys"))
-        backend = find_backend(extension).open(relation.name, relation.schema, values, null_keys=null_keys)
-        self._durability[relation.name.lower()] = cast(Durability, values.get("durability") or "commit")
-        for changes in self.journal.restore(relation.name):
-            backend.apply(changes)
-        if self.journal.pending(relation.name) > COMPACT_AFTER:
-            self._compact(relation.name, backend)
+        backend = find_backend(extension).open(
+            relation.name, relation.schema, values, null_keys=null_keys, home=self._state.path
+        )
+        durability = str(values.get("durability") or "commit") if backend.journalled else "none"
+        self._durability[relation.name.lower()] = cast(Durability, durability)
+        if backend.database is None:
+            for changes in self.journal.restore(relation.name):
+                backend.apply(changes)
+            if self.journal.pending(relation.name) > COMPACT_AFTER:
+                self._compact(relation.name, backend)
         with self._publishing:
             self._tables[relation.name.lower()] = backend
         return backend
@@ -105,23 +138,29 @@ class Store:
                 backend = self._tables.pop(name.lower(), None)
             self._durability.pop(name.lower(), None)
             if backend is not None:
+                backend.remove()
                 backend.close()
 
     def empty(self, name: str, relation: Relation, extension: str, values: Mapping[str, object]) -> None:
         """Takes all rows out of a table that will be loaded again."""
+        backend = self._tables[name.lower()]
+        if backend.database is not None:
+            rows = backend.scan(rows=not relation.schema.key)
+            self.commit({name: Changes(rows, pa.array([True] * rows.num_rows, pa.bool_()))})
+            return
         self.drop(name)
         self.create(relation, extension, values)
 
-    def moment(self) -> Moment:
-        """All tables as of now."""
+    def moment(self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False) -> Moment:
+        """All tables as of now. Those of a database in ``writing`` are read in its transaction; with ``steady`` a
+        table whose snapshots cannot be held is copied when it is first read."""
         with self._publishing:
-            return self._moment()
+            return self._moment(writing or {}, steady=steady)
 
-    def _moment(self) -> Moment:
-        return Moment(
-            {n: t.snapshot() for n, t in self._tables.items()},
-            {n: t.version for n, t in self._tables.items()},
-        )
+    def _moment(self, writing: Mapping[Database, Writing], *, steady: bool = False) -> Moment:
+        snapshots = {n: t.snapshot() for n, t in self._tables.items() if t.database is None}
+        outside = {n: t for n, t in self._tables.items() if t.database is not None}
+        return Moment(snapshots, outside, writing, steady=steady)
 
     def follow(self, tables: Mapping[str, Schema]) -> None:
         """Names the tables whose changes ``news`` tells."""
@@ -131,7 +170,37 @@ class Store:
     def news(self) -> tuple[Moment, dict[str, Touched], int]:
         """All tables as of now, what has changed since the last time, and how many commits that are in all."""
         with self._publishing:
-            return self._moment(), self.feed.take(), self.feed.commits
+            return self._moment({}), self.feed.take(), self.feed.commits
+
+    # how far pipelines have come
+
+    def fills(self, pipeline: str, table: str) -> None:
+        """The pipeline's position is kept where the table's rows are."""
+        self._fills[pipeline] = table.lower()
+
+    def position(self, pipeline: str) -> Position | None:
+        """The newest position applied for the pipeline."""
+        database = self._database_of(pipeline)
+        if database is None:
+            return self.journal.position(pipeline)
+        found = database.position(self._spelled(pipeline))
+        return None if found is None else replace(found, pipeline=pipeline)
+
+    def forget(self, pipeline: str) -> None:
+        """Takes out the position of a pipeline that is dropped."""
+        database = self._database_of(pipeline)
+        if database is not None:
+            database.forget(self._spelled(pipeline))
+        self._fills.pop(pipeline, None)
+        self.journal.forget(pipeline)
+
+    def _database_of(self, pipeline: str) -> Database | None:
+        table = self._tables.get(self._fills.get(pipeline, ""))
+        return None if table is None else table.database
+
+    def _spelled(self, pipeline: str) -> str:
+        """A database holds pipelines of many apps."""
+        return f"{self._state.identity}/{pipeline}"
 
     def commit(
         self,
@@ -142,7 +211,11 @@ class Store:
         done: Sequence[str] = (),
     ) -> bool:
         """Applies everything or nothing; False when the position was applied before."""
-        changes = changes or {}
+        given = changes or {}
+        database = one_database(self._tables[name.lower()] for name in given)
+        if database is not None:
+            return self._write_outside(database, lambda _: (given, None), position, done)[0]
+        changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
             # Nothing of a table: commits of many threads may share a sync.
             applied = self.journal.commit({}, position, sent or {}, done) is not None
@@ -170,17 +243,55 @@ class Store:
         *,
         sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
         done: Sequence[str] = (),
+        into: Iterable[str],
     ) -> T:
         """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between.
 
-        ``sent`` makes rows for embedded streams of what ``find`` answers; they are in the same commit.
+        ``into`` are the tables that it may change. ``sent`` makes rows for embedded streams of what ``find``
+        answers; they are in the same commit.
         """
+        database = one_database(self._tables[name.lower()] for name in into)
+        if database is not None:
+            return self._write_outside(database, find, position, done)[1]
         with self._writing:
             changes, answer = find(self.moment())
             rows = sent(answer) if sent is not None else {}
             if changes or rows or done or position is not None:
                 self.commit(changes, position, sent=rows, done=done)
             return answer
+
+    def _write_outside(
+        self,
+        database: Database,
+        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        position: Position | None,
+        done: Sequence[str],
+    ) -> tuple[bool, T]:
+        """A commit of a database: rows, position and what is done in one transaction of its own."""
+        marks = [Position(f"done:{mark}", "", 0) for mark in done]
+        marks += [] if position is None else [position]
+        marks = [replace(mark, pipeline=self._spelled(mark.pipeline)) for mark in marks]
+
+        changed: dict[str, Changes] = {}
+
+        def work(writing: Writing) -> tuple[bool, T]:
+            changed.clear()
+            changes, answer = find(self.moment({database: writing}))
+            if not all([writing.advance(mark) for mark in marks]):
+                return False, answer
+            for name, change in changes.items():
+                backend = self._tables[name.lower()]
+                changed[name.lower()] = fitting = backend.check(change)
+                writing.apply(backend, fitting)
+            return True, answer
+
+        applied, answer = database.write(work)
+        with self._publishing:
+            self.feed.add(changed)
+        if done:
+            self.journal.commit({}, None, {}, done)
+        self.on_commit()
+        return applied, answer
 
     def edit(self, table: str, make: Callable[[MemoryTable], Edit | None]) -> int | None:
         """Commits an edit of one row of the newest rows and answers how many rows it touches; None if the table, or
@@ -214,9 +325,12 @@ class Store:
             changes, count = find(moment.snapshot(table))
             return ({} if changes is None else {table: changes}), count
 
-        return self.write(found)
+        return self.write(found, into=(table,))
 
     def close(self) -> None:
         for backend in self._tables.values():
+            if backend.database is not None and not self._state.durable:
+                with suppress(Error):
+                    backend.database.forget(self._spelled(""))
             backend.close()
         self.journal.close()

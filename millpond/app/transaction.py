@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.app.home import refuse_write
+from millpond.app.outside import one_database
 from millpond.app.overlay import Overlay
 from millpond.app.staged import StagedTable
 from millpond.app.store import Moment
@@ -50,7 +51,7 @@ class Transaction:
 
     def __init__(self, app: App):
         self._app = app
-        self._base = app._store.moment()
+        self._base = app._store.moment(steady=True)
         self._overlays: dict[str, Overlay] = {}
         self._open = True
 
@@ -65,6 +66,8 @@ class Transaction:
             if relation is not None and relation.live:
                 raise refuse_write(relation.name)
         backends = {name: self._app._backend(name) for name in changes}
+        others = (self._app._backend(name) for name in self._overlays)
+        one_database((*backends.values(), *others))
         checked = {name: backends[name].check(change) for name, change in changes.items()}
         for name, change in checked.items():
             key = name.lower()
@@ -91,7 +94,7 @@ class Transaction:
         self._check_open()
         self._open = False
         overlays = {n: o for n, o in self._overlays.items() if o.version}
-        self._app._store.write(lambda now: (self._changes(overlays, now), None), done=done)
+        self._app._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
 
     def _changes(self, overlays: Mapping[str, Overlay], now: Moment) -> dict[str, Changes]:
         for name, overlay in overlays.items():

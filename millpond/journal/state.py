@@ -1,6 +1,7 @@
 """The state directory: whose it is, which format it has, and who may write to it.
 
     format        "millpond 1"
+    identity      which directory it is, for databases that hold positions of several
     lock          flock, exclusive while an app runs, shared while others read; the writer's process id
     journal.db    the journal, and the files beside it; data/ holds the files that it names
 
@@ -10,15 +11,17 @@ The lock is the operating system's and goes with the process, however that ends.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
+import uuid
 import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from millpond.errors import StateForeign, StateLocked, StateUnwritable
+from millpond.errors import StateCorrupt, StateForeign, StateLocked, StateUnwritable
 
 FORMAT = "millpond 1\n"
 
@@ -61,6 +64,7 @@ class StateDirectory:
             self._create()
         self._lock = self._take_lock()
         self._check_format()
+        self.identity = self._identity()
 
     def _create(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,11 +100,7 @@ class StateDirectory:
         file = self.path / "format"
         if not file.exists() and not self.read_only:
             self.path.chmod(0o700)
-            scratch = self.path / "format.new"
-            scratch.write_text(FORMAT)
-            sync_file(scratch)
-            scratch.rename(file)
-            sync_directory(self.path)
+            self._write_once(file, FORMAT)
         found = file.read_text(errors="replace")
         if found != FORMAT:
             raise StateForeign(
@@ -108,6 +108,26 @@ class StateDirectory:
                 f' not "{FORMAT.strip()}"',
                 hint="use the version of Millpond that wrote it, or name another directory",
             )
+
+    def _identity(self) -> str:
+        file = self.path / "identity"
+        if not file.exists():
+            if self.read_only:
+                return ""
+            name = uuid.uuid4().hex
+            self._write_once(file, f"{name} {_sum(name)}\n")
+        name, _, check = file.read_text(errors="replace").strip().partition(" ")
+        if check != _sum(name):
+            raise StateCorrupt(f'"{file}" is damaged', hint="restore the state directory from a copy")
+        return name
+
+    def _write_once(self, file: Path, text: str) -> None:
+        """The file is there whole, or not at all."""
+        scratch = file.with_name(f"{file.name}.new")
+        scratch.write_text(text)
+        sync_file(scratch)
+        scratch.rename(file)
+        sync_directory(self.path)
 
     def close(self) -> None:
         """Lets go of the lock, and removes a temporary directory. A second call does nothing."""
@@ -126,6 +146,10 @@ class StateDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def sync_file(path: Path) -> None:

@@ -27,6 +27,9 @@ class Rooms:
     def backend_options(self, extension: str) -> Sequence[Option]:
         return find_backend(extension).options
 
+    def place(self, values: Mapping[str, Any]) -> str | None:
+        return find_backend(str(values.get("extension") or "memory")).place(values)
+
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))
         if key not in self._opened:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import InvalidRecord
+from millpond.predicates import Predicate
 from millpond.query.evaluate import Evaluator
 from millpond.records import to_arrow
 from millpond.sql.catalog import Relation
@@ -22,6 +23,7 @@ from millpond.sql.filters import (
     resolve_assignments,
     resolve_filter,
 )
+from millpond.sql.pushdown import predicate_of
 from millpond.sql.resolve import Resolved
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
@@ -50,6 +52,11 @@ class Condition:
     def filter(self) -> Filter:
         """The condition, parsed and checked."""
         return parse_filter(self._relation, self.text)
+
+    @cached_property
+    def predicate(self) -> Predicate | None:
+        """What a backend can look for by itself."""
+        return predicate_of(self.filter.tree, self._relation.schema)
 
     @cached_property
     def _plain(self) -> Resolved:
@@ -171,7 +178,8 @@ class Compiler:
     ) -> pa.Table:
         wanted = {} if condition is None else condition.equal
         if not given and not wanted:
-            return view.scan(rows=rows)
+            where = None if condition is None else condition.predicate
+            return view.scan(rows=rows) if where is None else view.filtered(where, rows=rows)
         columns = {}
         if given:
             keys = to_arrow(part_of(self.relation.schema, given), [given], what=self.what)

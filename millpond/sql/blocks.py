@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millpond.errors import NotSupported, SqlError
+from millpond.errors import NotSupported, SqlError, without_passwords
 from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 
 _ALLOWED = (st.Insert, st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate, st.Select, st.Explain)
+
+
+def _shown(table: Relation) -> str:
+    return "the journal" if table.place is None else without_passwords(table.place)
 
 
 class Blocks:
@@ -17,6 +22,7 @@ class Blocks:
     def __init__(self, inside: bool = False):
         self._outer = inside
         self._begin: st.Statement | None = None
+        self._changes: Relation | None = None
 
     def check(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
         """What is wrong with a statement at this place. ``checked`` is None when it is wrong in itself."""
@@ -25,7 +31,7 @@ class Blocks:
                 yield SqlError(
                     "a transaction is open already", hint="COMMIT or ROLLBACK it first", place=s.place
                 )
-            self._begin = s
+            self._begin, self._changes = s, None
         elif isinstance(s, st.Commit | st.Rollback):
             if self._begin is None:
                 name = type(s).__name__.upper()
@@ -55,6 +61,22 @@ class Blocks:
                     hint="put it after COMMIT",
                     place=s.place,
                 )
+
+        yield from self._one_place(s, checked)
+
+    def _one_place(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
+        """All tables that a block changes must be able to change in one commit."""
+        target = None if checked is None or isinstance(s, st.Select | st.Explain) else checked.target
+        if target is None or target.kind != "table":
+            return
+        first = self._changes = self._changes or target
+        if first.place != target.place:
+            yield NotSupported(
+                f'a transaction cannot change table "{first.name}", which is in {_shown(first)}, and table'
+                f' "{target.name}", which is in {_shown(target)}: a crash in between would leave one behind',
+                hint="change them in transactions of their own, or keep both tables in one place",
+                place=s.place,
+            )
 
     def finish(self) -> Iterator[SqlError]:
         """What is wrong at the end of the text."""

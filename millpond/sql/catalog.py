@@ -22,6 +22,7 @@ class Relation:
     where a statement that changes a table reads it with its row numbers. ``guessed`` says that the types of a
     source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
     INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
+    ``place`` is the database that a table lives in, None for the app's journal.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Relation:
     declared: Schema | None = None
     strict: bool = False
     live: bool = False
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

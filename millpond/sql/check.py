@@ -587,7 +587,8 @@ class Checker:
                     place=s.place,
                 )
             )
-        relation = Relation(s.name, "table", Schema(schema.columns, tuple(spelled)), strict=strict)
+        keyed = Schema(schema.columns, tuple(spelled))
+        relation = Relation(s.name, "table", keyed, strict=strict, place=self.world.place(values))
         self.catalog.add(relation)
         return relation
 

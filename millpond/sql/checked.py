@@ -25,6 +25,9 @@ class World(Protocol):
     def backend_options(self, extension: str) -> Sequence[Option]:
         """The declared options of a table backend. Raises UnknownName or NotSupported."""
 
+    def place(self, values: Mapping[str, Any]) -> str | None:
+        """The database that a table with these options lives in; None for the app's journal."""
+
     def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
         """What a URI gives. Raises an Error when it cannot be read."""
 

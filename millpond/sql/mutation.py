@@ -69,7 +69,13 @@ class MutationBuilder:
         )
         self.catalog: Catalog = checker.catalog.copy()
         self.catalog.add(
-            Relation(self.hidden, "table", Schema(columns, target.schema.key), rows_of=target.name)
+            Relation(
+                self.hidden,
+                "table",
+                Schema(columns, target.schema.key),
+                rows_of=target.name,
+                place=target.place,
+            )
         )
 
     def table(self) -> exp.Table:

@@ -96,6 +96,11 @@ def _one(value: pa.Scalar, dtype: pa.DataType) -> Key:
         return MISS
 
 
+def same_kind(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether values of two types may be compared."""
+    return _kind(a) == _kind(b)
+
+
 def _kind(dtype: pa.DataType) -> str:
     """Types of one kind may be compared."""
     t = pa.types

@@ -12,7 +12,7 @@ from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -20,13 +20,15 @@ from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
+from millpond.predicates import Predicate
 from millpond.tables._taken import duplicate, refuse_doubles
 from millpond.types import Schema
 
 Get = Callable[[Any], dict[str, Any] | None]
 Has = Callable[..., bool]
+T = TypeVar("T")
 
-_PLANNED = ("cache", "sqlite", "postgresql", "mysql", "mongodb", "redis", "delta", "jdbc")
+_PLANNED = ("cache", "postgresql", "mysql", "mongodb", "redis", "delta")
 
 
 class Found(Protocol):
@@ -73,6 +75,10 @@ class Snapshot(ABC):
         a key has none and raises NotSupported.
         """
 
+    def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
+        """Rows, with all columns, among which are all for which ``where`` holds. ``rows`` is as in ``scan``."""
+        return self.scan(rows=rows)
+
     def refuse_taken(self, rows: pa.Table, what: str) -> None:
         """Raises DuplicateKey if the table has a row with the key of one of these, or two of them have one key."""
         names = list(self.schema.key)
@@ -86,6 +92,56 @@ class Snapshot(ABC):
     def __len__(self) -> int: ...
 
 
+class Reading(ABC):
+    """One moment of all tables of a database. What it holds there is let go when nothing refers to it any more."""
+
+    @abstractmethod
+    def snapshot(self, table: Backend) -> Snapshot: ...
+
+
+class Writing(Reading):
+    """A transaction of a database: its snapshots are the newest rows, and what it applies counts at its end."""
+
+    @abstractmethod
+    def apply(self, table: Backend, changes: Changes) -> None:
+        """Applies changes that the table has checked."""
+
+    @abstractmethod
+    def advance(self, position: Position) -> bool:
+        """Notes the position; False if it was applied before."""
+
+
+class Database(ABC):
+    """Where tables live that the app does not journal: one transaction of it changes any of its tables.
+
+    It keeps the positions of pipelines itself, in the transaction that applies their rows.
+    """
+
+    name: str
+    """For messages; without a password."""
+
+    @abstractmethod
+    def read(self) -> Reading:
+        """All its tables as they are now."""
+
+    @abstractmethod
+    def write(self, work: Callable[[Writing], T]) -> T:
+        """Runs ``work`` in one transaction, and again if another writer came first or the connection was lost; what
+        it applies counts when it returns, and nothing of it when it raises."""
+
+    @abstractmethod
+    def position(self, pipeline: str) -> Position | None:
+        """The newest position applied for the pipeline."""
+
+    @abstractmethod
+    def forget(self, pipeline: str) -> None:
+        """Takes out the position of the pipeline; if the name ends with ``/``, of all whose names begin so."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the connections."""
+
+
 class Backend(ABC):
     """Rows that change by commits.
 
@@ -95,20 +151,50 @@ class Backend(ABC):
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names that the backend is known by."""
-    abilities: ClassVar[frozenset[str]] = frozenset()
-    """What the backend can do beyond the contract; the planner and the contract suite read it."""
+    abilities: frozenset[str] = frozenset()
+    """What the backend can do beyond the contract; the planner and the contract suite read it.
+
+    - ``held``: a snapshot stays as it is for as long as it is held. Without it each read is of a moment of its own.
+    - ``commits``: a snapshot may be asked for by an earlier commit.
+    - ``own``: only this object changes the rows: its version stands still, and scans are kept, while nothing changes.
+    - ``lasting``: the rows are there again when the table is opened again.
+    - ``null_keys``: NULL may be a value of a key.
+    - ``every_key``: every type may be a key.
+    """
     options: ClassVar[tuple[Option, ...]] = ()
     """Options of WITH (…) that it takes."""
+    journalled: ClassVar[bool] = True
+    """Whether the app's journal makes its rows durable."""
 
     schema: Schema
+    database: Database | None = None
+    """Where the rows live, if not in this process. The app commits to it by ``Database.write``."""
 
     @classmethod
     @abstractmethod
-    def open(cls, name: str, schema: Schema, values: Mapping[str, Any], *, null_keys: bool = False) -> Self:
-        """The table ``name`` with the values of its options.
+    def open(
+        cls,
+        name: str,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool = False,
+        home: Path | None = None,
+    ) -> Self:
+        """The table ``name`` with the values of its options. ``home`` is a directory for its files.
 
         With ``null_keys`` NULL is a value of a key column, equal to itself: the key of an aggregate's groups.
         """
+
+    @classmethod
+    def place(cls, values: Mapping[str, Any]) -> str | None:
+        """Which database a table with these options would live in; None for the app's journal. Tables with one
+        place can change in one commit."""
+        return None
+
+    def remove(self) -> None:
+        """Drops what the table keeps outside of this process; called before ``close``, when the table is dropped."""
+        return None
 
     @abstractmethod
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
@@ -134,7 +220,7 @@ class Backend(ABC):
         return self.snapshot().get(columns, keys, nulls=nulls, rows=rows)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
-        """As Snapshot.scan, now. While nothing changes the answer is the same object."""
+        """As Snapshot.scan, now. With the ability ``own`` the answer is the same object while nothing changes."""
         return self.snapshot().scan(columns, rows=rows)
 
     @property
@@ -145,7 +231,7 @@ class Backend(ABC):
 
     @abstractmethod
     def snapshot(self, commit: int | None = None) -> Snapshot:
-        """The table now, or as it was after ``commit``, one of the last few. Costs nothing."""
+        """The table now, or as it was after ``commit``, one of the last few (ability ``commits``)."""
 
     def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
         """Functions that answer as ``get`` (the record with a key, or None) and ``has`` (whether there is one, or

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -38,7 +39,7 @@ class MemoryTable(SingleRows, Backend):
     """A table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
-    abilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "index", "lookup", "null_keys"})
+    abilities = frozenset({"held", "commits", "own", "lookup", "null_keys", "every_key"})
     options = (
         Option(
             "durability",
@@ -75,7 +76,15 @@ class MemoryTable(SingleRows, Backend):
         self._set_up_single_rows()
 
     @classmethod
-    def open(cls, name: str, schema: Schema, values: Mapping[str, Any], *, null_keys: bool = False) -> Self:
+    def open(
+        cls,
+        name: str,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool = False,
+        home: Path | None = None,
+    ) -> Self:
         return cls(schema, name=name, null_keys=null_keys)
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:

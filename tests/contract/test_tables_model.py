@@ -16,10 +16,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from millpond.changes import ROW, Changes
-from millpond.options import read_options
-from millpond.tables import backend_names, find_backend
+from millpond.changes import ROW, Changes, Position
+from millpond.tables import Backend
 from millpond.types import Column, Schema
+from tests.contract.places import KINDS, Place, Places
 
 SCHEMA = Schema((Column("a", pa.int32()), Column("b", pa.string()), Column("v", pa.int64())), ("a", "b"))
 
@@ -34,18 +34,48 @@ def rows_of(table: pa.Table) -> list[Row]:
     return sorted(zip(*(table[name].to_pylist() for name in ("a", "b", "v")), strict=True), key=repr)
 
 
-class TableMachine(RuleBasedStateMachine):
-    backend = "memory"
+class Machine(RuleBasedStateMachine):
+    """A table in a place of its own."""
+
+    kind = "memory"
+    places: Places
+    schema: Schema
+    table: Backend
+    held: list[tuple[Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
-        backend = find_backend(self.backend)
-        self.table = backend.open("t", SCHEMA, read_options('table "t"', backend.options, ()))
+        self.open(self.places.new(self.kind))
+
+    def open(self, place: Place) -> None:
+        self.place = place
+        self.table = place.open("t", self.schema)
         if hasattr(self.table, "idle_dead"):
             self.table.idle_dead = 3
+        self.held = []
+
+    def can(self, ability: str) -> bool:
+        return ability in self.table.abilities
+
+    @precondition(lambda self: self.can("lasting"))
+    @rule()
+    def restart(self) -> None:
+        self.table.close()
+        self.open(self.place)
+
+    def teardown(self) -> None:
+        self.held = []
+        self.table.close()
+
+
+class TableMachine(Machine):
+    schema = SCHEMA
+
+    def __init__(self) -> None:
+        super().__init__()
         self.model: Model = {}
         self.past: list[Model] = [{}]
-        self.held: list[tuple[Any, Model]] = []
+        self.applied = 0
 
     @rule(batch=st.lists(records, max_size=6))
     def apply(self, batch: list[tuple[tuple[int, str], int | None, bool]]) -> None:
@@ -63,14 +93,20 @@ class TableMachine(RuleBasedStateMachine):
             }
         )
         deleted = pa.array([d for _, _, d in batch], pa.bool_())
-        assert self.table.apply(Changes(rows, deleted), commit=len(self.past))
+        position = Position("p", "c", self.applied)
+        assert self.table.apply(Changes(rows, deleted), position, commit=len(self.past))
+        assert not self.table.apply(Changes(rows), position)
+        assert self.table.position("p") == position
+        self.applied += 1
         self.past.append(dict(self.model))
         assert self.table.version > before or self.model == old
 
+    @precondition(lambda self: self.can("held"))
     @rule()
     def hold(self) -> None:
         self.held = [*self.held[-3:], (self.table.snapshot(), dict(self.model))]
 
+    @precondition(lambda self: self.can("commits"))
     @rule(back=st.integers(0, 8))
     def hold_an_earlier_commit(self, back: int) -> None:
         commit = max(0, len(self.past) - 1 - back)
@@ -110,24 +146,15 @@ Numbered = dict[int, int | None]
 values = st.one_of(st.none(), st.integers(0, 3))
 
 
-class LogMachine(RuleBasedStateMachine):
+class LogMachine(Machine):
     """A table without a key against a dict from row number to value, in the order of the numbers."""
 
-    backend = "memory"
+    schema = LOG
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = self.open()
         self.model: Numbered = {}
         self.next = 0
-        self.held: list[tuple[Any, Numbered]] = []
-
-    def open(self) -> Any:
-        backend = find_backend(self.backend)
-        table = backend.open("t", LOG, read_options('table "t"', backend.options, ()))
-        if hasattr(table, "idle_dead"):
-            table.idle_dead = 3
-        return table
 
     @rule(added=st.lists(values, max_size=5))
     def append(self, added: list[int | None]) -> None:
@@ -154,6 +181,7 @@ class LogMachine(RuleBasedStateMachine):
                 number, self.next = self.next, self.next + 1
             self.model.pop(number, None) if gone else self.model.__setitem__(number, value)
 
+    @precondition(lambda self: self.can("held"))
     @rule()
     def hold(self) -> None:
         self.held = [*self.held[-3:], (self.table.snapshot(), dict(self.model))]
@@ -162,7 +190,12 @@ class LogMachine(RuleBasedStateMachine):
     def restore(self) -> None:
         """As a journal does: the rows with their numbers, then a delete that names the last number."""
         rows, last = self.table.scan(rows=True), self.next - 1
-        self.table = self.open()
+        held, old = self.held, self.table
+        self.open(self.places.new(self.kind))
+        if self.can("lasting"):
+            old.close()
+        else:
+            self.held = held
         self.table.apply(Changes(rows))
         if last >= 0 and last not in self.model:
             self.table.apply(
@@ -186,17 +219,11 @@ class LogMachine(RuleBasedStateMachine):
             assert len(view) == len(model)
 
 
-@pytest.mark.parametrize("name", sorted(set(backend_names().values())))
-def test_a_table_without_a_key_behaves_as_a_list(name: str) -> None:
+@pytest.mark.parametrize("machine", [TableMachine, LogMachine], ids=["with a key", "without a key"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_behaves_as_a_dict(kind: str, machine: type[Machine], places: Places) -> None:
+    many = kind in ("memory", "cache")
     run_state_machine_as_test(
-        type("Machine", (LogMachine,), {"backend": name}),
-        settings=settings(max_examples=60, stateful_step_count=30, deadline=None),
-    )
-
-
-@pytest.mark.parametrize("name", sorted(set(backend_names().values())))
-def test_a_table_behaves_as_a_dict(name: str) -> None:
-    machine = type("Machine", (TableMachine,), {"backend": name})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+        type("Machine", (machine,), {"kind": kind, "places": places}),
+        settings=settings(max_examples=60 if many else 20, stateful_step_count=30, deadline=None),
     )

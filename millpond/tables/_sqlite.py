@@ -1,0 +1,251 @@
+"""One SQLite file: a connection that writes, and one for each moment that is read, in WAL mode."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from millpond.changes import Changes, Position
+from millpond.errors import AccessRefused, BadData, Closed, ConnectionLost, Error, SourceError
+from millpond.tables._sqltable import SqlSnapshot, SqlTable
+from millpond.tables.base import Backend, Database, Reading, Writing
+
+T = TypeVar("T")
+
+_IDLE = 4
+"""Connections for reading that are kept open."""
+
+_SET_UP = (
+    "CREATE TABLE IF NOT EXISTS millpond_positions"
+    " (pipeline TEXT PRIMARY KEY, checkpoint TEXT, batch INTEGER, offsets TEXT) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS millpond_tables (name TEXT PRIMARY KEY, next_row INTEGER) WITHOUT ROWID",
+)
+
+
+def _by_value(a: str, b: str) -> int:
+    left, right = Decimal(a), Decimal(b)
+    return (left > right) - (left < right)
+
+
+class Session:
+    """A transaction on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection, version: int, name: str):
+        self.version = version
+        self._connection = connection
+        self._name = name
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise explained(error, self._name) from error
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        self.query(sql, values)
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(sql, rows)
+        except sqlite3.Error as error:
+            raise explained(error, self._name) from error
+
+
+class SqliteReading(Reading):
+    def __init__(self, session: Session):
+        self.session = session
+
+    def snapshot(self, table: Backend) -> SqlSnapshot:
+        assert isinstance(table, SqlTable)
+        return _HeldSnapshot(table, self)
+
+
+class _HeldSnapshot(SqlSnapshot):
+    """A snapshot that holds the transaction of its moment."""
+
+    def __init__(self, table: SqlTable, reading: SqliteReading):
+        super().__init__(table, reading.session)
+        self._reading = reading
+
+
+class SqliteWriting(Writing):
+    def __init__(self, session: Session):
+        self.session = session
+        self.touched: list[SqlTable] = []
+
+    def snapshot(self, table: Backend) -> SqlSnapshot:
+        assert isinstance(table, SqlTable)
+        return SqlSnapshot(table, self.session, keep=False)
+
+    def apply(self, table: Backend, changes: Changes) -> None:
+        assert isinstance(table, SqlTable)
+        table.change(self.session, changes)
+        self.touched.append(table)
+
+    def advance(self, position: Position) -> bool:
+        known = known_position(self.session, position.pipeline)
+        if known is not None and known.covers(position):
+            return False
+        self.session.execute(
+            "INSERT INTO millpond_positions VALUES (?, ?, ?, ?) ON CONFLICT (pipeline) DO UPDATE SET"
+            " checkpoint = excluded.checkpoint, batch = excluded.batch, offsets = excluded.offsets",
+            (position.pipeline, position.checkpoint, position.batch, json.dumps(dict(position.offsets))),
+        )
+        return True
+
+
+def known_position(session: Session, pipeline: str) -> Position | None:
+    found = session.query(
+        "SELECT checkpoint, batch, offsets FROM millpond_positions WHERE pipeline = ?", (pipeline,)
+    )
+    return Position(pipeline, found[0][0], found[0][1], json.loads(found[0][2])) if found else None
+
+
+class SqliteDatabase(Database):
+    """A file. One thread writes at a time; a reader waits for nobody."""
+
+    def __init__(self, path: Path, *, sync: bool = True):
+        self.name = f'the SQLite file "{path}"'
+        self._path = path
+        self._sync = sync
+        self._writing = threading.RLock()
+        self._active: SqliteWriting | None = None
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        self._writer = self._connect()
+        self._watcher = self._connect()
+        self._watching = threading.Lock()
+        if len(self.read().session.query(f"SELECT 1 FROM sqlite_schema WHERE name IN {_OURS}")) < 2:
+            self.write(_set_up)
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self._path.parent.is_dir():
+            raise AccessRefused(
+                f'there is no directory "{self._path.parent}" for {self.name}',
+                hint="create it, or name another",
+            )
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=30, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'OFF'}")
+            connection.create_collation("millpond_decimal", _by_value)
+            return connection
+        except sqlite3.Error as error:
+            raise explained(error, self.name) from error
+
+    def read(self) -> SqliteReading:
+        if self._closed:
+            raise Closed(f"{self.name} is closed")
+        try:
+            connection = self._idle.popleft()
+        except IndexError:
+            connection = self._connect()
+        # The number of the watcher tells which commits a moment has, if none came while it began.
+        while True:
+            before = self._version()
+            connection.execute("BEGIN")
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            if self._version() == before:
+                break
+            connection.execute("ROLLBACK")
+        reading = SqliteReading(Session(connection, before, self.name))
+        weakref.finalize(reading, self._release, connection)
+        return reading
+
+    def _version(self) -> int:
+        with self._watching:
+            return int(self._watcher.execute("PRAGMA data_version").fetchone()[0])
+
+    def _release(self, connection: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if self._closed or len(self._idle) >= _IDLE:
+                connection.close()
+            else:
+                self._idle.append(connection)
+
+    def write(self, work: Callable[[SqliteWriting], T]) -> T:
+        with self._writing:
+            if self._closed:
+                raise Closed(f"{self.name} is closed")
+            session = Session(self._writer, 0, self.name)
+            session.execute("BEGIN IMMEDIATE")
+            try:
+                session.version = self._version()
+                self._active = writing = SqliteWriting(session)
+                answer = work(writing)
+                session.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+            finally:
+                self._active = None
+            for table in writing.touched:
+                table.changed()
+            return answer
+
+    def when_free(self, work: Callable[[SqliteWriting], object]) -> bool:
+        """Runs ``work`` as ``write`` does, if nobody is writing in this process."""
+        if not self._writing.acquire(blocking=False):
+            return False
+        try:
+            if self._active is not None:
+                return False
+            self.write(work)
+            return True
+        finally:
+            self._writing.release()
+
+    def position(self, pipeline: str) -> Position | None:
+        return known_position(self.read().session, pipeline)
+
+    def forget(self, pipeline: str) -> None:
+        where, values = "pipeline = ?", [pipeline]
+        if pipeline.endswith("/"):
+            where, values = "substr(pipeline, 1, length(?)) = ?", [pipeline, pipeline]
+        self.write(
+            lambda writing: writing.session.execute(f"DELETE FROM millpond_positions WHERE {where}", values)
+        )
+
+    def close(self) -> None:
+        with self._writing:
+            self._closed = True
+            for connection in (self._writer, self._watcher, *self._idle):
+                with suppress(sqlite3.Error):
+                    connection.close()
+            self._idle.clear()
+
+
+def _set_up(writing: SqliteWriting) -> None:
+    for sql in _SET_UP:
+        writing.session.execute(sql)
+
+
+_OURS = "('millpond_positions', 'millpond_tables')"
+
+
+def explained(error: sqlite3.Error, name: str) -> Error:
+    """What went wrong in words of ours."""
+    text = str(error)
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return ConnectionLost(f"{name} is locked by another process", hint="try again when it is done")
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return BadData(f"{name} is damaged, or is no SQLite file: {text}", hint="restore it from a copy")
+    if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        return AccessRefused(
+            f"{name} cannot be used: {text}", hint="check that its directory and mode permit it"
+        )
+    return SourceError(f"{name}: {text}", hint="nothing was changed")

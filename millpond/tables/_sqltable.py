@@ -1,0 +1,251 @@
+"""A table of a SQL database: rows out by SELECT, in by upsert, all values as parameters."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.changes import ROW, Changes
+from millpond.errors import BadData, Error, NotSupported, UnknownName, did_you_mean
+from millpond.predicates import All, Any_, Compare, IsNull, Predicate
+from millpond.tables._fit import fitting_keys
+from millpond.tables._keys import key_list
+from millpond.tables._outside import OutsideTable
+from millpond.tables.base import Snapshot
+from millpond.types import Column, type_name
+
+KEPT_ROWS = 100_000
+"""Rows up to which the last scan of a table is kept in memory, for as long as the database does not change."""
+
+
+class Session(Protocol):
+    """A transaction of the database."""
+
+    version: int
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None: ...
+
+
+class SqlTable(OutsideTable):
+    """The part that SQL databases share. ``table`` is its name there, quoted; ``stored`` the columns' names there."""
+
+    mark = "?"
+    table: str
+    stored: dict[str, str]
+    kept: tuple[int, pa.Table] | None = None
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What rows are known by: the key, or the row number."""
+        return self.schema.key or (ROW,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns as they are stored."""
+        return self.schema.columns if self.schema.key else (*self.schema.columns, Column(ROW, pa.int64()))
+
+    def column(self, name: str) -> Column:
+        column = next((c for c in self.columns if c.name.lower() == name.lower()), None)
+        if column is None:
+            raise UnknownName(
+                f'column "{name}" is not in {self.what}', hint=did_you_mean(name, self.schema.names)
+            )
+        return column
+
+    def quoted(self, names: Sequence[str]) -> list[str]:
+        return [quoted(self.stored[self.column(name).name]) for name in names]
+
+    # values
+
+    @abstractmethod
+    def encode(self, values: pa.Array, column: Column) -> list[Any]:
+        """The values as the driver takes them."""
+
+    @abstractmethod
+    def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
+        """The values that the driver gave, in the type. Raises pa.ArrowException or ValueError."""
+
+    def selected(self, name: str) -> str:
+        """A column in a SELECT, as ``decode`` takes it."""
+        return self.quoted([name])[0]
+
+    # statements
+
+    @abstractmethod
+    def with_keys(
+        self, columns: Sequence[Column], keys: Sequence[pa.Array], *, nulls: bool
+    ) -> Iterator[tuple[str, list[Any]]]:
+        """Conditions, each with its values, that together hold once for each row with one of the keys."""
+
+    @abstractmethod
+    def put(self, session: Any, rows: pa.Table) -> None:
+        """Upserts rows, each of another identity."""
+
+    @abstractmethod
+    def end(self, session: Any, keys: pa.Table) -> None:
+        """Deletes the rows of these identities."""
+
+    @abstractmethod
+    def take_numbers(self, session: Any, count: int, highest: int) -> int:
+        """The first of ``count`` new row numbers, higher than any used or named before; ``highest`` is named now."""
+
+    def comparison(self, column: Column, operator: str) -> str | None:
+        """``column operator ?`` with the meaning of SQL; None if the database means something else."""
+        return f"{self.quoted([column.name])[0]} {operator} {self.mark}"
+
+    def condition(self, predicate: Predicate) -> tuple[str, list[Any]] | None:
+        """The part of a predicate that the database can look for, with its values."""
+        match predicate:
+            case Compare(name, operator, value):
+                column = self.column(name)
+                sql = self.comparison(column, operator)
+                return None if sql is None else (sql, self.encode(pa.array([value], column.type), column))
+            case IsNull(name, is_null):
+                return f"{self.quoted([name])[0]} IS {'' if is_null else 'NOT '}NULL", []
+            case All(parts):
+                found = [part for p in parts if (part := self.condition(p)) is not None]
+                return _joined(" AND ", found) if found else None
+            case Any_(parts):
+                every = [self.condition(p) for p in parts]
+                return _joined(" OR ", [e for e in every if e is not None]) if None not in every else None
+
+    def want_index(self, columns: Sequence[str]) -> None:
+        """A reader looks for equal values of these columns."""
+
+    # changes
+
+    def change(self, session: Any, changes: Changes) -> None:
+        rows = changes.rows if self.schema.key else self._numbered(session, changes.rows)
+        deleted = None if changes.deleted is None else np.asarray(changes.deleted)
+        keys = key_list([rows.column(name) for name in self._spelled(self.identity)])
+        last = dict(zip(keys, range(len(keys)), strict=True))
+        if len(last) < len(keys):
+            pick = np.sort(np.fromiter(last.values(), np.int64, len(last)))
+            rows = rows.take(pa.array(pick))
+            deleted = None if deleted is None else deleted[pick]
+        if deleted is not None:
+            gone = pa.array(deleted)
+            self.end(session, rows.filter(gone).select(self._spelled(self.identity)))
+            rows = rows.filter(pa.array(~deleted))
+        if rows.num_rows:
+            self.put(session, rows)
+
+    def _spelled(self, names: Sequence[str]) -> list[str]:
+        return [self.column(name).name for name in names]
+
+    def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
+        """The rows of a table without a key, each with its number."""
+        given = (
+            rows.column(ROW).combine_chunks() if ROW in rows.column_names else pa.nulls(len(rows), pa.int64())
+        )
+        numbers = given.fill_null(-1).to_numpy(zero_copy_only=False).copy()
+        fresh = numbers < 0
+        count, highest = int(np.count_nonzero(fresh)), int(numbers.max(initial=-1))
+        first = self.take_numbers(session, count, highest)
+        numbers[fresh] = np.arange(first, first + count)
+        plain = rows.drop_columns([ROW]) if ROW in rows.column_names else rows
+        return plain.append_column(ROW, pa.array(numbers, pa.int64()))
+
+
+def _joined(word: str, parts: Sequence[tuple[str, list[Any]]]) -> tuple[str, list[Any]]:
+    return f"({word.join(sql for sql, _ in parts)})", [value for _, values in parts for value in values]
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class SqlSnapshot(Snapshot):
+    """The table in one transaction of its database."""
+
+    def __init__(self, table: SqlTable, session: Session, *, keep: bool = True):
+        self.schema = table.schema
+        self.version = session.version
+        self._table = table
+        self._session = session
+        self._keep = keep
+
+    def get(
+        self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
+    ) -> pa.Table:
+        table = self._table
+        table.check_open()
+        wanted = [table.column(name) for name in columns]
+        fitting = fitting_keys([c.type for c in wanted], keys, nulls=nulls)
+        table.want_index([c.name for c in wanted])
+        found: list[tuple[Any, ...]] = []
+        if fitting and len(fitting[0]):
+            for condition, values in table.with_keys(wanted, fitting, nulls=nulls):
+                found += self._select(self._names(None, rows), condition, values)
+        return self._decoded(self._names(None, rows), found)
+
+    def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
+        table = self._table
+        table.check_open()
+        names = self._names(columns, rows)
+        kept = table.kept
+        if kept is None or kept[0] != self.version or not self._keep:
+            whole = columns is None
+            found = self._decoded(names, self._select(names, order=True))
+            if whole and self._keep and found.num_rows <= KEPT_ROWS:
+                table.kept = (self.version, found)
+            return found
+        answer = kept[1]
+        if ROW in names and ROW not in answer.column_names:
+            return self._decoded(names, self._select(names, order=True))
+        return answer if answer.column_names == names else answer.select(names)
+
+    def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
+        self._table.check_open()
+        kept = self._table.kept
+        condition = self._table.condition(where)
+        if condition is None or (kept is not None and kept[0] == self.version and self._keep):
+            return self.scan(rows=rows)
+        names = self._names(None, rows)
+        return self._decoded(names, self._select(names, *condition, order=True))
+
+    def _names(self, columns: Sequence[str] | None, rows: bool) -> list[str]:
+        if rows and self.schema.key:
+            raise NotSupported(f"{self._table.what} has a primary key: its rows have no numbers")
+        names = list(self.schema.names) if columns is None else [self._table.column(n).name for n in columns]
+        return [*names, ROW] if rows else names
+
+    def _select(
+        self, names: Sequence[str], where: str = "", values: Sequence[Any] = (), *, order: bool = False
+    ) -> list[tuple[Any, ...]]:
+        table = self._table
+        sql = f"SELECT {', '.join(map(table.selected, names)) or '1'} FROM {table.table}"
+        if where:
+            sql += f" WHERE {where}"
+        if order:
+            sql += f" ORDER BY {', '.join(table.quoted(table.identity))}"
+        return self._session.query(sql, values)
+
+    def _decoded(self, names: Sequence[str], found: list[tuple[Any, ...]]) -> pa.Table:
+        table = self._table
+        columns = [table.column(name) for name in names]
+        lists: Sequence[Sequence[Any]] = list(zip(*found, strict=True)) if found else [()] * len(names)
+        arrays = []
+        for column, values in zip(columns, lists, strict=True):
+            try:
+                arrays.append(table.decode(list(values), column.type))
+            except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError) as error:
+                raise _unreadable(table, column, error) from error
+        return pa.table(arrays, schema=pa.schema([pa.field(c.name, c.type) for c in columns]))
+
+    def __len__(self) -> int:
+        self._table.check_open()
+        return int(self._session.query(f"SELECT count(*) FROM {self._table.table}")[0][0])
+
+
+def _unreadable(table: SqlTable, column: Column, error: Exception) -> Error:
+    reason = str(error).splitlines()[0]
+    return BadData(
+        f'column "{column.name}" of {table.what} holds a value that is no {type_name(column.type)}: {reason}',
+        hint="declare the column with the type that the database has",
+    )
