@@ -442,6 +442,7 @@ class App:
         """Ends a running SELECT that nobody follows any more."""
         with self._lock:
             self._runner.remove(result.name)
+            self._views.remove(result.name)
             self._emitted.pop(result.name, None)
 
     def _kept(self, plan: PipelinePlan) -> bool:

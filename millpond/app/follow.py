@@ -24,9 +24,9 @@ def follow(app: App, result: RunningResult, gone: Callable[[], bool]) -> Iterato
             if rows is not None:
                 yield rows
                 continue
-            pipeline = app._pipelines.get(result.name)
-            if pipeline is None:
+            query = app._views.get(result.name) or app._pipelines.get(result.name)
+            if query is None:
                 return
-            pipeline.check()
+            query.check()
     finally:
         app._cancel(result)

@@ -147,13 +147,16 @@ def _rollback(app: App, checked: Checked) -> Result:
 
 
 def _select(app: App, checked: Checked) -> Result:
-    if not checked.running:
+    if not checked.running and not checked.live:
         return Result(app._answer(checked))
     checked = app._with_types(checked)
     assert checked.resolved is not None
     name = app._query_name("select", checked.statement)
     result = RunningResult(checked.resolved.schema.arrow(), name)
     app._emitted[name] = result
+    if checked.live:
+        app._views.add_emitting(plan_view(checked, name, Target("emit", f"{name}$rows")))
+        return result
     app._declare_query(name, checked.statement)
     app._start_pipeline(plan_pipeline(checked, name, Target("emit", name)), checked)
     return result

@@ -7,6 +7,7 @@ a restart needs no position: the first round answers every query anew and applie
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.app.feed import Touched
 from millpond.app.loading import read_all
@@ -21,8 +23,9 @@ from millpond.app.store import Moment
 from millpond.changes import Changes
 from millpond.errors import Closed, EngineError, Error, TimedOut
 from millpond.plan.plans import ViewPlan
+from millpond.plan.view import find_parts
 from millpond.tables.base import Snapshot
-from millpond.types import Schema
+from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -32,14 +35,17 @@ log = logging.getLogger("millpond")
 _FEW = 1_000
 """Parts that are always worth their lookups; more of them must be fewer than a quarter of the rows."""
 Tables = Callable[[str], Snapshot]
+Emit = Callable[[pa.Table], None]
 
 
 class LiveView:
     """One table and the query that it follows."""
 
-    def __init__(self, plan: ViewPlan, schema: Schema, app: App):
+    def __init__(self, plan: ViewPlan, schema: Schema, app: App, emit: Emit | None = None):
         self.plan = plan
         self.schema = schema
+        self.emit = emit
+        """Is given the rows that come, once the table is filled."""
         self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
         self.error: Error | None = None
         self.rounds = self.rows = 0
@@ -103,6 +109,11 @@ class LiveView:
         size = max(len(now(i.relation.name)) for i in self._table_inputs())
         return values if values.num_rows <= max(_FEW, size // 4) else None
 
+    def check(self) -> None:
+        """Raises the error of the last round."""
+        if self.error is not None:
+            raise self.error
+
     def describe(self) -> dict[str, Any]:
         return {
             "name": self.plan.name,
@@ -146,13 +157,33 @@ class Views:
     def __iter__(self) -> Iterator[LiveView]:
         return iter(list(self._views.values()))
 
-    def add(self, plan: ViewPlan, schema: Schema, *, restored: bool = False) -> int:
+    def get(self, name: str) -> LiveView | None:
+        return self._views.get(name)
+
+    def add_emitting(self, plan: ViewPlan) -> None:
+        """Emits what comes to the answer of a query from now on; its rows are kept in a table that nobody sees."""
+        app, schema = self._app, plan.query.schema
+        hidden = Schema(tuple(Column(f"c{i}", c.type) for i, c in enumerate(schema)))
+        app._store.create_hidden(plan.target.name, hidden)
+        printed = app._on_emit if app._in_file else None
+
+        def emit(rows: pa.Table) -> None:
+            shown = rows.select(list(hidden.names)).rename_columns(list(schema.names))
+            if printed is None:
+                app._emitted[plan.name].add(shown)
+            elif shown.num_rows:
+                printed(plan.name, shown)
+
+        renamed = dataclasses.replace(plan.query, schema=hidden)
+        self.add(dataclasses.replace(plan, query=renamed, parts=find_parts(renamed)), hidden, emit=emit)
+
+    def add(self, plan: ViewPlan, schema: Schema, *, restored: bool = False, emit: Emit | None = None) -> int:
         """Fills the table and follows the inputs from now on. Answers its number of rows.
 
         A query that fails is not taken; a ``restored`` one is, and tried again when its inputs change.
         """
         with self._turn:
-            view = LiveView(plan, schema, self._app)
+            view = LiveView(plan, schema, self._app, emit)
             self._views[plan.name] = view
             self._follow()
             self._round()
@@ -168,8 +199,12 @@ class Views:
 
     def remove(self, name: str) -> None:
         with self._turn:
-            if self._views.pop(name, None) is not None:
-                self._follow()
+            view = self._views.pop(name, None)
+            if view is None:
+                return
+            self._follow()
+            if view.plan.target.kind == "emit":
+                self._app._store.drop(view.plan.target.name)
 
     def users(self, table: str) -> list[LiveView]:
         """The views that read a table."""
@@ -201,8 +236,7 @@ class Views:
                         hint="wait longer with drain(timeout=…)",
                     )
         for view in self:
-            if view.error is not None:
-                raise view.error
+            view.check()
 
     def _follow(self) -> None:
         own = {v.plan.target.name.lower() for v in self}
@@ -245,6 +279,11 @@ class Views:
             log.warning('table "%s" stays as it was: %s', target, self._app._mask(view.error.message))
             return
         view.error, view.whole = None, False
+        if view.emit is not None and view.rounds and len(changes):
+            came = (
+                changes.rows if changes.deleted is None else changes.rows.filter(pc.invert(changes.deleted))
+            )
+            view.emit(came)
         view.rounds += 1
         view.rows += len(changes)
         view.milliseconds = round(1000 * (time.perf_counter() - began))

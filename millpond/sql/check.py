@@ -340,7 +340,9 @@ class Checker:
         if resolved is None:
             return None
         if s.query.emit == "changes" and not resolved.running:
-            self.refuse("EMIT CHANGES on a query of tables", s)
+            if not any(i.relation.kind == "table" for i in resolved.inputs):
+                self.refuse("EMIT CHANGES on a query that reads neither a stream nor a table", s)
+            self.errors.extend(check_live(resolved, s.place))
         return Checked(s, resolved=resolved, source_options=self._source_values)
 
     # UPDATE, DELETE, MERGE, UPSERT, TRUNCATE

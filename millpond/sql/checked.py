@@ -12,7 +12,7 @@ from millpond.options import Option, Setting
 from millpond.sql.catalog import Index, Relation
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
-from millpond.sql.statements import Statement
+from millpond.sql.statements import Explain, Select, Statement
 from millpond.types import Schema
 
 
@@ -59,8 +59,13 @@ class Checked:
 
     @property
     def live(self) -> bool:
-        """Whether it makes a table that follows a query over tables."""
-        return self.relation is not None and self.relation.live and self.resolved is not None
+        """Whether it follows a query over tables: a table that does, or EMIT CHANGES."""
+        if self.resolved is None or self.resolved.running:
+            return False
+        if self.relation is not None:
+            return self.relation.live
+        s = self.statement.statement if isinstance(self.statement, Explain) else self.statement
+        return isinstance(s, Select) and s.query.emit == "changes"
 
     @property
     def reads(self) -> tuple[str, ...]:

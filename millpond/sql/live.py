@@ -23,7 +23,7 @@ def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
         changing = name in _CHANGING and not (name == "UNIX_TIMESTAMP" and node.expressions)
         if changing:
             yield SqlError(
-                f"a live table cannot use {name.lower()}(): its rows would change without a change of its inputs",
+                f"a query that follows tables cannot use {name.lower()}(): its rows would change by themselves",
                 hint="'refresh' = 'once' makes a copy; CREATE VIEW answers anew each time",
                 place=at,
             )
