@@ -29,6 +29,14 @@ def balances(app: App) -> dict[int, int]:
     return {r["id"]: r["balance"] for r in app.table("account").all_rows()}
 
 
+def test_a_table_that_the_transaction_has_emptied_is_empty_in_it():
+    with App("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1), (2)") as app:
+        with app.begin_transaction() as tx:
+            tx.sql("DELETE FROM t")
+            assert tx.sql("SELECT * FROM t").rows() == [] and tx.table("t").all_rows() == []
+        assert app.sql("SELECT * FROM t").rows() == []
+
+
 def test_changes_of_several_tables_count_together(app: App) -> None:
     with app.begin_transaction() as tx:
         tx.table("account").update("id = 1", "balance = balance - 30")

@@ -174,6 +174,31 @@ def test_single_rows_reach_a_view() -> None:
         assert sorted(r["x"] for r in app.table("w").all_rows()) == [0, 3, 4, 100]
 
 
+def test_a_view_of_a_view_that_becomes_empty() -> None:
+    with App(
+        "CREATE TABLE t (id INT PRIMARY KEY); CREATE TABLE v AS SELECT id FROM t;"
+        "CREATE TABLE w AS SELECT COUNT(*) AS n FROM v; INSERT INTO t VALUES (1), (2)"
+    ) as app:
+        app.drain()
+        assert app.sql("SELECT n FROM w").rows() == [{"n": 2}]
+        app.sql("TRUNCATE TABLE t")
+        app.drain()
+        assert app.sql("SELECT n FROM w").rows() == [{"n": 0}]
+
+
+def test_a_view_over_a_table_of_a_database(tmp_path: Path) -> None:
+    with App(
+        "CREATE TABLE t (id INT PRIMARY KEY, g STRING) WITH ('extension' = 'sqlite');"
+        "CREATE TABLE v AS SELECT g, COUNT(*) AS n FROM t GROUP BY g",
+        state=tmp_path / "s",
+    ) as app:
+        app.sql("INSERT INTO t VALUES (1, 'a'), (2, 'a'), (3, 'b')")
+        app.drain()
+        app.sql("UPDATE t SET g = 'b' WHERE id < 3")
+        app.drain()
+        assert app.sql("SELECT * FROM v").rows() == [{"g": "b", "n": 3}]
+
+
 def test_nobody_else_changes_a_view(tmp_path: Path) -> None:
     sql = "CREATE TABLE t (id INT PRIMARY KEY); CREATE TABLE v AS SELECT id FROM t"
     for _ in range(2):  # also after a restart

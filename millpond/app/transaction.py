@@ -32,7 +32,8 @@ class View(Moment):
         self._overlays = overlays
 
     def snapshot(self, table: str) -> Snapshot:
-        return self._overlays.get(table.lower()) or self._base.snapshot(table)
+        overlay = self._overlays.get(table.lower())  # one without rows is false
+        return self._base.snapshot(table) if overlay is None else overlay
 
     def version(self, table: str) -> int:
         return self.snapshot(table).version

@@ -59,7 +59,7 @@ class LiveView:
             if i.relation.kind == "source"
         }
 
-    def changes(self, now: Tables, before: Tables, touched: Mapping[str, Touched]) -> Changes:
+    def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
         """What the table must take to be as its query says ``now``; it was right ``before``."""
         parts = None if self.whole else self._parts(now, before, touched)
         own = self._app._backend(self.plan.target.name).snapshot()
@@ -81,7 +81,9 @@ class LiveView:
     def _table_inputs(self) -> Iterator[Any]:
         return (i for i in self.plan.query.inputs if i.relation.kind == "table")
 
-    def _parts(self, now: Tables, before: Tables, touched: Mapping[str, Touched]) -> pa.Table | None:
+    def _parts(
+        self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]
+    ) -> pa.Table | None:
         """The values of the dividing columns whose parts may have changed; None if that is not to be known, or
         if there are so many that the whole is cheaper."""
         if self.plan.parts is None:
@@ -94,11 +96,13 @@ class LiveView:
             change = touched.get(name.lower())
             if change is None:
                 continue
-            if change.everything:
+            if change.everything or name.lower() not in before:
                 return None
             rows, key = change.rows(), list(i.relation.schema.key)
             if key:
-                rows = pa.concat_tables([t(name).get(key, rows, nulls=True) for t in (before, now)])
+                rows = pa.concat_tables(
+                    [t.get(key, rows, nulls=True) for t in (before[name.lower()], now(name))]
+                )
             try:
                 found.append(
                     rows.select(list(self.plan.parts.inputs[i.view])).rename_columns(names).cast(types)
@@ -134,7 +138,8 @@ class _Now(Moment):
         self.fresh: dict[str, Snapshot] = {}
 
     def snapshot(self, table: str) -> Snapshot:
-        return self.fresh.get(table.lower()) or self._base.snapshot(table)
+        fresh = self.fresh.get(table.lower())  # one without rows is false
+        return self._base.snapshot(table) if fresh is None else fresh
 
     def version(self, table: str) -> int:
         return self.snapshot(table).version
@@ -146,7 +151,7 @@ class Views:
     def __init__(self, app: App):
         self._app = app
         self._views: dict[str, LiveView] = {}
-        self._before: Moment | None = None
+        self._before: dict[str, Snapshot] = {}
         self._seen = 0
         self._turn = threading.RLock()
         self._news = threading.Event()
@@ -255,19 +260,21 @@ class Views:
 
     def _round(self) -> None:
         moment, touched, commits = self._app._store.news()
-        before, now = self._before or moment, _Now(moment)
+        now = _Now(moment)
         for view in self._ordered():
             if view.whole or view.tables & touched.keys():
-                self._step(view, now, before, touched)
-        self._before = now if self._views else None
+                self._step(view, now, touched)
+        # A table of a database is not held: only the whole query tells what a change there did.
+        names = {name for view in self for name in view.tables}
+        self._before = {n: now.snapshot(n) for n in names if self._app._backend(n).database is None}
         with self._progress:
             self._seen = commits
             self._progress.notify_all()
 
-    def _step(self, view: LiveView, now: _Now, before: Moment, touched: dict[str, Touched]) -> None:
+    def _step(self, view: LiveView, now: _Now, touched: dict[str, Touched]) -> None:
         began, target = time.perf_counter(), view.plan.target.name
         try:
-            changes = view.changes(now.snapshot, before.snapshot, touched)
+            changes = view.changes(now.snapshot, self._before, touched)
             if len(changes):
                 self._app._store.commit({target: changes})
         except Exception as error:
