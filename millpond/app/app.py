@@ -339,7 +339,7 @@ class App:
 
     def _is_done(self, statement: st.Statement) -> bool:
         """Whether a statement of the file that runs once has run before a restart."""
-        if not isinstance(statement, st.Insert | st.Update | st.Delete | st.Merge | st.Upsert | st.Truncate):
+        if not isinstance(statement, (*st.WRITES, st.Truncate)):
             return False
         done = self._journal.done(self._occurrence(statement))
         if done:
@@ -403,8 +403,8 @@ class App:
         self._catalog.add(relation)
 
     def _declare_query(self, name: str, statement: st.Statement) -> None:
-        """Keeps a running INSERT, so that it goes on after a restart."""
-        if isinstance(statement, st.Insert) and not self._read_only:
+        """Keeps a running statement, so that it goes on after a restart."""
+        if isinstance(statement, st.WRITES) and not self._read_only:
             entry = Saved(name, "query", statement.text, identity(statement), None, {}, claimed=True)
             self._journal.put_entry(entry.entry())
             self._saved[entry.id] = entry

@@ -121,7 +121,7 @@ def explain_text(text: CheckedText) -> Iterator[tuple[st.Statement, list[str]]]:
     evaluator = Evaluator(_no_spark)
     try:
         for checked in text.statements:
-            lines = explain_checked(checked, evaluator.way)
+            lines = explain_checked(checked, evaluator)
             yield checked.statement, [text.script.mask(line) for line in lines]
     finally:
         evaluator.close()

@@ -11,7 +11,9 @@ from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
+from millpond.sql.fold import Fold
 from millpond.sql.functions import known_functions
+from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
 from millpond.types import type_name
 
@@ -78,7 +80,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     about["queries"] = ", ".join(
         p.plan.name
         for p in app._pipelines.values()
-        if relation.name in p.plan.reads or relation.name == p.plan.target.name
+        if relation.name in p.plan.reads or relation.name in p.plan.writes
     )
     rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
     rows += [{"property": k, "value": str(v)} for k, v in about.items()]
@@ -107,15 +109,28 @@ def show_create(app: App, relation: Relation) -> pa.Table:
     return pa.table({"statement": texts})
 
 
+class _ByIndex:
+    """A query that an index answers."""
+
+    def __init__(self, why: str):
+        self._why = why
+
+    def way(self, query: Resolved) -> tuple[str, str]:
+        return "lookup", self._why
+
+    def fold_way(self, fold: Fold) -> tuple[str, str]:
+        raise AssertionError("an index applies no events")
+
+
 def explain(app: App, checked: Checked) -> pa.Table:
     statement = checked.statement
     inner = statement.statement if isinstance(statement, Explain) else statement
     by = lookup_columns(app, inner.text) if isinstance(inner, Select) else ()
     if by and checked.resolved is not None:
         table = checked.resolved.inputs[0].relation.name
-        lines = explain_checked(checked, lambda _: ("lookup", f"table {table} by {', '.join(by)}"))
+        lines = explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
     else:
-        lines = explain_checked(checked, app._evaluator.way)
+        lines = explain_checked(checked, app._evaluator)
     return pa.table({"plan": [app._mask(line) for line in lines]})
 
 

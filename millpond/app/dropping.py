@@ -57,7 +57,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
 
 
 def uses(plan: PipelinePlan, relation: Relation) -> bool:
-    names = {n.lower() for n in (*plan.reads, plan.target.name)}
+    names = {n.lower() for n in (*plan.reads, *plan.writes)}
     return relation.name.lower() in names
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +12,21 @@ import pyarrow.compute as pc
 from millpond.changes import ROW, Changes
 from millpond.errors import QueryFailed
 from millpond.sql.catalog import Relation
-from millpond.sql.mutation import Mutation, identity_columns
+from millpond.sql.fold import identity_columns
+from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
 from millpond.tables.base import Snapshot
 
 Answer = Callable[[Resolved], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows to end, or to put, as a part of a mutation finds them."""
+
+    action: Literal["put", "end"]
+    identified: bool
+    rows: pa.Table
 
 
 def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[Changes, int]:
@@ -22,18 +34,27 @@ def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[
 
     ``snapshot`` is the target as the parts see it.
     """
+    pieces = [Piece(p.action, p.identified, answer(p.query)) for p in mutation.parts]
+    return combine(mutation.target, pieces, snapshot, new_once=True)
+
+
+def combine(
+    target: Relation, pieces: Sequence[Piece], snapshot: Snapshot, *, new_once: bool
+) -> tuple[Changes, int]:
+    """All pieces as one change, and how many rows it touches. With ``new_once`` no two new rows may have one key; else
+    the last one wins."""
     ended: list[pa.Table] = []
     put: list[pa.Table] = []
     count = 0
-    target = mutation.target
     width = len(identity_columns(target))
     touched: list[pa.Table] = []
     arriving: list[pa.Table] = []
-    for part in mutation.parts:
-        rows = answer(part.query)
-        if part.identified:
+    keys: list[pa.Table] = []
+    for piece in pieces:
+        rows = piece.rows
+        if piece.identified:
             old = _plain_identity(rows.select(list(range(width))), target)
-            if part.action == "end":
+            if piece.action == "end":
                 old = old.group_by(old.column_names).aggregate([])
                 count += old.num_rows
                 ended.append(old)
@@ -48,11 +69,12 @@ def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[
                 rows = rows.append_column(ROW, old[ROW])
         elif not target.schema.key:
             rows = rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))
+        if target.schema.key and (piece.identified or new_once):
+            keys.append(rows.select(list(target.schema.key)))
         count += rows.num_rows
         put.append(rows)
     _each_once(touched, target, "several rows of the source match one row of")
-    if target.schema.key and any(p.action == "put" and p.identified for p in mutation.parts):
-        keys = [t.select(list(target.schema.key)) for t in put]
+    if target.schema.key and touched:
         _each_once(keys, target, "two rows would get one key in")
         _not_taken(arriving, touched, ended, target, snapshot)
     return _combined(target, ended, put), count

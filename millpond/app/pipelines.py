@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.running import Rows, RunningStatement
 from millpond.errors import Closed, TimedOut
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def statement_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> RunningStatement:
     """The statement of a plan, by its kind."""
-    kind = Rows if plan.aggregation is None else Groups
+    kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
     return kind(app, plan, ephemeral=ephemeral)
 
 
@@ -159,7 +160,7 @@ class Pipelines:
             seen.add(pipeline.name)
             stream = pipeline.plan.batch.stream.relation.name.lower()
             for other in self:
-                if other.plan.target.kind == "stream" and other.plan.target.name.lower() == stream:
+                if stream in (name.lower() for name in other.plan.writes):
                     visit(other)
             ordered.append(pipeline)
 

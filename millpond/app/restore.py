@@ -47,7 +47,7 @@ def resume(app: App, entry: Saved) -> None:
     statement = parsed.require()[0]
     query = getattr(statement, "query", None)
     connected = isinstance(statement, st.CreateStream) and query is None
-    if entry.kind in ("view", "index") or (query is None and not connected):
+    if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
         return
     catalog = app._catalog.copy()
     if entry.kind != "query":

@@ -76,13 +76,13 @@ def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iter
     left = {
         one.target.lower()
         for e in unclaimed.values()
-        if e.kind == "query" and isinstance(one := parse(e.text).require()[0], st.Insert)
+        if e.kind == "query" and isinstance(one := parse(e.text).require()[0], st.WRITES)
     }
     for step in steps:
         s = step.checked.statement if step.checked is not None and step.checked.running else None
-        if isinstance(s, st.Insert) and s.target.lower() in left:
+        if isinstance(s, st.WRITES) and s.target.lower() in left:
             yield StateForeign(
-                f'the query that fills "{s.target}" was another one when the state directory was made',
+                f'the query that changes "{s.target}" was another one when the state directory was made',
                 hint=f"start with the old text, DROP TABLE {s.target} CASCADE, then start with the new one; "
                 "or name another state directory",
                 place=s.place,
@@ -97,7 +97,7 @@ def raise_all(errors: Sequence[Error]) -> None:
 
 def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None:
     """The restored entry that a statement stands for; one that says something else is an error."""
-    if isinstance(statement, st.Insert):
+    if isinstance(statement, st.WRITES):
         same = identity(statement)
         return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)
     if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex):

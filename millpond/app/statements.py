@@ -110,6 +110,13 @@ def _inserted(target: Relation, rows: pa.Table, moment: Moment) -> dict[str, Cha
 
 
 def _mutate(app: App, checked: Checked) -> Result:
+    if checked.fold is not None:
+        target = checked.fold.target
+        kind = type(checked.statement).__name__.lower()
+        name = app._query_name(f"{kind}_{target.name}", checked.statement)
+        app._declare_query(name, checked.statement)
+        app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
+        return Result(_NOTHING, count=0)
     mutation = checked.mutation
     assert mutation is not None
     app._source_values.update(checked.source_options)

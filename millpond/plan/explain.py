@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch
@@ -11,20 +12,27 @@ from millpond.plan.view import find_parts
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
+from millpond.sql.fold import Fold, RowFold
 from millpond.sql.render import spark
 from millpond.sql.resolve import Resolved
 from millpond.types import type_name
 
-Way = Callable[[Resolved], tuple[str, str]]
+
+class Ways(Protocol):
+    """Who answers, and why."""
+
+    def way(self, query: Resolved) -> tuple[str, str]: ...
+
+    def fold_way(self, fold: Fold) -> tuple[str, str]: ...
 
 
-def explain_checked(checked: Checked, way: Way) -> list[str]:
-    """The lines of EXPLAIN for a statement. ``way`` tells who answers a query."""
+def explain_checked(checked: Checked, ways: Ways) -> list[str]:
+    """The lines of EXPLAIN for a statement. ``ways`` tells who answers a query."""
     statement = checked.statement
     inner = statement.statement if isinstance(statement, st.Explain) else statement
     lines = [_headline(inner, checked)]
     if checked.resolved is not None:
-        lines += list(_query(checked, inner, way))
+        lines += list(_query(checked, inner, ways))
         lines.append("output: " + ", ".join(f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema))
     if checked.target is not None:
         lines.append(_target(checked))
@@ -52,17 +60,19 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
     return f"{name}: answered once"
 
 
-def _query(checked: Checked, statement: st.Statement, way: Way) -> Iterator[str]:
+def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[str]:
     assert checked.resolved is not None
     if is_live_aggregate(checked.resolved):
         aggregation = split(checked.resolved)
-        yield from _batch(plan_batch(aggregation.partial), way)
+        yield from _batch(plan_batch(aggregation.partial), ways)
         groups = ", ".join(str(k) for k in aggregation.keys) or "all rows"
         values = len(aggregation.state) - len(aggregation.state.key)
         yield f"state: {values} values for each group of {groups}; it grows with the groups"
         return
     if checked.running:
-        yield from _batch(plan_batch(checked.resolved), way)
+        yield from _batch(plan_batch(checked.resolved), ways)
+        if checked.fold is not None:
+            yield from _fold(checked.fold, ways)
         yield "state: none beside the target"
         return
     for i in checked.resolved.inputs:
@@ -77,13 +87,13 @@ def _query(checked: Checked, statement: st.Statement, way: Way) -> Iterator[str]
     elif isinstance(statement, st.CreateTable):
         load = plan_load(checked, "", Target("table", statement.name))
         yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
-    who, why = way(checked.resolved)
+    who, why = ways.way(checked.resolved)
     yield f"evaluated by: {who} ({why})"
     if who == "spark":
         yield f"sql: {spark.render(checked.resolved.expression)}"
 
 
-def _batch(batch: BatchPlan, way: Way) -> Iterator[str]:
+def _batch(batch: BatchPlan, ways: Ways) -> Iterator[str]:
     relation = batch.stream.relation
     where = f", filter {batch.filter}" if batch.filter else ""
     yield f"stream stage: read {relation.name} ({', '.join(batch.columns) or 'no columns'}){where}"
@@ -97,7 +107,7 @@ def _batch(batch: BatchPlan, way: Way) -> Iterator[str]:
                 f"batch stage: table {table.table} whole while small or unchanged, "
                 f"else looked up by {columns} = {source}"
             )
-    who, why = way(batch.query)
+    who, why = ways.way(batch.query)
     if who == "duckdb":
         yield "batch stage: in process on one machine and for small batches, else by Spark"
     else:
@@ -105,9 +115,24 @@ def _batch(batch: BatchPlan, way: Way) -> Iterator[str]:
     yield f"batch sql: {batch.sql}"
 
 
+def _fold(fold: Fold, ways: Ways) -> Iterator[str]:
+    """How the events of a batch are applied."""
+    outputs = {o.alias: o.unalias() for o in fold.events.expression.expressions}
+    keys = ", ".join(f"{mine} = {spark.expression(outputs[theirs])}" for mine, theirs in fold.lookup)
+    yield f"apply: rows of {fold.target.name} " + (f"found by {keys}" if keys else "are all tried")
+    what = "each row" if isinstance(fold, RowFold) else "all rows of a key" if keys else "the whole table"
+    who, why = ways.fold_way(fold)
+    by = "in process" if who == "duckdb" else f"by Spark ({why})"
+    yield f"apply: events one by one in stream order, folded for {what}, {by}, when the batch is committed"
+    if fold.returning is not None:
+        yield f"returning: a row for each applied event into stream {fold.returning.into.name}, in the same commit"
+
+
 def _target(checked: Checked) -> str:
     target = checked.target
     assert target is not None
+    if checked.fold is not None:
+        return f"target: table {target.name}, changed with the position in one commit: exactly once"
     if target.kind == "stream":
         return f"target: stream {target.name}, appended with the position in one commit: exactly once"
     if target.schema.key:

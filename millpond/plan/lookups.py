@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.plans import Lookup, TableInput
+from millpond.sql.conjuncts import compared_alike, conjuncts
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.render.spark import expression as spark_expression
 from millpond.sql.resolve import Resolved
 from millpond.sql.rewrite.context import is_filter
 from millpond.sql.running import from_items
-from millpond.sql.typing import type_of
 
 
 def table_inputs(resolved: Resolved, select: exp.Expr, stream_alias: str | None) -> tuple[TableInput, ...]:
@@ -99,7 +98,7 @@ def _choose(
     fields: dict[str, str] = {}
     for column, value in pairs:
         aliases = {c.table.lower() for c in value.find_all(exp.Column)}
-        if len(aliases) != 1 or value.find(exp.Subquery, exp.Select) or not _same_kind(column, value):
+        if len(aliases) != 1 or value.find(exp.Subquery, exp.Select) or not compared_alike(column, value):
             continue
         alias = aliases.pop()
         if alias == stream.lower():
@@ -118,7 +117,7 @@ def _choose(
 
 def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Column, exp.Expr]]:
     """``alias.column = value`` among the conjuncts, the value from elsewhere."""
-    for part in _conjuncts(condition):
+    for part in conjuncts(condition):
         if not isinstance(part, exp.EQ):
             continue
         for column, value in ((part.this, part.expression), (part.expression, part.this)):
@@ -126,23 +125,6 @@ def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Column, e
             if isinstance(column, exp.Column) and column.table.lower() == alias.lower():
                 if all(c.table.lower() != alias.lower() for c in value.find_all(exp.Column)):
                     yield column, value
-
-
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    else:
-        yield condition
-
-
-def _same_kind(column: exp.Column, value: exp.Expr) -> bool:
-    """Whether the index compares as Spark would: equal types, or integers of any width."""
-    a, b = type_of(column), type_of(value)
-    if a is None or b is None:
-        return False
-    return a == b or bool(pa.types.is_integer(a) and pa.types.is_integer(b))
 
 
 def _subqueries(select: exp.Expr) -> Iterator[exp.Expr]:

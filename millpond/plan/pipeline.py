@@ -29,6 +29,7 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         reads=checked.reads,
         place=checked.statement.place,
         aggregation=aggregation,
+        fold=checked.fold,
     )
 
 

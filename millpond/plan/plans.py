@@ -9,6 +9,7 @@ from typing import Literal
 from millpond.errors import Place
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
+from millpond.sql.fold import Fold
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
 
@@ -80,6 +81,14 @@ class PipelinePlan:
     """Where the statement stands in its text."""
     aggregation: Aggregation | None = None
     """For a live aggregate: the batch gives the rows that are merged with what is kept."""
+    fold: Fold | None = None
+    """For a running UPDATE, DELETE, MERGE or UPSERT: the batch gives the events that are applied to the target."""
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The names of what it changes or fills."""
+        returning = self.fold.returning if self.fold is not None else None
+        return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
 
     @property
     def state(self) -> str:

@@ -10,8 +10,11 @@ import pyarrow as pa
 from millpond.changes import Changes
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, to_duckdb
+from millpond.sql.fold import Fold
 from millpond.sql.render import spark
 from millpond.sql.render.duckdb import Unrenderable
+from millpond.sql.render.folds import fold_outputs, render_fold
+from millpond.sql.render.words import DuckWords, SparkWords
 from millpond.sql.resolve import Resolved
 
 Path = Literal["auto", "duckdb", "spark"]
@@ -45,6 +48,28 @@ class Evaluator:
                 raise
             return None
         return lambda tables: self._duck.run(sql, tables).rename_columns(names)
+
+    def fold(self, fold: Fold) -> Answer:
+        """A function that applies the events of a batch: in process, or where only Spark can, by Spark."""
+        names = fold_outputs(fold)
+        try:
+            if self.path == "spark":
+                raise Unrenderable("asked for")
+            sql = render_fold(fold, DuckWords())
+        except Unrenderable:
+            if self.path == "duckdb":
+                raise
+            text = render_fold(fold, SparkWords())
+            return lambda tables: self._ask_spark(text, tables).rename_columns(names)
+        return lambda tables: self._duck.run(sql, tables).rename_columns(names)
+
+    def fold_way(self, fold: Fold) -> tuple[Literal["duckdb", "spark"], str]:
+        """Who applies the events of a batch, and why."""
+        try:
+            render_fold(fold, DuckWords())
+        except Unrenderable as reason:
+            return "spark", str(reason)
+        return "duckdb", "in process"
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The rows; ``tables`` are the inputs by view name."""

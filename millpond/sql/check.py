@@ -30,6 +30,7 @@ from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.live import check_live, grouping_outputs
 from millpond.sql.mutation import (
@@ -362,9 +363,17 @@ class Checker:
     def _truncate(self, s: st.Truncate) -> Checked | None:
         return self._mutation(s, check_truncate(self, s))
 
-    def _mutation(self, s: st.Statement, mutation: Mutation | None) -> Checked | None:
+    def _mutation(self, s: st.Statement, mutation: Mutation | Fold | None) -> Checked | None:
         if mutation is None:
             return None
+        if not isinstance(mutation, Mutation):
+            return Checked(
+                s,
+                resolved=mutation.events,
+                target=mutation.target,
+                fold=mutation,
+                source_options=self._source_values,
+            )
         return Checked(s, target=mutation.target, mutation=mutation, source_options=self._source_values)
 
     def writable(self, name: str, s: st.Statement) -> Relation | None:
@@ -388,9 +397,22 @@ class Checker:
             raise unknown_option(_title(s), (), s.settings[0])
         if s.errors_into:
             self.refuse("ERROR INTO", s)
-        if isinstance(s, st.Update | st.Delete) and (s.returning or s.returning_into):
-            self.refuse("RETURNING", s)
-            return False
+        if isinstance(s, st.Update | st.Delete) and s.returning_into:
+            self.errors.append(
+                SqlError(
+                    "RETURNING … INTO belongs to a statement that a stream drives",
+                    hint="name the stream: UPDATE t SET … FROM stream s WHERE …",
+                    place=s.place,
+                )
+            )
+        return not s.errors_into
+
+    def running_write(self, s: st.Update | st.Delete | st.Merge | st.Upsert) -> bool:
+        """Whether a statement that a stream drives has no clause that it cannot have."""
+        if s.settings:
+            raise unknown_option(_title(s), (), s.settings[0])
+        if s.errors_into:
+            self.refuse("ERROR INTO", s)
         return not s.errors_into
 
     # the rest

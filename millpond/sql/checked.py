@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from millpond.options import Option, Setting
 from millpond.sql.catalog import Index, Relation
+from millpond.sql.fold import Fold
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select, Statement
@@ -37,7 +38,8 @@ class Checked:
     """A statement without mistakes.
 
     ``resolved`` is its query, for INSERT and CTAS with the columns already in the order, under the names
-    and with the types of the target. ``relation`` is what it declares. ``reads`` are the names it needs.
+    and with the types of the target; of a running UPDATE, DELETE, MERGE or UPSERT the one of its events, which ``fold``
+    applies. ``relation`` is what it declares. ``reads`` are the names it needs.
     ``sources`` are the values of the options of each URI that its query reads.
     """
 
@@ -48,6 +50,7 @@ class Checked:
     values: tuple[tuple[exp.Expr, ...], ...] = ()
     mutation: Mutation | None = None
     index: Index | None = None
+    fold: Fold | None = None
     table_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     skip: bool = False
@@ -71,9 +74,8 @@ class Checked:
     def reads(self) -> tuple[str, ...]:
         if self.resolved is None:
             return ()
-        return tuple(
-            dict.fromkeys(i.relation.name for i in self.resolved.inputs if not _is_source(i.relation))
-        )
+        inputs = (*self.resolved.inputs, *(self.fold.tables if self.fold is not None else ()))
+        return tuple(dict.fromkeys(i.relation.name for i in inputs if not _is_source(i.relation)))
 
 
 def _is_source(relation: Relation) -> bool:

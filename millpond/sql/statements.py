@@ -213,6 +213,10 @@ class Merge(Statement):
     errors_into: str | None = None
 
 
+WRITES = (Insert, Upsert, Update, Delete, Merge)
+"""Statements that change rows once, or, over a stream, for as long as the app runs."""
+
+
 @dataclass(frozen=True)
 class Select(Statement):
     query: Query

@@ -1,0 +1,103 @@
+"""Events of a stream, applied one by one to the rows of a table: what a running UPDATE, DELETE, MERGE or UPSERT is.
+
+A batch gives events: rows with the columns c0, c1, …, in stream order. Its changes are found by a fold over them, for
+each row of the table (``RowFold``) or for all rows that have the key of an event (``KeyFold``). The expressions of a
+fold read an event as the columns of ``E`` and a row as it is at that step as the columns r0, r1, … of ``T``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.changes import ROW
+from millpond.sql.catalog import Relation
+from millpond.sql.resolve import Input, Resolved
+from millpond.types import Column, Schema
+
+T = "__t"
+E = "__e"
+EVENTS = "__events"
+"""The view of a batch's events; beside their columns it has ``seq``, their order."""
+ROWS = "__rows"
+"""The view of the table's rows: what they are known by as i0, i1, …, and their columns as r0, r1, …"""
+PAIRS = "__pairs"
+"""The view of the pairs of row and event: i0, i1, …, what is read of the event, and ``seq``."""
+SEQ = "seq"
+TURN = "turn"
+"""In PAIRS, where events return something: the how manieth event of its row it is."""
+
+SAME, CHANGED, NEW, GONE, NEVER = range(5)
+"""What has become of a row, in the column ``st`` of a fold's answer. NEVER: made and deleted in the same batch."""
+
+
+def identity_columns(target: Relation) -> tuple[Column, ...]:
+    """The columns by which a row of the target is known."""
+    if target.schema.key:
+        return tuple(c for k in target.schema.key if (c := target.schema.find(k)) is not None)
+    return (Column(ROW, pa.int64(), nullable=False),)
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A row for each event that was applied, in the columns of a stream."""
+
+    into: Relation
+    values: tuple[exp.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFold:
+    """UPDATE and DELETE. ``pairs`` finds which events can concern which rows, by the conditions that read no column
+    that is assigned; the others are ``rest``, tested when the event's turn comes. ``values`` are the new row; there
+    are none for DELETE. ``lookup`` are columns of the target that equal columns of an event."""
+
+    target: Relation
+    events: Resolved
+    pairs: Resolved
+    read: Schema
+    rest: exp.Expr | None
+    values: tuple[exp.Expr, ...]
+    lookup: tuple[tuple[str, str], ...]
+    returning: Returning | None = None
+
+    @property
+    def tables(self) -> tuple[Input, ...]:
+        """The tables that are read when the events are applied, beside the target."""
+        return tuple(i for i in self.pairs.inputs if i.view != EVENTS and i.relation.rows_of is None)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """What happens to the matched rows, or, for insert, to an event without one."""
+
+    action: Literal["update", "delete", "insert"]
+    condition: exp.Expr | None
+    values: tuple[exp.Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFold:
+    """MERGE and UPSERT. Rows and events with equal ``lookup`` columns are folded together: no event of another
+    key can concern such a row. Without such columns all rows and events are."""
+
+    target: Relation
+    events: Resolved
+    on: exp.Expr
+    whens: tuple[When, ...]
+    lookup: tuple[tuple[str, str], ...]
+    returning: None = None
+
+    @property
+    def read(self) -> Schema:
+        return self.events.schema
+
+    @property
+    def tables(self) -> tuple[Input, ...]:
+        return ()
+
+
+Fold = RowFold | KeyFold

@@ -1,0 +1,171 @@
+"""How each evaluator says the parts of a fold."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.fold import SEQ
+from millpond.sql.render import spark
+from millpond.sql.render.duckdb.names import duck, quoted, typed
+from millpond.sql.render.duckdb.query import Queries
+from millpond.sql.rewrite import FOR_DUCKDB, rewrite
+from millpond.types import quote, type_name
+
+STATUS = pa.int8()
+"""The type of what has become of a row."""
+
+
+class Words(ABC):
+    """How an evaluator says the parts of a fold."""
+
+    @abstractmethod
+    def name(self, name: str) -> str: ...
+
+    @abstractmethod
+    def sql(self, node: exp.Expr) -> str: ...
+
+    @abstractmethod
+    def cast(self, sql: str, dtype: pa.DataType) -> str: ...
+
+    @abstractmethod
+    def struct(self, fields: Mapping[str, str]) -> str: ...
+
+    @abstractmethod
+    def collect(self, struct: str) -> str:
+        """The structs of a group as a list, by their ``seq``."""
+
+    @abstractmethod
+    def gather(self, struct: str) -> str:
+        """The structs of a group as a list, in any order."""
+
+    @abstractmethod
+    def same(self, a: str, b: str) -> str:
+        """Equality in which NULL equals NULL."""
+
+    @abstractmethod
+    def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str: ...
+
+    @abstractmethod
+    def each(self, items: str, item: str, value: str) -> str: ...
+
+    @abstractmethod
+    def keep(self, items: str, item: str, condition: str) -> str: ...
+
+    @abstractmethod
+    def append(self, items: str, item: str) -> str: ...
+
+    @abstractmethod
+    def empty(self, dtype: pa.DataType) -> str:
+        """An empty list of that type."""
+
+    @abstractmethod
+    def unnest(self, items: str) -> str: ...
+
+    @abstractmethod
+    def size(self, items: str) -> str: ...
+
+    def of(self, struct: str, field: str) -> str:
+        return f"{self.name(struct)}.{self.name(field)}"
+
+    def null(self, dtype: pa.DataType | None) -> str:
+        assert dtype is not None
+        return self.cast("NULL", dtype)
+
+    def status(self, value: int) -> str:
+        return self.cast(str(value), STATUS)
+
+
+class DuckWords(Words):
+    def __init__(self) -> None:
+        self._expressions = Queries().expressions
+
+    def name(self, name: str) -> str:
+        return quoted(name)
+
+    def sql(self, node: exp.Expr) -> str:
+        return self._expressions.sql(rewrite(node, FOR_DUCKDB))
+
+    def cast(self, sql: str, dtype: pa.DataType) -> str:
+        return typed(sql, dtype)
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        return "{" + ", ".join(f"'{name}': {value}" for name, value in fields.items()) + "}"
+
+    def collect(self, struct: str) -> str:
+        return f"list({struct} ORDER BY {quoted(SEQ)})"
+
+    def gather(self, struct: str) -> str:
+        return f"list({struct})"
+
+    def same(self, a: str, b: str) -> str:
+        return f"{a} IS NOT DISTINCT FROM {b}"
+
+    def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str:
+        return f"list_reduce({items}, lambda {quoted(row)}, {quoted(item)}: {step}, {start})"
+
+    def each(self, items: str, item: str, value: str) -> str:
+        return f"list_transform({items}, lambda {quoted(item)}: {value})"
+
+    def keep(self, items: str, item: str, condition: str) -> str:
+        return f"list_filter({items}, lambda {quoted(item)}: {condition})"
+
+    def append(self, items: str, item: str) -> str:
+        return f"list_append({items}, {item})"
+
+    def empty(self, dtype: pa.DataType) -> str:
+        return f"CAST([] AS {duck(dtype)})"
+
+    def unnest(self, items: str) -> str:
+        return f"unnest({items})"
+
+    def size(self, items: str) -> str:
+        return f"len({items})"
+
+
+class SparkWords(Words):
+    def name(self, name: str) -> str:
+        return quote(name)
+
+    def sql(self, node: exp.Expr) -> str:
+        return spark.expression(node)
+
+    def cast(self, sql: str, dtype: pa.DataType) -> str:
+        return f"CAST({sql} AS {type_name(dtype)})"
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        return "named_struct(" + ", ".join(f"'{name}', {value}" for name, value in fields.items()) + ")"
+
+    def collect(self, struct: str) -> str:
+        order = f"(a, b) -> CASE WHEN a.{SEQ} < b.{SEQ} THEN -1 WHEN a.{SEQ} > b.{SEQ} THEN 1 ELSE 0 END"
+        return f"array_sort(collect_list({struct}), {order})"
+
+    def gather(self, struct: str) -> str:
+        return f"collect_list({struct})"
+
+    def same(self, a: str, b: str) -> str:
+        return f"{a} <=> {b}"
+
+    def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str:
+        return f"aggregate({items}, {start}, ({quote(row)}, {quote(item)}) -> {step})"
+
+    def each(self, items: str, item: str, value: str) -> str:
+        return f"transform({items}, {quote(item)} -> {value})"
+
+    def keep(self, items: str, item: str, condition: str) -> str:
+        return f"filter({items}, {quote(item)} -> {condition})"
+
+    def append(self, items: str, item: str) -> str:
+        return f"concat({items}, array({item}))"
+
+    def empty(self, dtype: pa.DataType) -> str:
+        return f"CAST(array() AS {type_name(dtype)})"
+
+    def unnest(self, items: str) -> str:
+        return f"explode({items})"
+
+    def size(self, items: str) -> str:
+        return f"size({items})"
