@@ -12,9 +12,16 @@ from millpond.sql.typing import type_of
 Leaf = Callable[[exp.Column], exp.Expr]
 
 
+def bare(node: exp.Expr) -> exp.Expr:
+    """The expression without parentheses. (``unnest`` would also open a subquery.)"""
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
 def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     """What AND connects."""
-    condition = condition.unnest()
+    condition = bare(condition)
     if isinstance(condition, exp.And):
         yield from conjuncts(condition.left)
         yield from conjuncts(condition.right)

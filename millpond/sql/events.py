@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported, SqlError
 from millpond.sql.catalog import Relation
-from millpond.sql.conjuncts import all_of, compared_alike, outer_columns, replace_columns
+from millpond.sql.conjuncts import all_of, bare, compared_alike, outer_columns, replace_columns
 from millpond.sql.fold import SEQ, E, T
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.typing import type_of
@@ -43,7 +43,7 @@ class Events:
 
     def event(self, node: exp.Expr) -> exp.Column:
         """An expression over the source as a column of the event."""
-        node = node.unnest()
+        node = bare(node)
         known = self._outputs.get(node)
         if known is None:
             dtype = type_of(node)
@@ -97,7 +97,7 @@ class Events:
             if not isinstance(part, exp.EQ):
                 continue
             for mine, value in ((part.this, part.expression), (part.expression, part.this)):
-                mine, value = mine.unnest(), value.unnest()
+                mine, value = bare(mine), bare(value)
                 if (
                     isinstance(mine, exp.Column)
                     and mine.table.lower() == self.alias
@@ -126,9 +126,7 @@ class Events:
         """The query of the events. ``tree`` joins the target, as ``view``, with the items of the source; the
         conditions read the source alone."""
         items = [j.copy() for j in tree.args.get("joins") or ()]
-        outputs: list[exp.Expr] = [
-            exp.alias_(value.copy(), known.name, quoted=True) for value, known in self._outputs.items()
-        ]
+        outputs: list[exp.Expr] = [named(value.copy(), known.name) for value, known in self._outputs.items()]
         columns = list(self._outputs.values())
         if not columns:
             outputs, columns = [exp.alias_(exp.true(), "c0", quoted=True)], [Column("c0", pa.bool_())]
@@ -147,6 +145,11 @@ def inputs_of(tree: exp.Expr, inputs: tuple[Input, ...], but: str | None = None)
     """The inputs that a tree reads."""
     names = {t.name for t in tree.find_all(exp.Table)}
     return tuple(i for i in inputs if i.view in names and i.view != but)
+
+
+def named(value: exp.Expr, name: str) -> exp.Alias:
+    """An output. (``exp.alias_`` would give a subquery an alias of its own.)"""
+    return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
 
 
 def column(table: str, known: Column) -> exp.Column:

@@ -12,8 +12,8 @@ from millpond.sql import statements as st
 from millpond.sql.assign import check_count
 from millpond.sql.builder import MutationBuilder, assigned_by, inserted_by
 from millpond.sql.catalog import Relation
-from millpond.sql.conjuncts import all_of, conjuncts
-from millpond.sql.events import Events, column, inputs_of, seq
+from millpond.sql.conjuncts import all_of, bare, conjuncts
+from millpond.sql.events import Events, column, inputs_of, named, seq
 from millpond.sql.fold import (
     EVENTS,
     SEQ,
@@ -100,7 +100,7 @@ def _pairs(
         exp.alias_(column(tree.args["from_"].this.alias, c), f"i{n}", quoted=True)
         for n, c in enumerate(identity)
     ]
-    outputs += [exp.alias_(hoisted.get(c.name, column(E, c)).copy(), c.name, quoted=True) for c in read]
+    outputs += [named(hoisted.get(c.name, column(E, c)).copy(), c.name) for c in read]
     outputs.append(exp.alias_(seq(), SEQ, quoted=True))
     if turns:
         outputs.append(exp.alias_(_turn([o.this for o in outputs[: len(identity)]]), TURN, quoted=True))
@@ -227,7 +227,7 @@ def _fold_keys(
     whens: list[tuple[str, exp.Expr | None, list[exp.Expr]]],
 ) -> Fold | None:
     outputs = [
-        exp.alias_(part.unalias().copy(), f"x{n}", quoted=True)
+        named(part.unalias().copy(), f"x{n}")
         for n, part in enumerate(
             p for _, condition, row in whens for p in (*([condition] if condition is not None else []), *row)
         )
@@ -276,8 +276,8 @@ def _fold_keys(
 def _keeps(build: MutationBuilder, mine: exp.Column, value: exp.Expr, row: list[exp.Expr]) -> bool:
     """Whether a new row has, in this column, the value that its event was found by, or the one it had."""
     names = [n.lower() for n in build.target.schema.names]
-    new = row[names.index(mine.name.lower())].unnest()
-    return value in (new, new.this.unnest() if isinstance(new, exp.Cast) else new) or new == mine
+    new = bare(row[names.index(mine.name.lower())])
+    return value in (new, bare(new.this) if isinstance(new, exp.Cast) else new) or new == mine
 
 
 def _resolve(build: MutationBuilder, select: exp.Select) -> Resolved | None:

@@ -1,0 +1,327 @@
+"""Running UPDATE, DELETE, MERGE and UPSERT against a model that applies one event after another.
+
+No Spark: the batch stage and the fold are called as a pipeline calls them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as some
+
+from millpond import App
+from millpond.app import folding
+from millpond.app.folding import Folding
+from millpond.app.script import check_one
+from millpond.engine.local import LocalStage
+from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
+from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.plans import target_of
+from millpond.sql.parse import parse
+
+DECLARED = """
+CREATE STREAM e (id INT, a INT, b INT);
+CREATE STREAM log (id INT, x INT, a INT);
+CREATE TABLE t (id INT PRIMARY KEY, x INT, y INT);
+CREATE TABLE u (id INT, x INT, y INT);
+CREATE TABLE other (id INT PRIMARY KEY, z INT);
+INSERT INTO other VALUES (0, 1), (1, 2), (2, NULL);
+"""
+Row = dict[str, Any]
+Event = dict[str, Any]
+
+
+class Runner:
+    """Applies batches of events as the pipeline of a statement does."""
+
+    def __init__(self, app: App, sql: str):
+        parsed = parse(sql)
+        checked = check_one(app, parsed.require()[0], app._catalog.copy(), parsed.script.place)
+        assert checked.fold is not None
+        self.app = app
+        plan = plan_pipeline(checked, "q", target_of(checked.fold.target))
+        answer = app._evaluator.in_process(plan.batch.query)
+        assert answer is not None
+        self.plan, self.stage = plan, LocalStage(plan.batch, answer)
+        self.folding = Folding(checked.fold, app._evaluator, app._inputs)
+        self.returned: list[Row] = []
+        self.seq = 0
+
+    def batch(self, events: Sequence[Event]) -> None:
+        schema = self.plan.batch.stream.relation.schema.arrow()
+        rows = pa.Table.from_pylist(list(events), schema=schema)
+        rows = rows.append_column("_seq", pa.array(range(self.seq, self.seq + len(events)), pa.int64()))
+        self.seq += len(events)
+        found = self.stage.run(rows, self.app._store.moment())
+        sent = self.app._store.write(lambda now: self.folding.find(found, now))
+        if sent is not None:
+            self.returned += sent.to_pylist()
+
+
+def number(value: int | None) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def fill(app: App, table: str, rows: Sequence[Row]) -> None:
+    app.sql(f"TRUNCATE {table}")
+    if rows:
+        values = ", ".join(f"({number(r['id'])}, {number(r['x'])}, {number(r['y'])})" for r in rows)
+        app.sql(f"INSERT INTO {table} VALUES {values}")
+
+
+def minus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a - b
+
+
+def plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def equal(a: int | None, b: int | None) -> bool:
+    return a is not None and a == b
+
+
+def at_least(a: int | None, b: int | None) -> bool:
+    return a is not None and b is not None and a >= b
+
+
+# each statement with its model: (rows, event, log) → rows
+
+Model = Callable[[list[Row], Event, list[Row]], list[Row]]
+
+
+def update(matches: Callable[[Row, Event], bool], change: Callable[[Row, Event], Row]) -> Model:
+    def model(rows: list[Row], event: Event, log: list[Row]) -> list[Row]:
+        made = []
+        for row in rows:
+            new = row
+            if matches(row, event):
+                new = row | change(row, event)
+                log.append({"id": new["id"], "x": new["x"], "a": event["a"]})
+            made.append(new)
+        return made
+
+    return model
+
+
+def merge(on: Callable[[Row, Event], bool]) -> Model:
+    def model(rows: list[Row], event: Event, log: list[Row]) -> list[Row]:
+        if not any(on(r, event) for r in rows):
+            return [*rows, {"id": event["id"], "x": event["a"], "y": 0}] if event["b"] != 1 else rows
+        made = []
+        for row in rows:
+            if on(row, event) and equal(event["b"], 2):
+                continue
+            if on(row, event) and at_least(row["x"], event["a"]):
+                row = row | {"x": minus(row["x"], event["a"]), "y": plus(row["y"], 1)}
+            made.append(row)
+        return made
+
+    return model
+
+
+MERGE = """MERGE INTO {t} t USING e ON {on}
+WHEN MATCHED AND e.b = 2 THEN DELETE
+WHEN MATCHED AND t.x >= e.a THEN UPDATE SET x = t.x - e.a, y = t.y + 1
+WHEN NOT MATCHED AND COALESCE(e.b, 0) <> 1 THEN INSERT (id, x, y) VALUES (e.id, e.a, 0)"""
+
+Z = {0: 1, 1: 2, 2: None}
+
+CASES: dict[str, tuple[str, str, Model]] = {
+    "sum": (
+        "t",
+        "UPDATE t SET x = x - e.a FROM e WHERE t.id = e.id",
+        update(lambda r, e: equal(r["id"], e["id"]), lambda r, e: {"x": minus(r["x"], e["a"])}),
+    ),
+    "last": (
+        "u",
+        "UPDATE u SET x = e.a, y = e.b FROM e WHERE u.id = e.id",
+        update(lambda r, e: equal(r["id"], e["id"]), lambda r, e: {"x": e["a"], "y": e["b"]}),
+    ),
+    "guarded": (
+        "t",
+        "UPDATE t SET x = x - e.a, y = x FROM e WHERE t.id = e.id AND t.x >= e.a RETURNING t.id, t.x, e.a INTO log",
+        update(
+            lambda r, e: equal(r["id"], e["id"]) and at_least(r["x"], e["a"]),
+            lambda r, e: {"x": minus(r["x"], e["a"]), "y": r["x"]},
+        ),
+    ),
+    "chained": (
+        "u",
+        "UPDATE u SET x = e.b FROM e WHERE u.x = e.a RETURNING u.id, u.x, e.a INTO log",
+        update(lambda r, e: equal(r["x"], e["a"]), lambda r, e: {"x": e["b"]}),
+    ),
+    "everywhere": (
+        "u",
+        "UPDATE u SET y = y + 1, x = x + e.a FROM e WHERE u.x > e.b OR u.y = e.a",
+        update(
+            lambda r, e: (at_least(r["x"], e["b"]) and r["x"] != e["b"]) or equal(r["y"], e["a"]),
+            lambda r, e: {"y": plus(r["y"], 1), "x": plus(r["x"], e["a"])},
+        ),
+    ),
+    "joined": (
+        "t",
+        "UPDATE t SET x = x + o.z + (SELECT COUNT(*) FROM other p WHERE p.z <= e.a) FROM e JOIN other o ON o.id = e.id "
+        "WHERE t.id = e.id AND t.id IN (SELECT id FROM other)",
+        update(
+            lambda r, e: equal(r["id"], e["id"]) and e["id"] in Z,
+            lambda r, e: {"x": plus(plus(r["x"], Z[e["id"]]), sum(at_least(e["a"], z) for z in Z.values()))},
+        ),
+    ),
+    "deleted": (
+        "t",
+        "DELETE FROM t USING e WHERE t.id = e.id AND t.x >= e.a RETURNING t.id, t.x, e.a INTO log",
+        lambda rows, e, log: [
+            r
+            for r in rows
+            if not (equal(r["id"], e["id"]) and at_least(r["x"], e["a"]))
+            or log.append({"id": r["id"], "x": r["x"], "a": e["a"]})  # type: ignore[func-returns-value]
+        ],
+    ),
+    "merge by key": (
+        "t",
+        MERGE.format(t="t", on="t.id = e.id"),
+        merge(lambda r, e: equal(r["id"], e["id"])),
+    ),
+    "merge by several rows": (
+        "u",
+        MERGE.format(t="u", on="t.id = e.id AND t.y >= 0"),
+        merge(lambda r, e: equal(r["id"], e["id"]) and at_least(r["y"], 0)),
+    ),
+    "merge by anything": (
+        "u",
+        MERGE.format(t="u", on="t.x > e.a"),
+        merge(lambda r, e: at_least(r["x"], e["a"]) and r["x"] != e["a"]),
+    ),
+    "upsert": (
+        "u",
+        "UPSERT INTO u SELECT id, a, b FROM e ON u.id = e.id",
+        lambda rows, e, log: (
+            [({"id": e["id"], "x": e["a"], "y": e["b"]} if equal(r["id"], e["id"]) else r) for r in rows]
+            if any(equal(r["id"], e["id"]) for r in rows)
+            else [*rows, {"id": e["id"], "x": e["a"], "y": e["b"]}]
+        ),
+    ),
+}
+
+small = some.one_of(some.none(), some.integers(-1, 4))
+events = some.lists(some.fixed_dictionaries({"id": some.integers(0, 4), "a": small, "b": small}), max_size=14)
+keyed_rows = some.lists(
+    some.fixed_dictionaries({"id": some.integers(0, 4), "x": small, "y": small}),
+    max_size=5,
+    unique_by=lambda r: r["id"],
+)
+cuts = some.lists(some.integers(0, 14), max_size=3)
+
+
+def pieces(rows: Sequence[Event], at: Sequence[int]) -> Iterator[Sequence[Event]]:
+    edges = sorted({0, len(rows), *(min(c, len(rows)) for c in at)})
+    for start, end in itertools.pairwise(edges):
+        yield rows[start:end]
+
+
+def as_set(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    return sorted(tuple(str(r[k]) for k in sorted(r)) for r in rows)
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    with App(DECLARED) as app:
+        yield app
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_events_one_by_one(app: App, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "TURNS", 2)
+    table, sql, model = CASES[name]
+    run = Runner(app, sql)
+
+    @settings(max_examples=20, deadline=None, phases=(Phase.generate, Phase.shrink))
+    @given(before=keyed_rows, sent=events, at=cuts)
+    def check(before: list[Row], sent: list[Event], at: list[int]) -> None:
+        fill(app, table, before)
+        run.returned.clear()
+        expected, log = list(before), []
+        for event in sent:
+            expected = model(expected, event, log)
+        for piece in pieces(sent, at):
+            run.batch(piece)
+        assert as_set(app.sql(f"SELECT id, x, y FROM {table}").rows()) == as_set(expected)
+        if "RETURNING" in sql:
+            assert as_set(run.returned) == as_set(log)
+
+    check()
+
+
+def test_many_events_of_one_row(app: App) -> None:
+    """Their cost grows with their number, not with its square: far from a minute."""
+    fill(app, "t", [{"id": 1, "x": 0, "y": 0}, {"id": 2, "x": 5, "y": 0}])
+    many = [{"id": 1, "a": -1, "b": None}] * 10_000
+    Runner(app, CASES["guarded"][1]).batch(many)
+    Runner(app, CASES["merge by key"][1]).batch(many)
+    assert app.sql("SELECT * FROM t WHERE id = 1").rows() == [{"id": 1, "x": 20_000, "y": 19_999}]
+
+
+def test_decimals_are_exact_and_overflow_is_an_error(app: App) -> None:
+    app.sql(
+        "CREATE STREAM money (id INT, v DECIMAL(10,2)); CREATE TABLE sums (id INT PRIMARY KEY, s DECIMAL(12,2))"
+    )
+    app.sql("INSERT INTO sums VALUES (1, 0.00)")
+    run = Runner(app, "UPDATE sums SET s = s + m.v FROM money m WHERE sums.id = m.id")
+    run.batch([{"id": 1, "v": Decimal("0.10")}] * 1001)
+    assert str(app.sql("SELECT s FROM sums").rows()[0]["s"]) == "100.10"
+    fill(app, "t", [{"id": 1, "x": 2_147_483_000, "y": 0}, {"id": 2, "x": 1, "y": 0}])
+    run = Runner(app, "UPDATE t SET x = x + e.a FROM e WHERE t.id = e.id")
+    with pytest.raises(QueryFailed, match="overflow"):
+        run.batch([{"id": 2, "a": 1, "b": 0}, {"id": 1, "a": 600, "b": 0}, {"id": 1, "a": 600, "b": 0}])
+    assert {r["x"] for r in app.sql("SELECT x FROM t").rows()} == {2_147_483_000, 1}
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "part"),
+    [
+        (
+            "UPDATE t SET x = o.id FROM e JOIN t o ON o.id = e.id WHERE t.id = e.id",
+            NotSupported,
+            "second time",
+        ),
+        (
+            "UPDATE t SET x = (SELECT z FROM other WHERE id = t.x) FROM e WHERE t.id = e.id",
+            NotSupported,
+            "column that",
+        ),
+        ("UPDATE t SET x = e.a WHERE t.id = 1", SqlError, "SET … FROM e WHERE …"),
+        ("UPDATE t SET x = 1 RETURNING t.x INTO log", SqlError, "a stream drives"),
+        (
+            "UPDATE t SET x = 1 FROM e WHERE t.id = e.id RETURNING t.x INTO log",
+            TypeMismatch,
+            '"x", "a" missing',
+        ),
+        ("UPDATE t SET x = 1 FROM e WHERE t.id = e.id RETURNING t.x INTO other", SqlError, "not a stream"),
+        (
+            "MERGE INTO t USING e ON t.id = e.id WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            NotSupported,
+            "BY SOURCE has no meaning",
+        ),
+        ("UPDATE t SET x = 1 FROM (SELECT DISTINCT id FROM e) e WHERE t.id = e.id", NotSupported, "DISTINCT"),
+    ],
+)
+def test_refused(app: App, sql: str, error: type[Exception], part: str) -> None:
+    with pytest.raises(error) as caught:
+        app.sql(sql)
+    assert part in f"{caught.value} {caught.value.hint}"  # type: ignore[attr-defined]
+
+
+def test_explain(app: App) -> None:
+    lines = [r["plan"] for r in app.sql("EXPLAIN " + CASES["guarded"][1]).rows()]
+    assert lines[0] == "UPDATE: runs for as long as the app"
+    assert "apply: rows of t found by id = `e`.`id`" in lines
+    assert any("events one by one in stream order, folded for each row, in process" in x for x in lines)
+    assert "returning: a row for each applied event into stream log, in the same commit" in lines
+    assert "target: table t, changed with the position in one commit: exactly once" in lines
