@@ -226,7 +226,7 @@ def _fold_keys(
     on: exp.Expr,
     whens: list[tuple[str, exp.Expr | None, list[exp.Expr]]],
 ) -> Fold | None:
-    outputs = [
+    outputs: list[exp.Expr] = [
         named(part.unalias().copy(), f"x{n}")
         for n, part in enumerate(
             p for _, condition, row in whens for p in (*([condition] if condition is not None else []), *row)
