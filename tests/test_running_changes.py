@@ -59,7 +59,7 @@ class Runner:
         rows = rows.append_column("_seq", pa.array(range(self.seq, self.seq + len(events)), pa.int64()))
         self.seq += len(events)
         found = self.stage.run(rows, self.app._store.moment())
-        sent = self.app._store.write(lambda now: self.folding.find(found, now))
+        sent = self.app._store.write(lambda now: self.folding.find(found, now), into=(self.plan.target.name,))
         if sent is not None:
             self.returned += sent.to_pylist()
 

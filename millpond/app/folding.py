@@ -55,8 +55,8 @@ class Folded(RunningStatement):
         return self._stage.run(batch, self.app._store.moment())
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        found = self._folding
-        self.app._store.write(lambda now: found.find(rows, now), position, sent=found.sent)
+        found, into = self._folding, (self.plan.target.name,)
+        self.app._store.write(lambda now: found.find(rows, now), position, sent=found.sent, into=into)
         return int(rows.num_rows)
 
 
