@@ -135,7 +135,7 @@ def _walk(value: Any, dtype: pa.DataType | None, steps: tuple[Any, ...]) -> Iter
     if step is _DEEP:
         inner = list(_children(value, dtype))
         if not rest:
-            if not inner:
+            if not (isinstance(value, (dict, list)) or (dtype is not None and pa.types.is_nested(dtype))):
                 yield value
             for child, kind in inner:
                 yield from _walk(child, kind, steps)

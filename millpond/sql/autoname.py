@@ -23,7 +23,7 @@ _BINARY: dict[type[exp.Expr], str] = {
 
 
 def auto_name(node: exp.Expr) -> str:
-    if isinstance(node, exp.Column | exp.Alias):
+    if isinstance(node, exp.Column | exp.Alias) and not isinstance(node.this, exp.Star):
         return str(node.alias_or_name)
     if isinstance(node, exp.Dot):
         return str(node.expression.name)

@@ -8,8 +8,18 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.tokens import TokenType
 
-from millpond.sql.nodes import AnyDepth, Index, Path, StreamWindow
+from millpond.sql.nodes import (
+    AnyDepth,
+    AnyValue,
+    ArraySum,
+    Element,
+    Index,
+    Path,
+    PathValues,
+    StreamWindow,
+)
 from millpond.sql.parser.statement import MillpondParser
+from millpond.sql.render.sparkpaths import sum_sql, values_sql
 
 # The words that the tokenizer tells apart; every other word is an ordinary name.
 _WORDS = frozenset(
@@ -55,6 +65,13 @@ class Millpond(Spark):
             Path: lambda self, e: self.path_sql(e),
             AnyDepth: lambda self, e: "**",
             Index: lambda self, e: f"[{self.sql(e, 'this')}]",
+            PathValues: lambda self, e: values_sql([self.sql(h) for h in e.expressions], e),
+            ArraySum: lambda self, e: sum_sql(self.sql(e, "this"), e.meta["dtype"]),
+            AnyValue: lambda self, e: (
+                f"coalesce(exists({self.sql(e, 'this')}, "
+                f"{e.args['variable'].name} -> {self.sql(e, 'condition')}), FALSE)"
+            ),
+            Element: lambda self, e: e.name,
             StreamWindow: lambda self, e: self.stream_window_sql(e),
             exp.GroupConcat: lambda self, e: groupconcat_sql(self, e, sep=None),
             exp.ParseJSON: lambda self, e: self.func("PARSE_JSON", e.this),

@@ -41,6 +41,31 @@ class Index(exp.Expression):
     arg_types = {"this": True}
 
 
+class PathValues(exp.Expression):
+    """The array of the values that a path finds from resolved columns. ``meta["steps"]`` are the steps from each of
+    them (``sql/paths.py``); ``text`` is the path, so that different paths are different nodes."""
+
+    arg_types = {"expressions": True, "text": True}
+
+
+class AnyValue(exp.Expression):
+    """Whether ``condition`` holds for any value of the array ``this``; ``variable`` is the Element in it."""
+
+    arg_types = {"this": True, "variable": True, "condition": True}
+
+
+class Element(exp.Expression):
+    """A value of the array of an AnyValue; ``this`` is its name."""
+
+    arg_types = {"this": True}
+
+
+class ArraySum(exp.Expression):
+    """The sum of the values of an array that are not NULL, in the type of SUM; NULL if there is none."""
+
+    arg_types = {"this": True}
+
+
 def seconds_text(seconds: float) -> str:
     """A number of seconds that reads back as the same number, without an exponent."""
     return f"{Decimal(repr(seconds)):f}".removesuffix(".0")

@@ -12,7 +12,20 @@ from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch, 
 from millpond.sql.autoname import auto_name
 from millpond.sql.catalog import Catalog, Describe
 from millpond.sql.functions import known_functions
+from millpond.sql.nodes import Element, Path, PathValues
 from millpond.sql.resolve.model import Input
+from millpond.sql.resolve.paths import (
+    AGGREGATES,
+    Head,
+    aggregate,
+    any_value,
+    or_null,
+    path_in,
+    path_of,
+    row_heads,
+    steps_of,
+    values_of,
+)
 from millpond.sql.scope import Item, Scope, Visible
 from millpond.sql.spans import own_span, span_of
 from millpond.sql.typing import type_of
@@ -39,6 +52,7 @@ class Expressions(ABC):
         self.functions = known_functions() | {f.lower() for f in functions}
         self.errors: list[SqlError | Error] = []
         self.inputs: list[Input] = []
+        self._paths = 0
 
     def place(self, node: exp.Expr, *, own: bool = False) -> Place | None:
         span = own_span(node) if own else span_of(node)
@@ -66,7 +80,7 @@ class Expressions(ABC):
         """
         if isinstance(node, exp.Column):
             return self._column(node, scope, outputs)
-        if isinstance(node, exp.Identifier | exp.DataType | exp.Literal):
+        if isinstance(node, exp.Identifier | exp.DataType | exp.Literal | Element):
             return node
         if isinstance(node, exp.Subquery | exp.Query):
             tree, columns = self._query(node, scope)
@@ -81,12 +95,61 @@ class Expressions(ABC):
             return tree
         if isinstance(node, exp.Func):
             self._function(node)
-        if type(node).__name__ == "Path":
-            self.errors.append(
-                NotSupported("a path with a wildcard is not supported yet", place=self.place(node))
-            )
-            return node
+        if isinstance(node, Path):
+            return self._path(node, scope)
+        if isinstance(node, exp.Dot):
+            node = or_null(node)
+        path = path_in(node, lambda name: self._item(name, scope) is not None)
+        if path is not None:
+            return self._with_path(node, path, scope, outputs)
         return self._children(node, scope, outputs)
+
+    def _path(self, node: Path, scope: Scope) -> exp.Expr:
+        """The array of the values that a path finds."""
+        try:
+            heads: list[Head] = []
+            leading = 0
+            while leading < len(node.steps) and isinstance(node.steps[leading], exp.Identifier):
+                leading += 1
+            names = [step.name for step in node.steps[:leading]]
+            rest = steps_of(node.steps[leading:])
+            for level in scope.around():
+                if not names:
+                    heads = row_heads([column_node(c) for i in level.items for c in i.columns], rest)
+                elif (found := self._in_scope(names, level, node)) is not None:
+                    head, fields = found
+                    heads = [(head, (*(("name", name) for name in fields), *rest))]
+                if heads:
+                    break
+            return values_of(node, heads)
+        except Error as error:
+            error.place = error.place or self.place(node)
+            self.errors.append(error)
+            node.meta["dtype"] = None
+            return node
+
+    def _with_path(
+        self, node: exp.Expr, path: Path | exp.Column, scope: Scope, outputs: list[exp.Alias] | None
+    ) -> exp.Expr:
+        """A comparison that holds if it does for any value of a path, or an aggregate over the values."""
+        values = self._path(path if isinstance(path, Path) else path_of(path), scope)
+        if not isinstance(values, PathValues):
+            return node
+        if isinstance(node, AGGREGATES):
+            try:
+                return aggregate(node, values)
+            except Error as error:
+                error.place = error.place or self.place(node)
+                self.errors.append(error)
+                node.meta["dtype"] = None
+                return node
+
+        def condition(element: exp.Expr) -> exp.Expr:
+            path.replace(element)
+            return self._children(node, scope, outputs)
+
+        self._paths += 1
+        return any_value(values, condition, self._paths)
 
     def _condition(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
         condition = self._expr(node, scope, outputs)
@@ -123,10 +186,7 @@ class Expressions(ABC):
     def _column(self, node: exp.Column, scope: Scope, outputs: list[exp.Alias] | None) -> exp.Expr:
         parts = [p for p in node.parts if isinstance(p, exp.Identifier)]
         if len(parts) != len(node.parts) or isinstance(node.this, exp.Star):
-            self.errors.append(
-                NotSupported("a path with a wildcard is not supported yet", place=self.place(node))
-            )
-            return node
+            return self._path(path_of(node), scope)
         names = [p.name for p in parts]
         for level in scope.around():
             found = self._in_scope(names, level, node)
@@ -141,9 +201,7 @@ class Expressions(ABC):
         node.meta["dtype"] = None
         return node
 
-    def _in_scope(
-        self, names: list[str], scope: Scope, node: exp.Column
-    ) -> tuple[exp.Expr, list[str]] | None:
+    def _in_scope(self, names: list[str], scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[str]] | None:
         if len(names) > 1:
             item = scope.item(names[0])
             if item is not None:
@@ -268,7 +326,7 @@ def _width(holder: exp.Expr | None) -> int:
     return 1
 
 
-def column_node(column: Visible, like: exp.Column | None = None) -> exp.Column:
+def column_node(column: Visible, like: exp.Expr | None = None) -> exp.Column:
     made = exp.Column(
         this=exp.to_identifier(column.name, quoted=True),
         table=exp.to_identifier(column.alias, quoted=True) if column.alias else None,

@@ -19,7 +19,7 @@ class Outputs(Inputs):
         outputs: list[exp.Alias] = []
         for projection in node.expressions:
             star = _star_of(projection)
-            if star is not None:
+            if star is not None and not self._is_path(projection, scope):
                 outputs.extend(self._expand(projection, star, scope))
                 continue
             name = projection.alias if isinstance(projection, exp.Alias) else auto_name(projection)
@@ -33,6 +33,11 @@ class Outputs(Inputs):
             outputs.append(exp.Alias(this=resolved, alias=exp.to_identifier(name, quoted=True)))
         node.set("expressions", outputs)
         return outputs
+
+    def _is_path(self, projection: exp.Expr, scope: Scope) -> bool:
+        """Whether ``x.*`` is a path: x is no input of the query, but a column."""
+        table = projection.table if isinstance(projection, exp.Column) else ""
+        return bool(table) and scope.item(table) is None and bool(scope.matches(table))
 
     def _expand(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[exp.Alias]:
         """The columns of `*` or `x.*`; a name that several inputs have comes out as alias_name."""

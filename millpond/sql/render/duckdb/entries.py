@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql.render.duckdb import aggregates, arithmetic, dates, maths, nested, operators, strings
+from millpond.sql.render.duckdb import aggregates, arithmetic, dates, maths, nested, operators, paths, strings
 from millpond.sql.render.duckdb.expression import Entry
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
@@ -15,6 +15,7 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     **dates.ENTRIES,
     **nested.ENTRIES,
     **aggregates.ENTRIES,
+    **paths.ENTRIES,
 }
 
 NAMED: dict[str, Entry] = {

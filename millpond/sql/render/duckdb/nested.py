@@ -17,6 +17,8 @@ def dot(r: Expressions, node: exp.Expr) -> str:
 
 def _field(r: Expressions, node: exp.Expr, name: str) -> str:
     struct = r.type(node)
+    if is_map(struct) and struct.key_type == STRING:
+        return f"map_extract_value({r.sql(node)}, {text(name)})"
     if not is_struct(struct):
         raise Unrenderable("a field of something that is no struct")
     own = next(f.name for f in struct if f.name.lower() == name.lower())

@@ -1,0 +1,147 @@
+"""Paths with wildcards: as values, in comparisons and in aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import NotSupported, TypeMismatch
+from millpond.sql.dialect import Millpond
+from millpond.sql.nodes import AnyDepth, AnyValue, ArraySum, Element, Index, Path, PathValues
+from millpond.sql.paths import ANY, DEEP, Step, Steps, element_type
+from millpond.sql.typing import type_of
+from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE
+from millpond.types import type_name
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like, exp.ILike)
+AGGREGATES = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
+Head = tuple[exp.Expr, Steps]
+
+
+def steps_of(nodes: Sequence[exp.Expr]) -> Steps:
+    """The steps of a path. Raises NotSupported for an index that is not a constant."""
+    steps: list[Step] = []
+    for node in nodes:
+        if isinstance(node, AnyDepth):
+            steps.append((DEEP, ""))
+        elif isinstance(node, exp.Star) or (isinstance(node, Index) and isinstance(node.this, exp.Star)):
+            steps.append((ANY, ""))
+        elif isinstance(node, exp.Identifier):
+            steps.append(("name", node.name))
+        elif isinstance(node, Index) and isinstance(node.this, exp.Literal):
+            steps.append(("name", node.this.name) if node.this.is_string else ("at", int(node.this.name)))
+        else:
+            raise NotSupported("an index in a path with wildcards is a number, a text or *")
+    return tuple(steps)
+
+
+def path_of(column: exp.Column) -> Path:
+    """``a.*`` where a is no input."""
+    path = Path(expressions=[part.copy() for part in column.parts])
+    return path.update_positions(column) if column.meta.get("start") is not None else path
+
+
+def row_heads(columns: list[exp.Expr], steps: Steps) -> list[Head]:
+    """The columns of a row and the steps from each, for a path that begins at the row."""
+    (kind, _), rest = steps[0], steps[1:]
+    if kind == ANY:
+        return [(column, rest) for column in columns]
+    heads: list[Head] = []
+    if rest and rest[0][0] == "name":
+        heads = [(c.copy(), rest[1:]) for c in columns if c.name.lower() == str(rest[0][1]).lower()]
+    elif rest:
+        heads = row_heads([c.copy() for c in columns], rest)
+    return [*heads, *((column, steps) for column in columns)]
+
+
+def values_of(path: exp.Expr, heads: list[Head]) -> PathValues:
+    """The array of the values that a path finds from these columns. Raises TypeMismatch."""
+    typed = [(dtype, steps) for head, steps in heads if (dtype := type_of(head)) is not None]
+    element = element_type(typed)
+    node = PathValues(
+        expressions=[head for head, _ in heads], text=exp.Literal.string(path.sql(dialect=Millpond))
+    )
+    node.meta["steps"] = [steps for _, steps in heads]
+    node.meta["found"] = element is not None
+    node.meta["dtype"] = pa.list_(DOUBLE if element is None else element)
+    return node
+
+
+def any_value(values: PathValues, condition: Callable[[exp.Expr], exp.Expr], depth: int) -> exp.Expr:
+    """Whether the condition holds for any of the values."""
+    if not values.meta["found"]:
+        return exp.false()
+    element = Element(this=exp.Literal.string(f"v{depth}"))
+    element.meta["dtype"] = values.meta["dtype"].value_type
+    node = AnyValue(this=values, variable=element.copy(), condition=condition(element))
+    node.meta["dtype"] = BOOLEAN
+    return node
+
+
+def aggregate(node: exp.Expr, values: PathValues) -> exp.Expr:
+    """COUNT, SUM, MIN, MAX or AVG over all values of all rows. Raises TypeMismatch."""
+    if isinstance(node, exp.Min | exp.Max):
+        inner = exp.ArrayMin(this=values) if isinstance(node, exp.Min) else exp.ArrayMax(this=values)
+        return type(node)(this=inner)
+    counted = exp.ArraySize(this=exp.ArrayCompact(this=values.copy()))
+    count = exp.Coalesce(
+        this=exp.Sum(this=_cast(counted, BIGINT)), expressions=[_cast(exp.Literal.number(0), BIGINT)]
+    )
+    if isinstance(node, exp.Count):
+        return count
+    element = values.meta["dtype"].value_type
+    t, name = pa.types, type(node).__name__.upper()
+    if not (t.is_integer(element) or t.is_floating(element) or t.is_decimal(element)):
+        raise TypeMismatch(f"{name} takes numbers, the values of the path are {type_name(element)}")
+    plain = type(node)(this=_column(element))
+    wanted = type_of(plain)
+    assert wanted is not None
+    total_type = type_of(exp.Sum(this=_column(element)))
+    assert total_type is not None
+    of_row = ArraySum(this=values)
+    of_row.meta["dtype"] = total_type
+    total = _cast(exp.Sum(this=of_row), total_type)
+    if isinstance(node, exp.Sum):
+        return total
+    if not t.is_decimal(element):
+        total = _cast(total, DOUBLE)
+    return _cast(
+        exp.Div(this=total, expression=exp.Nullif(this=count, expression=exp.Literal.number(0))), wanted
+    )
+
+
+def _column(dtype: pa.DataType) -> exp.Column:
+    column = exp.Column(this=exp.to_identifier("x"))
+    column.meta["dtype"] = dtype
+    return column
+
+
+def _cast(value: exp.Expr, dtype: pa.DataType) -> exp.Expr:
+    return exp.Cast(this=value, to=exp.DataType.build(type_name(dtype), dialect="spark"))
+
+
+def or_null(node: exp.Dot) -> exp.Dot:
+    """``users[0].name``: as in any path, an element that is not there is no error."""
+    inner = node.this
+    if isinstance(inner, exp.Bracket) and len(inner.expressions) == 1:
+        index = inner.expressions[0]
+        if isinstance(index, exp.Literal) and not index.is_string:
+            node.set("this", exp.Anonymous(this="GET", expressions=[inner.this, index]))
+    return node
+
+
+def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | exp.Column | None:
+    """The path that a comparison or aggregate is about: a Path, or ``a.*`` where a is no input."""
+    if isinstance(node, COMPARISONS):
+        sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
+    else:
+        sides = [node.this] if isinstance(node, AGGREGATES) else []
+    for side in sides:
+        if isinstance(side, Path):
+            return side
+        if isinstance(side, exp.Column) and isinstance(side.this, exp.Star):
+            if len(side.parts) > 2 or not is_input(side.parts[0].name):
+                return side
+    return None

@@ -1,0 +1,107 @@
+"""Paths mean the same in SQL and in the Python API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millpond import App, Table
+from millpond.errors import TypeMismatch
+
+COLUMNS = {
+    "id": "INT",
+    "positions": "MAP<STRING, STRUCT<shares: INT, price: DECIMAL(10,2)>>",
+    "orders": "ARRAY<STRUCT<Amount: DECIMAL(10,2), lines: ARRAY<STRUCT<qty: INT, price: INT>>>>",
+    "nested": "STRUCT<a: STRUCT<x: INT, y: BIGINT>, b: STRUCT<x: INT, y: BIGINT>>",
+    "matrix": "ARRAY<ARRAY<INT>>",
+    "numbered": "MAP<INT, DOUBLE>",
+}
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "positions": {"A": {"shares": 5, "price": "1.50"}, "B": {"shares": None, "price": "2.25"}, "C": None},
+        "orders": [
+            {"Amount": "10.00", "lines": [{"qty": 1, "price": 7}, {"qty": 2}]},
+            None,
+            {"Amount": None, "lines": []},
+            {"Amount": "3.00", "lines": None},
+        ],
+        "nested": {"a": {"x": 1, "y": 2}, "b": {"x": 3}},
+        "matrix": [[1, 2], [], None, [3, None]],
+        "numbered": {1: 0.5, 2: None},
+    },
+    {"id": 2, "positions": {}, "orders": [], "nested": {"a": None, "b": None}, "matrix": []},
+    {"id": 3},
+]
+PATHS = [
+    "positions.*.shares",
+    "positions.*.price",
+    "positions.A.*",
+    "positions.**.price",
+    "orders[*].amount",
+    "orders[0].lines[*].qty",
+    "orders[*].lines[*].price",
+    "orders.*.lines.price",
+    "orders[3].lines[*]",
+    "orders[9].lines[*].qty",
+    "orders.**.price",
+    "nested.*.x",
+    "nested.**.y",
+    "nested.a.*",
+    "nested.c.*",
+    "matrix[*][*]",
+    "matrix[0][*]",
+    "matrix.**",
+    "matrix[*][1]",
+    "numbered.*",
+    "numbered[*]",
+    "id.*",
+    "nobody.*.x",
+    "**.qty",
+]
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    table = Table(COLUMNS, key="id")
+    table.bulk_insert(ROWS)
+    return table
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_values_and_aggregates(table: Table, path: str) -> None:
+    values = table.sql_wildcard_values(path)
+    assert [v for row in table.sql_column_values(path) for v in row] == values
+    assert table.sql_scalar(f"COUNT({path})") == table.sql_wildcard_aggregate(f"COUNT({path})")
+    if path != "orders[3].lines[*]":
+        for name in ("SUM", "MIN", "MAX", "AVG"):
+            assert table.sql_scalar(f"{name}({path})") == table.sql_wildcard_aggregate(f"{name}({path})"), (
+                name
+            )
+
+
+@pytest.mark.parametrize("path", [p for p in PATHS if p != "orders[3].lines[*]"])
+@pytest.mark.parametrize("test", ["> 1", "= 2", "<> 5", "<= 0.5"])
+def test_comparisons(table: Table, path: str, test: str) -> None:
+    found = [row["id"] for row in table.find(f"{path} {test}")]
+    assert found == [i for i in (1, 2, 3) if table.sql_wildcard_values(f"{path} {test}", f"id = {i}")]
+
+
+def test_paths_in_other_places() -> None:
+    with App("CREATE TABLE t (id INT, a ARRAY<INT>, m MAP<STRING, INT>)") as app:
+        app.table("t").bulk_insert(
+            [{"id": 1, "a": [3, 1], "m": {"x": 5}}, {"id": 2, "a": [4], "m": {"x": 6, "y": 7}}]
+        )
+        assert app.sql("SELECT id FROM t ORDER BY array_max(a[*]) DESC").rows() == [{"id": 2}, {"id": 1}]
+        assert app.sql("SELECT a.*, t.m.* FROM t WHERE id = 2").rows() == [{"a.*": [4], "t.m.*": [6, 7]}]
+        assert app.sql("UPDATE t SET id = id + 10 WHERE m.* > 6").count == 1
+        assert app.sql("SELECT CASE WHEN a[*] = 1 THEN 'one' ELSE 'none' END AS c FROM t").rows() == [
+            {"c": "one"},
+            {"c": "none"},
+        ]
+        assert app.sql("SELECT COUNT(t.*) AS n FROM t").rows() == [{"n": 2}]
+        joined = "SELECT l.id FROM t l JOIN t r ON l.a[*] = r.id + 2 AND l.id <> r.id"
+        assert app.sql(joined).rows() == []
+        with pytest.raises(TypeMismatch, match="no common type"):
+            app.sql("SELECT u.* FROM (SELECT named_struct('x', 1, 'y', array(1)) AS u) q")
