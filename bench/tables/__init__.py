@@ -1,11 +1,11 @@
-"""F1, F2, F4, F9–F11, F15–F17: tables beside a dict of dicts, SQLite in memory, DuckDB and Polars."""
+"""F1–F5, F9–F11, F15–F17: tables beside a dict of dicts, SQLite in memory, DuckDB and Polars."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from bench.figure import Figure
-from bench.tables import changing, decimals, loading, lookups, memory, threads
+from bench.tables import changing, decimals, loading, lookups, memory, queries, threads
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
@@ -13,6 +13,8 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 def run() -> Iterator[Figure]:
     for rows in SIZES:
         yield from lookups.run(rows)
+    for rows in SIZES[:3]:
+        yield from queries.run(rows)
     for rows in SIZES[2:]:
         yield from loading.run(rows)
     for rows in SIZES:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.records.outgoing import to_rows
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._keys import lookup_list
 from millpond.tables._rows import Row
@@ -18,6 +19,9 @@ from millpond.tables._sums import decimal_sum
 from millpond.tables._versions import Moment
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
+
+_COLUMN_WISE = 100
+"""So many rows are read faster column by column."""
 
 
 class FoundSlots:
@@ -30,6 +34,8 @@ class FoundSlots:
         self._slots = slots
 
     def records(self) -> list[Row]:
+        if len(self._slots) > _COLUMN_WISE:
+            return to_rows(self.table())
         return self._blocks.records(self._slots)
 
     def table(self) -> pa.Table:

@@ -21,6 +21,7 @@ UNREAD = ...
 _READ_AT_ONCE = 1024
 _SAMPLE = 1024
 _ONE_PIECE = 1 << 30
+_MOST_PIECES = 256
 
 
 class Texts:
@@ -92,12 +93,30 @@ class Texts:
         """The texts of the codes."""
         with self._lock:
             self._flush()
-            pieces = self._pieces[1]
-            if len(pieces) > 1 and sum(int(p.nbytes) for p in pieces) < _ONE_PIECE:
+            starts, pieces = list(self._pieces[0]), list(self._pieces[1])
+        if len(pieces) > _MOST_PIECES:
+            return self._take_anywhere(codes)
+        wanted = np.asarray(codes)
+        given = wanted != 0
+        whole = bool(given.all())
+        some = wanted if whole else wanted[given]
+        if not len(some):
+            return pa.nulls(len(wanted), pa.string())
+        first, last = (bisect_right(starts, int(code)) - 1 for code in (some.min(), some.max()))
+        if first == last:
+            return _take(pieces[first], wanted - starts[first], None if whole else ~given)
+        if whole and (wanted[1:] >= wanted[:-1]).all():
+            cuts = np.searchsorted(wanted, starts[first + 1 : last + 1]).tolist()
+            spans = zip([0, *cuts], [*cuts, len(wanted)], range(first, last + 1), strict=True)
+            return pa.concat_arrays([_take(pieces[n], wanted[a:b] - starts[n], None) for a, b, n in spans])
+        return self._take_anywhere(codes)
+
+    def _take_anywhere(self, codes: pa.Array) -> pa.Array:
+        with self._lock:
+            pieces = list(self._pieces[1])
+            if sum(int(p.nbytes) for p in pieces) < _ONE_PIECE:
                 pieces = [pa.concat_arrays(pieces)]
                 self._pieces = ([0], pieces)
-            elif len(pieces) > 1:
-                pieces = list(pieces)
         found = (pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces)).take(codes)
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
@@ -137,6 +156,14 @@ def _arrays(texts: list[str]) -> list[pa.Array]:
         return _arrays(texts[:half]) + _arrays(texts[half:])
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
     return [pa.Array.from_buffers(pa.string(), len(texts), buffers)]
+
+
+def _take(piece: pa.Array, places: Codes, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
+    """The texts at these places; texts that lie side by side are not copied."""
+    if nulls is None and len(places) and int(places[-1]) - int(places[0]) == len(places) - 1:
+        if (places[1:] > places[:-1]).all():
+            return piece.slice(int(places[0]), len(places))
+    return piece.take(pa.array(places, mask=nulls))
 
 
 def _repeat(array: pa.Array) -> bool:
