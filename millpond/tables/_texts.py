@@ -96,7 +96,7 @@ class Texts:
             starts, pieces = list(self._pieces[0]), list(self._pieces[1])
         if len(pieces) > _MOST_PIECES:
             return self._take_anywhere(codes)
-        wanted = np.asarray(codes)
+        wanted: Codes = np.from_dlpack(codes)
         given = wanted != 0
         whole = bool(given.all())
         some = wanted if whole else wanted[given]
