@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,7 @@ class Texts:
             starts, pieces = list(self._pieces[0]), list(self._pieces[1])
         if len(pieces) > _MOST_PIECES:
             return self._take_anywhere(codes)
-        wanted: Codes = np.from_dlpack(codes)
+        wanted = cast(Codes, np.from_dlpack(codes))
         given = wanted != 0
         whole = bool(given.all())
         some = wanted if whole else wanted[given]
