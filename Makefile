@@ -2,7 +2,7 @@
 # Nothing but a Python >= 3.11 is needed; PYTHON=/path/to/python chooses one.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench chaos demo docs lock clean static
+.PHONY: help setup check test bench chaos demo docs lock clean static services
 .DELETE_ON_ERROR:
 
 VENV  := .venv
@@ -19,7 +19,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## Create .venv and install everything into it, as locked
+setup: $(STAMP) services  ## Create .venv and install everything into it, as locked; servers for the tests too
 
 $(STAMP): pyproject.toml $(LOCK)
 	@if ! $(PY) -m pip --version >/dev/null 2>&1; then \
@@ -40,6 +40,9 @@ $(STAMP): pyproject.toml $(LOCK)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+services: $(STAMP)
+	@$(PY) tools/services.py
+
 static: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -48,13 +51,13 @@ static: $(STAMP)
 check: static  ## Format, lint, types, layers and the fast tests: seconds, no Spark
 	$(BIN)/pytest -q -m "not slow and not spark and not chaos" $(ARGS)
 
-test: static  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
+test: static services  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
 	$(BIN)/pytest -m "not chaos" $(ARGS)
 
 bench: $(STAMP)  ## Measure, with the peers beside us
 	$(PY) -m bench $(ARGS)
 
-chaos: $(STAMP)  ## The full form of the long tests: kills and soak
+chaos: $(STAMP) services  ## The full form of the long tests: kills and soak
 	$(BIN)/pytest -m chaos --timeout 7200 $(ARGS)
 
 demo: $(STAMP)  ## The profit-and-loss app, from nothing to results

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.places import Places
+from tests.servers import Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +30,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+def servers() -> Iterator[Servers]:
+    """Real servers, each started when it is first asked for."""
+    servers = Servers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Places:
     """Where tables of every backend can live."""
-    return Places(tmp_path_factory.mktemp("places"))
+    return Places(tmp_path_factory.mktemp("places"), servers)
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ def test_examples(
 ) -> None:
     if request.node.get_closest_marker("spark"):
         request.getfixturevalue("spark")
+    _set_urls(page, monkeypatch, request)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     before = ""
@@ -105,6 +106,17 @@ def test_examples(
     finally:
         if app is not None:
             app.close()
+
+
+def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """What examples take from the environment: servers that the tests start."""
+    text = page.read_text(encoding="utf-8")
+    for name, url in (
+        ("DATABASE_URL", lambda servers: servers.postgresql.new_schema("docs")),
+        ("REDIS_URL", lambda servers: servers.redis.url(15)),
+    ):
+        if f"${{{name}}}" in text:
+            monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
 
 
 def _check_good(text: str, where: str) -> None:

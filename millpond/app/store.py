@@ -56,10 +56,17 @@ class Moment:
     def _read(self, backend: Backend) -> Snapshot:
         database = backend.database
         assert database is not None
-        if database not in self._readings:
-            self._readings[database] = database.read()
-        found = self._readings[database].snapshot(backend)
-        return copied(found) if self._steady and "held" not in backend.abilities else found
+
+        def below() -> Snapshot:
+            if database not in self._readings:
+                self._readings[database] = database.read()
+            return self._readings[database].snapshot(backend.behind)
+
+        if database in self._readings and isinstance(self._readings[database], Writing):
+            return below()
+        if self._steady:
+            return below() if "held" in backend.behind.abilities else copied(below())
+        return backend.through(below)
 
     def version(self, table: str) -> int:
         return self.snapshot(table).version
@@ -282,10 +289,12 @@ class Store:
             for name, change in changes.items():
                 backend = self._tables[name.lower()]
                 changed[name.lower()] = fitting = backend.check(change)
-                writing.apply(backend, fitting)
+                writing.apply(backend.behind, fitting)
             return True, answer
 
         applied, answer = database.write(work)
+        for name, change in changed.items():
+            self._tables[name].noted(change)
         with self._publishing:
             self.feed.add(changed)
         if done:

@@ -41,7 +41,7 @@ class LocalStage:
         for table in self._plan.tables:
             snapshot = tables.snapshot(table.table)
             lookup = table.lookup
-            if lookup is None or len(snapshot) <= SMALL:
+            if lookup is None or (not snapshot.remote and len(snapshot) <= SMALL):
                 inputs[table.view] = snapshot.scan()
             elif lookup.of is not None:
                 keys = inputs[lookup.of].select(list(lookup.keys))

@@ -77,7 +77,8 @@ class SparkStage:
         known = self._registered.get(table.view)
         if known is not None and known.version == tables.version(table.table):
             return False
-        return len(tables.snapshot(table.table)) > SMALL
+        snapshot = tables.snapshot(table.table)
+        return snapshot.remote or len(snapshot) > SMALL
 
     def _register(self, spark: SparkSession, table: TableInput, tables: Tables) -> None:
         known = self._registered.get(table.view)

@@ -167,7 +167,7 @@ class Checker:
                         f'table "{s.name}" has no columns', hint="declare them: (id BIGINT, …)", place=s.place
                     )
                 )
-            values = read_options(f'table "{s.name}"', table_options, self._later(s.settings))
+            values = read_options(f'table "{s.name}"', table_options, self._later(s.settings, table_options))
             if values["primary.key"]:
                 key = key or _split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)
@@ -515,7 +515,7 @@ class Checker:
             return None
         if query.window is not None:
             self.refuse(f"WINDOW {query.window.kind.upper()}", s)
-        settings = self._later(settings)
+        settings = self._later(settings, own_options)
         uris = _uris(query.expression)
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
@@ -553,9 +553,9 @@ class Checker:
             error.place = (extension.place if extension else None) or s.place
             raise
 
-    def _later(self, settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    def _later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
         """The settings without those that this version refuses."""
-        kept, errors = without_later(settings)
+        kept, errors = without_later(settings, declared)
         self.errors.extend(errors)
         return kept
 

@@ -47,13 +47,15 @@ def share_out(
     return shares, errors
 
 
-def without_later(settings: Sequence[Setting]) -> tuple[tuple[Setting, ...], list[Error]]:
-    """The settings without those that this version refuses, and the refusals."""
+def without_later(
+    settings: Sequence[Setting], declared: Sequence[Option] = ()
+) -> tuple[tuple[Setting, ...], list[Error]]:
+    """The settings without those that this version refuses, and the refusals; what is ``declared`` is not refused."""
     kept: list[Setting] = []
     errors: list[Error] = []
     for setting in settings:
         reason = LATER.get(setting.name.lower())
-        if reason is None:
+        if reason is None or find_option(declared, setting.name) is not None:
             kept.append(setting)
         else:
             message = f'option "{setting.name}" is not supported yet: {reason}'

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from millpond.changes import Changes, Position
-from millpond.errors import Closed, NotSupported
+import numpy as np
+import pyarrow as pa
+
+from millpond.changes import ROW, Changes, Position
+from millpond.errors import Closed, NotSupported, UnknownName, did_you_mean
 from millpond.tables._checks import checked
+from millpond.tables._keys import key_list
 from millpond.tables.base import Backend, Database, Snapshot, Writing
-from millpond.types import Schema
+from millpond.types import Column, Schema
 
 D = TypeVar("D", bound=Database)
 
@@ -94,3 +99,69 @@ class OutsideTable(Backend):
     def check_open(self) -> None:
         if self._closed:
             raise Closed(f"{self.what} is closed")
+
+    # rows
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What rows are known by: the key, or the row number."""
+        return self.schema.key or (ROW,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns as they are stored."""
+        return self.schema.columns if self.schema.key else (*self.schema.columns, Column(ROW, pa.int64()))
+
+    def column(self, name: str) -> Column:
+        column = next((c for c in self.columns if c.name.lower() == name.lower()), None)
+        if column is None:
+            raise UnknownName(
+                f'column "{name}" is not in {self.what}', hint=did_you_mean(name, self.schema.names)
+            )
+        return column
+
+    @abstractmethod
+    def put(self, session: Any, rows: pa.Table) -> None:
+        """Upserts rows, each of another identity."""
+
+    @abstractmethod
+    def end(self, session: Any, keys: pa.Table) -> None:
+        """Deletes the rows of these identities."""
+
+    @abstractmethod
+    def take_numbers(self, session: Any, count: int, highest: int) -> int:
+        """The first of ``count`` new row numbers, higher than any used or named before; ``highest`` is named now."""
+
+    # changes
+
+    def change(self, session: Any, changes: Changes) -> None:
+        rows = changes.rows if self.schema.key else self._numbered(session, changes.rows)
+        deleted = None if changes.deleted is None else np.asarray(changes.deleted)
+        keys = key_list([rows.column(name) for name in self._spelled(self.identity)])
+        last = dict(zip(keys, range(len(keys)), strict=True))
+        if len(last) < len(keys):
+            pick = np.sort(np.fromiter(last.values(), np.int64, len(last)))
+            rows = rows.take(pa.array(pick))
+            deleted = None if deleted is None else deleted[pick]
+        if deleted is not None:
+            gone = pa.array(deleted)
+            self.end(session, rows.filter(gone).select(self._spelled(self.identity)))
+            rows = rows.filter(pa.array(~deleted))
+        if rows.num_rows:
+            self.put(session, rows)
+
+    def _spelled(self, names: Sequence[str]) -> list[str]:
+        return [self.column(name).name for name in names]
+
+    def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
+        """The rows of a table without a key, each with its number."""
+        given = (
+            rows.column(ROW).combine_chunks() if ROW in rows.column_names else pa.nulls(len(rows), pa.int64())
+        )
+        numbers = given.fill_null(-1).to_numpy(zero_copy_only=False).copy()
+        fresh = numbers < 0
+        count, highest = int(np.count_nonzero(fresh)), int(numbers.max(initial=-1))
+        first = self.take_numbers(session, count, highest)
+        numbers[fresh] = np.arange(first, first + count)
+        plain = rows.drop_columns([ROW]) if ROW in rows.column_names else rows
+        return plain.append_column(ROW, pa.array(numbers, pa.int64()))

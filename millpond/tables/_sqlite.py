@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from millpond.changes import Changes, Position
 from millpond.errors import AccessRefused, BadData, Closed, ConnectionLost, Error, SourceError
-from millpond.tables._sqltable import SqlSnapshot, SqlTable
-from millpond.tables.base import Backend, Database, Reading, Writing
+from millpond.tables._sqltable import SqlDatabase, SqlSnapshot, SqlTable
+from millpond.tables.base import Backend, Reading, Writing
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def known_position(session: Session, pipeline: str) -> Position | None:
     return Position(pipeline, found[0][0], found[0][1], json.loads(found[0][2])) if found else None
 
 
-class SqliteDatabase(Database):
+class SqliteDatabase(SqlDatabase):
     """A file. One thread writes at a time; a reader waits for nobody."""
 
     def __init__(self, path: Path, *, sync: bool = True):
@@ -197,7 +197,6 @@ class SqliteDatabase(Database):
             return answer
 
     def when_free(self, work: Callable[[SqliteWriting], object]) -> bool:
-        """Runs ``work`` as ``write`` does, if nobody is writing in this process."""
         if not self._writing.acquire(blocking=False):
             return False
         try:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
-from millpond.changes import ROW, Changes
-from millpond.errors import BadData, Error, NotSupported, UnknownName, did_you_mean
+from millpond.changes import ROW
+from millpond.errors import BadData, Error, NotSupported
 from millpond.predicates import All, Any_, Compare, IsNull, Predicate
 from millpond.tables._fit import fitting_keys
-from millpond.tables._keys import key_list
 from millpond.tables._outside import OutsideTable
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Database, Snapshot
 from millpond.types import Column, type_name
 
 KEPT_ROWS = 100_000
@@ -31,31 +31,25 @@ class Session(Protocol):
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None: ...
 
 
+class SqlDatabase(Database):
+    """A database that may be asked to do something beside, if nobody in this process is writing to it."""
+
+    @abstractmethod
+    def when_free(self, work: Callable[[Any], object]) -> bool:
+        """As ``write``; False if somebody is writing."""
+
+
 class SqlTable(OutsideTable):
     """The part that SQL databases share. ``table`` is its name there, quoted; ``stored`` the columns' names there."""
 
     mark = "?"
     table: str
     stored: dict[str, str]
+    made: bool
+    """Whether Millpond made the table; else it was there before, and is somebody else's."""
+    indexed: set[tuple[str, ...]]
     kept: tuple[int, pa.Table] | None = None
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """What rows are known by: the key, or the row number."""
-        return self.schema.key or (ROW,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns as they are stored."""
-        return self.schema.columns if self.schema.key else (*self.schema.columns, Column(ROW, pa.int64()))
-
-    def column(self, name: str) -> Column:
-        column = next((c for c in self.columns if c.name.lower() == name.lower()), None)
-        if column is None:
-            raise UnknownName(
-                f'column "{name}" is not in {self.what}', hint=did_you_mean(name, self.schema.names)
-            )
-        return column
+    database: SqlDatabase
 
     def quoted(self, names: Sequence[str]) -> list[str]:
         return [quoted(self.stored[self.column(name).name]) for name in names]
@@ -82,18 +76,6 @@ class SqlTable(OutsideTable):
     ) -> Iterator[tuple[str, list[Any]]]:
         """Conditions, each with its values, that together hold once for each row with one of the keys."""
 
-    @abstractmethod
-    def put(self, session: Any, rows: pa.Table) -> None:
-        """Upserts rows, each of another identity."""
-
-    @abstractmethod
-    def end(self, session: Any, keys: pa.Table) -> None:
-        """Deletes the rows of these identities."""
-
-    @abstractmethod
-    def take_numbers(self, session: Any, count: int, highest: int) -> int:
-        """The first of ``count`` new row numbers, higher than any used or named before; ``highest`` is named now."""
-
     def comparison(self, column: Column, operator: str) -> str | None:
         """``column operator ?`` with the meaning of SQL; None if the database means something else."""
         return f"{self.quoted([column.name])[0]} {operator} {self.mark}"
@@ -114,42 +96,45 @@ class SqlTable(OutsideTable):
                 every = [self.condition(p) for p in parts]
                 return _joined(" OR ", [e for e in every if e is not None]) if None not in every else None
 
+    # indexes
+
     def want_index(self, columns: Sequence[str]) -> None:
-        """A reader looks for equal values of these columns."""
+        """A reader looks for equal values of these columns: a table that Millpond made gets an index."""
+        wanted = tuple(columns)
+        key = [self.column(k).name for k in self.identity]
+        begins_key = not self.null_keys and set(key[: len(wanted)]) == set(wanted)
+        if begins_key or wanted in self.indexed or not self.made:
+            return
+        with suppress(Error):
+            if self.database.when_free(lambda writing: self._make_index(writing, wanted)):
+                self.indexed.add(wanted)
 
-    # changes
+    def create_index(self, columns: Sequence[str]) -> bool:
+        if not self.made:
+            return False
+        self.database.write(lambda writing: self._make_index(writing, columns))
+        self.indexed.add(tuple(columns))
+        return True
 
-    def change(self, session: Any, changes: Changes) -> None:
-        rows = changes.rows if self.schema.key else self._numbered(session, changes.rows)
-        deleted = None if changes.deleted is None else np.asarray(changes.deleted)
-        keys = key_list([rows.column(name) for name in self._spelled(self.identity)])
-        last = dict(zip(keys, range(len(keys)), strict=True))
-        if len(last) < len(keys):
-            pick = np.sort(np.fromiter(last.values(), np.int64, len(last)))
-            rows = rows.take(pa.array(pick))
-            deleted = None if deleted is None else deleted[pick]
-        if deleted is not None:
-            gone = pa.array(deleted)
-            self.end(session, rows.filter(gone).select(self._spelled(self.identity)))
-            rows = rows.filter(pa.array(~deleted))
-        if rows.num_rows:
-            self.put(session, rows)
+    def drop_index(self, columns: Sequence[str]) -> bool:
+        if not self.made:
+            return False
+        name = self._index_name(columns)
 
-    def _spelled(self, names: Sequence[str]) -> list[str]:
-        return [self.column(name).name for name in names]
+        def work(writing: Any) -> None:
+            writing.session.execute(f"DROP INDEX IF EXISTS {name}")
 
-    def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
-        """The rows of a table without a key, each with its number."""
-        given = (
-            rows.column(ROW).combine_chunks() if ROW in rows.column_names else pa.nulls(len(rows), pa.int64())
-        )
-        numbers = given.fill_null(-1).to_numpy(zero_copy_only=False).copy()
-        fresh = numbers < 0
-        count, highest = int(np.count_nonzero(fresh)), int(numbers.max(initial=-1))
-        first = self.take_numbers(session, count, highest)
-        numbers[fresh] = np.arange(first, first + count)
-        plain = rows.drop_columns([ROW]) if ROW in rows.column_names else rows
-        return plain.append_column(ROW, pa.array(numbers, pa.int64()))
+        self.database.write(work)
+        self.indexed.discard(tuple(columns))
+        return True
+
+    def _make_index(self, writing: Any, columns: Sequence[str]) -> None:
+        names = ", ".join(self.quoted(columns))
+        sql = f"CREATE INDEX IF NOT EXISTS {self._index_name(columns)} ON {self.table} ({names})"
+        writing.session.execute(sql)
+
+    def _index_name(self, columns: Sequence[str]) -> str:
+        return f'"millpond {hashlib.sha256(repr((self.table, tuple(columns))).encode()).hexdigest()[:24]}"'
 
 
 def _joined(word: str, parts: Sequence[tuple[str, list[Any]]]) -> tuple[str, list[Any]]:
@@ -162,6 +147,8 @@ def quoted(name: str) -> str:
 
 class SqlSnapshot(Snapshot):
     """The table in one transaction of its database."""
+
+    remote = True
 
     def __init__(self, table: SqlTable, session: Session, *, keep: bool = True):
         self.schema = table.schema
@@ -181,7 +168,7 @@ class SqlSnapshot(Snapshot):
         found: list[tuple[Any, ...]] = []
         if fitting and len(fitting[0]):
             for condition, values in table.with_keys(wanted, fitting, nulls=nulls):
-                found += self._select(self._names(None, rows), condition, values)
+                found += self._select(self._names(None, rows), condition, values, order=True)
         return self._decoded(self._names(None, rows), found)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:

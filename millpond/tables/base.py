@@ -28,7 +28,7 @@ Get = Callable[[Any], dict[str, Any] | None]
 Has = Callable[..., bool]
 T = TypeVar("T")
 
-_PLANNED = ("cache", "postgresql", "mysql", "mongodb", "redis", "delta")
+_PLANNED = ("mysql", "mongodb", "redis", "delta")
 
 
 class Found(Protocol):
@@ -44,6 +44,8 @@ class Snapshot(ABC):
     schema: Schema
     version: int
     """The table's version then."""
+    remote: ClassVar[bool] = False
+    """Whether the rows are elsewhere, so that looking up a few is better than reading all."""
 
     @abstractmethod
     def get(
@@ -190,6 +192,19 @@ class Backend(ABC):
     def place(cls, values: Mapping[str, Any]) -> str | None:
         """Which database a table with these options would live in; None for the app's journal. Tables with one
         place can change in one commit."""
+        return None
+
+    @property
+    def behind(self) -> Backend:
+        """The table that the database knows; another one for a cache in front of it."""
+        return self
+
+    def through(self, below: Callable[[], Snapshot]) -> Snapshot:
+        """What a reader of this table sees of a snapshot of the one behind."""
+        return below()
+
+    def noted(self, changes: Changes) -> None:
+        """Called when the database has committed changes of the table."""
         return None
 
     def remove(self) -> None:

@@ -91,13 +91,13 @@ class SqliteTable(SqlTable):
         self._name = stored_name
         self.table = quoted(stored_name)
         self.stored = {c.name: c.name for c in self.columns}
-        self._indexed: set[tuple[str, ...]] = set()
+        self.indexed = set()
         session = self.database.read().session
         there = session.query(f"PRAGMA table_info({self.table})")
-        self._made = not there or self._is_made(session)
+        self.made = not there or self._is_made(session)
         if not there:
             self.database.write(self._create)
-        elif self._made:
+        elif self.made:
             self._check_columns(there)
         else:
             self._check_foreign(session, there)
@@ -175,7 +175,7 @@ class SqliteTable(SqlTable):
             "rows": len(reading.snapshot(self)),
             "bytes": pages * size,
             "changed_at": self.changed_at,
-            "indexes": [list(columns) for columns in sorted(self._indexed)],
+            "indexes": [list(columns) for columns in sorted(self.indexed)],
             "where": f"{self.database.name}, table {self._name}",
         }
 
@@ -235,32 +235,14 @@ class SqliteTable(SqlTable):
         for row in missing:
             yield " AND ".join(f"{name} IS ?" for name in names), list(row)
 
-    def want_index(self, columns: Sequence[str]) -> None:
-        wanted = tuple(columns)
-        if wanted in self._indexed or self._begins_key(wanted):
-            return
-
-        def work(writing: SqliteWriting) -> None:
-            if self._is_made(writing.session):
-                index = quoted(f"{self._name} by {', '.join(wanted)}")
-                names = ", ".join(self.quoted(wanted))
-                writing.session.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {self.table} ({names})")
-
-        if self.database.when_free(work):
-            self._indexed.add(wanted)
-
-    def _begins_key(self, names: tuple[str, ...]) -> bool:
-        key = [self.column(k).name for k in self.identity]
-        return not self.null_keys and set(key[: len(names)]) == set(names)
-
     def comparison(self, column: Column, operator: str) -> str | None:
         t, name = pa.types, self.quoted([column.name])[0]
         if operator not in ("=", "!="):
             if t.is_decimal(column.type):
                 return f"{name} COLLATE millpond_decimal {operator} ?"
-            if not self._made and (t.is_date(column.type) or t.is_timestamp(column.type)):
+            if not self.made and (t.is_date(column.type) or t.is_timestamp(column.type)):
                 return None  # others may write times in another form, which sorts otherwise
-        elif not self._made and not (t.is_integer(column.type) or t.is_string(column.type)):
+        elif not self.made and not (t.is_integer(column.type) or t.is_string(column.type)):
             return None
         return f"{name} {operator} ?"
 

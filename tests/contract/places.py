@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from millpond.options import read_options, settings_of
 from millpond.tables import Backend, backend_names, find_backend
 from millpond.types import Schema
+from tests.servers import Servers
 
-KINDS = sorted(set(backend_names().values()))
-OUTSIDE = [kind for kind in KINDS if kind not in ("memory", "cache")]
+SERVED = [kind for kind in ("postgresql", "redis") if kind in backend_names()]
+"""Kinds that need a server."""
+KINDS = sorted(set(backend_names().values()) - set(SERVED))
+EVERY = [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SERVED)]
+OUTSIDE = [kind for kind in EVERY if kind not in ("memory", "cache")]
 """Kinds that keep their rows in a database."""
 
 
@@ -33,15 +39,26 @@ class Place:
 class Places:
     """Places that nothing has used yet."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, servers: Servers):
         self._directory = directory
+        self._servers = servers
         self._made = 0
 
     def new(self, kind: str) -> Place:
         self._made += 1
         home = self._directory / str(self._made)
         home.mkdir()
-        return Place(kind, self._settings(kind), home)
+        return Place(kind.split()[0], self._settings(kind, home), home)
 
-    def _settings(self, kind: str) -> dict[str, str]:
-        return {"sync": "false"} if kind == "sqlite" else {}
+    def _settings(self, kind: str, home: Path) -> dict[str, str]:
+        match kind:
+            case "sqlite":
+                return {"sync": "false"}
+            case "postgresql":
+                return {"url": self._servers.postgresql.new_schema(f"p{self._made}"), "retry.timeout": "5s"}
+            case "cache":
+                return {"max_size": "1000000"}
+            case "cache over sqlite":
+                return {"max_size": "3", "cache.over": f"sqlite:///{home / 'tables.db'}"}
+            case _:
+                return {}

@@ -17,7 +17,7 @@ from millpond.errors import Closed, InvalidRecord, NotSupported, UnknownName
 from millpond.records import to_arrow, to_rows
 from millpond.tables import Backend, backend_names, find_backend
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
-from tests.contract.places import KINDS, Place, Places
+from tests.contract.places import EVERY, Place, Places
 
 Make = Callable[..., Backend]
 
@@ -37,7 +37,7 @@ PAIRS = Schema(
 )
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=EVERY)
 def make(request: pytest.FixtureRequest, places: Places) -> Iterator[Make]:
     """Opens tables of a kind, each in a place of its own unless one is given."""
     opened: list[Backend] = []

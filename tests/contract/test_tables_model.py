@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from millpond.changes import ROW, Changes, Position
 from millpond.tables import Backend
 from millpond.types import Column, Schema
-from tests.contract.places import KINDS, Place, Places
+from tests.contract.places import KINDS, SERVED, Place, Places
 
 SCHEMA = Schema((Column("a", pa.int32()), Column("b", pa.string()), Column("v", pa.int64())), ("a", "b"))
 
@@ -219,11 +219,33 @@ class LogMachine(Machine):
             assert len(view) == len(model)
 
 
-@pytest.mark.parametrize("machine", [TableMachine, LogMachine], ids=["with a key", "without a key"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "machine"),
+    [
+        *((kind, machine) for kind in KINDS for machine in (TableMachine, LogMachine)),
+        ("cache over sqlite", TableMachine),
+    ],
+)
 def test_a_table_behaves_as_a_dict(kind: str, machine: type[Machine], places: Places) -> None:
-    many = kind in ("memory", "cache")
+    run(kind, machine, places, examples=60 if kind in ("memory", "cache") else 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [TableMachine, LogMachine])
+@pytest.mark.parametrize("kind", SERVED)
+def test_a_table_of_a_server_behaves_as_a_dict(kind: str, machine: type[Machine], places: Places) -> None:
+    run(kind, machine, places, examples=5)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("machine", [TableMachine, LogMachine])
+@pytest.mark.parametrize("kind", [*KINDS, *SERVED])
+def test_a_table_behaves_as_a_dict_for_long(kind: str, machine: type[Machine], places: Places) -> None:
+    run(kind, machine, places, examples=300)
+
+
+def run(kind: str, machine: type[Machine], places: Places, *, examples: int) -> None:
     run_state_machine_as_test(
         type("Machine", (machine,), {"kind": kind, "places": places}),
-        settings=settings(max_examples=60 if many else 20, stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=examples, stateful_step_count=25, deadline=None),
     )

@@ -1,0 +1,36 @@
+"""One way to try again: with growing pauses, for as long as it is worth it. Each retry is one line in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from millpond.errors import Error
+
+T = TypeVar("T")
+log = logging.getLogger("millpond")
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+
+
+def retried(work: Callable[[], T], *, on: tuple[type[Error], ...], timeout: float) -> T:
+    """What ``work`` answers. One of the errors ``on`` is raised only when ``timeout`` seconds are over; every other
+    one at once."""
+    from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+    def note(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        pause = state.next_action.sleep if state.next_action is not None else 0.0
+        message = error.message if isinstance(error, Error) else str(error)
+        log.warning("%s; trying again in %.2f s (attempt %d)", message, pause, state.attempt_number)
+
+    trying = Retrying(
+        stop=stop_after_delay(timeout),
+        wait=wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE),
+        retry=retry_if_exception_type(on),
+        before_sleep=note,
+        reraise=True,
+    )
+    return trying(work)

@@ -1,0 +1,44 @@
+"""Values as texts that PostgreSQL reads, and that keep all of a value."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.tables._nested import from_json, to_json
+from millpond.types import TIMESTAMP_NTZ
+
+
+def to_texts(values: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
+    """The values as texts: equal ones, as SQL compares them, have one text."""
+    t = pa.types
+    if isinstance(values, pa.ChunkedArray):
+        parts = [to_texts(chunk, dtype) for chunk in values.chunks]
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+    if t.is_nested(dtype):
+        return pa.array(to_json(values), pa.string())
+    if t.is_binary(dtype):
+        return pa.array([None if v is None else "\\x" + v.hex() for v in values.to_pylist()], pa.string())
+    if t.is_timestamp(dtype):
+        return values.view(pa.int64()).view(TIMESTAMP_NTZ).cast(pa.string())
+    if t.is_duration(dtype):
+        number = values.view(pa.int64()).cast(pa.string())
+        return pc.binary_join_element_wise(number, "microseconds", " ")
+    if t.is_floating(dtype):
+        return pc.add(values, pa.scalar(0.0, dtype)).cast(pa.string())
+    return values.cast(pa.string())
+
+
+def from_texts(texts: list[str | None], dtype: pa.DataType) -> pa.Array:
+    """The values of the type that ``to_texts`` made texts of."""
+    t = pa.types
+    if t.is_nested(dtype):
+        return from_json(texts, dtype)
+    if t.is_binary(dtype):
+        return pa.array([None if v is None else bytes.fromhex(v[2:]) for v in texts], dtype)
+    if t.is_duration(dtype):
+        return pa.array([None if v is None else int(v.split()[0]) for v in texts], pa.int64()).view(dtype)
+    found = pa.array(texts, pa.string())
+    if t.is_timestamp(dtype):
+        return found.cast(TIMESTAMP_NTZ).view(pa.int64()).view(dtype)
+    return found.cast(dtype)

@@ -1,0 +1,370 @@
+"""One PostgreSQL database: connections that are kept, transactions, and what its errors mean."""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from millpond.changes import Changes, Position
+from millpond.errors import (
+    AccessRefused,
+    Closed,
+    Conflict,
+    ConnectionLost,
+    Error,
+    InvalidRecord,
+    PackageMissing,
+    SourceError,
+    UnknownName,
+)
+from millpond.retry import retried
+from millpond.tables._sqltable import SqlDatabase, SqlSnapshot, SqlTable
+from millpond.tables.base import Backend, Reading, Writing
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import Connection
+
+T = TypeVar("T")
+
+_SET_UP = (
+    "CREATE TABLE IF NOT EXISTS millpond_positions"
+    " (pipeline TEXT PRIMARY KEY, checkpoint TEXT NOT NULL, batch BIGINT NOT NULL, offsets TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS millpond_tables (name TEXT PRIMARY KEY, next_row BIGINT NOT NULL)",
+)
+
+
+def driver() -> Any:
+    """psycopg, or the command that installs it."""
+    try:
+        import psycopg
+    except ImportError:
+        raise PackageMissing(
+            "tables in PostgreSQL need the package psycopg", hint="pip install 'millpond[postgresql]'"
+        ) from None
+    return psycopg
+
+
+def spot(url: str) -> str:
+    """Host, port and database of a URL, without who logs in."""
+    parts = urlsplit(url)
+    host = parts.hostname or "localhost"
+    return f"postgresql://{host}:{parts.port or 5432}{parts.path or '/'}"
+
+
+class SecondWriter(Conflict):
+    """Another transaction of the database has changed the same rows."""
+
+
+_RETRIED = (ConnectionLost, SecondWriter)
+
+
+class Session:
+    """A transaction on one connection."""
+
+    def __init__(self, connection: Connection[Any], name: str):
+        self.connection = connection
+        self.staged: set[str] = set()
+        self._name = name
+        self.version = 0
+
+    def begin(self, kind: str) -> None:
+        psycopg = driver()
+        try:
+            # Two statements, one way there and back. The SELECT fixes the moment.
+            cursor = self.connection.execute(
+                f"BEGIN ISOLATION LEVEL REPEATABLE READ {kind}; SELECT pg_current_snapshot()::text"
+            )
+            cursor.nextset()
+            ((moment,),) = cursor.fetchall()
+        except psycopg.Error as error:
+            raise explained(error, self._name, lost=bool(self.connection.closed)) from error
+        # Two moments with one number have the same rows: as long as no later transaction has ended, those that were
+        # open can only become fewer.
+        _, high, still_open = moment.split(":")
+        unfinished = len(still_open.split(",")) if still_open else 0
+        self.version = (int(high) << 16) + (0xFFFF - min(unfinished, 0xFFFF))
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        psycopg = driver()
+        try:
+            cursor = self.connection.execute(sql, values, binary=True)
+            return cursor.fetchall() if cursor.description is not None else []
+        except psycopg.Error as error:
+            raise explained(error, self._name, lost=bool(self.connection.closed)) from error
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        self.query(sql, values)
+
+    def copy_in(self, sql: str, data: bytes | memoryview) -> None:
+        psycopg = driver()
+        try:
+            with self.connection.cursor() as cursor, cursor.copy(sql) as copy:
+                copy.write(data)
+        except psycopg.Error as error:
+            raise explained(error, self._name, lost=bool(self.connection.closed)) from error
+
+
+class PostgresReading(Reading):
+    def __init__(self, session: Session):
+        self.session = session
+
+    def snapshot(self, table: Backend) -> SqlSnapshot:
+        assert isinstance(table, SqlTable)
+        return _HeldSnapshot(table, self)
+
+
+class _HeldSnapshot(SqlSnapshot):
+    """A snapshot that holds the transaction of its moment."""
+
+    def __init__(self, table: SqlTable, reading: PostgresReading):
+        super().__init__(table, reading.session)
+        self._reading = reading
+
+
+class PostgresWriting(Writing):
+    def __init__(self, session: Session):
+        self.session = session
+        self.touched: list[SqlTable] = []
+
+    def snapshot(self, table: Backend) -> SqlSnapshot:
+        assert isinstance(table, SqlTable)
+        return SqlSnapshot(table, self.session, keep=False)
+
+    def apply(self, table: Backend, changes: Changes) -> None:
+        assert isinstance(table, SqlTable)
+        table.change(self.session, changes)
+        self.touched.append(table)
+
+    def advance(self, position: Position) -> bool:
+        known = known_position(self.session, position.pipeline)
+        if known is not None and known.covers(position):
+            return False
+        self.session.execute(
+            "INSERT INTO millpond_positions VALUES (%s, %s, %s, %s) ON CONFLICT (pipeline) DO UPDATE SET"
+            " checkpoint = excluded.checkpoint, batch = excluded.batch, offsets = excluded.offsets",
+            (position.pipeline, position.checkpoint, position.batch, json.dumps(dict(position.offsets))),
+        )
+        return True
+
+
+def known_position(session: Session, pipeline: str) -> Position | None:
+    found = session.query(
+        "SELECT checkpoint, batch, offsets FROM millpond_positions WHERE pipeline = %s", (pipeline,)
+    )
+    return Position(pipeline, found[0][0], found[0][1], json.loads(found[0][2])) if found else None
+
+
+class PostgresDatabase(SqlDatabase):
+    """A database and its replicas. Writes of this process come one after another; others may write too: the second
+    writer of a row begins again."""
+
+    def __init__(
+        self, url: str, replicas: Sequence[str], *, idle: int, retry_timeout: float, connect_timeout: float
+    ):
+        self.name = f"the database {spot(url)}"
+        self.retry_timeout = retry_timeout
+        self._urls = (url, *replicas)
+        self._names = [self.name, *(f"the replica {spot(r)}" for r in replicas)]
+        self._idle: list[deque[Connection[Any]]] = [deque() for _ in self._urls]
+        self._kept = idle
+        self._connect_timeout = connect_timeout
+        self._turn = count()
+        self._writing = threading.RLock()
+        self._is_writing = False
+        self._closed = False
+        self.write(_set_up)
+
+    # connections
+
+    def _take(self, at: int) -> Connection[Any]:
+        if self._closed:
+            raise Closed(f"{self.name} is closed")
+        while True:
+            try:
+                connection = self._idle[at].popleft()
+            except IndexError:
+                return self._connect(at)
+            if not connection.closed:
+                return connection
+
+    def _connect(self, at: int) -> Connection[Any]:
+        psycopg = driver()
+        try:
+            connection: Any = psycopg.connect(
+                self._urls[at], autocommit=True, connect_timeout=max(2, round(self._connect_timeout))
+            )
+            connection.execute("SET TIME ZONE 'UTC'")
+            made: Connection[Any] = connection
+            return made
+        except psycopg.Error as error:
+            raise explained(error, self._names[at], lost=True) from error
+
+    def _release(self, at: int, connection: Connection[Any]) -> None:
+        with suppress(Exception):
+            if not connection.closed and connection.info.transaction_status:
+                connection.execute("ROLLBACK")
+            if connection.closed or self._closed or len(self._idle[at]) >= self._kept:
+                connection.close()
+            else:
+                self._idle[at].append(connection)
+
+    # reading
+
+    def read(self) -> PostgresReading:
+        replicas = len(self._urls) - 1
+        if replicas:
+            first = next(self._turn)
+            for step in range(replicas):
+                with suppress(ConnectionLost):
+                    return self._begin(1 + (first + step) % replicas)
+        return retried(lambda: self._begin(0), on=_RETRIED, timeout=self.retry_timeout)
+
+    def _begin(self, at: int) -> PostgresReading:
+        connection = self._take(at)
+        session = Session(connection, self._names[at])
+        try:
+            session.begin("READ ONLY")
+        except BaseException:
+            self._drop(at, connection)
+            raise
+        reading = PostgresReading(session)
+        weakref.finalize(reading, self._release, at, connection)
+        return reading
+
+    def _drop(self, at: int, connection: Connection[Any]) -> None:
+        """A connection that failed goes, and with it those that were idle meanwhile: they failed too."""
+        with suppress(Exception):
+            connection.close()
+        while self._idle[at]:
+            with suppress(Exception):
+                self._idle[at].pop().close()
+
+    # writing
+
+    def write(self, work: Callable[[PostgresWriting], T]) -> T:
+        with self._writing:
+            self._is_writing = True
+            try:
+                return retried(lambda: self._write(work), on=_RETRIED, timeout=self.retry_timeout)
+            finally:
+                self._is_writing = False
+
+    def when_free(self, work: Callable[[PostgresWriting], object]) -> bool:
+        if not self._writing.acquire(blocking=False):
+            return False
+        try:
+            if self._is_writing:
+                return False
+            self.write(work)
+            return True
+        finally:
+            self._writing.release()
+
+    def _write(self, work: Callable[[PostgresWriting], T]) -> T:
+        connection = self._take(0)
+        session = Session(connection, self.name)
+        writing = PostgresWriting(session)
+        number: int | None = None
+        done: list[T] = []
+        try:
+            session.begin("READ WRITE")
+            done.append(work(writing))
+            number = session.query("SELECT pg_current_xact_id_if_assigned()::text::bigint")[0][0]
+            session.execute("COMMIT")
+        except ConnectionLost:
+            self._drop(0, connection)
+            if number is None or not self._has_committed(number):
+                raise
+        except BaseException:
+            self._release(0, connection)
+            raise
+        else:
+            self._release(0, connection)
+        for table in writing.touched:
+            table.changed()
+        return done[0]
+
+    def _has_committed(self, number: int) -> bool:
+        """Whether the transaction whose COMMIT was not answered has counted."""
+
+        def ask() -> bool:
+            reading = self._begin(0)
+            status = reading.session.query("SELECT pg_xact_status(%s::text::xid8)", (str(number),))[0][0]
+            if status == "in progress":
+                raise ConnectionLost(f"{self.name} has not ended a transaction yet")
+            return bool(status == "committed")
+
+        return retried(ask, on=_RETRIED, timeout=self.retry_timeout)
+
+    def position(self, pipeline: str) -> Position | None:
+        return retried(
+            lambda: known_position(self._begin(0).session, pipeline), on=_RETRIED, timeout=self.retry_timeout
+        )
+
+    def forget(self, pipeline: str) -> None:
+        where = "starts_with(pipeline, %s)" if pipeline.endswith("/") else "pipeline = %s"
+        self.write(
+            lambda writing: writing.session.execute(
+                f"DELETE FROM millpond_positions WHERE {where}", (pipeline,)
+            )
+        )
+
+    def close(self) -> None:
+        with self._writing:
+            self._closed = True
+            for at, idle in enumerate(self._idle):
+                while idle:
+                    self._release(at, idle.popleft())
+
+
+def _set_up(writing: PostgresWriting) -> None:
+    there = writing.session.query(
+        "SELECT to_regclass('millpond_positions') IS NOT NULL AND to_regclass('millpond_tables') IS NOT NULL"
+    )
+    if not there[0][0]:
+        for sql in _SET_UP:
+            writing.session.execute(sql)
+
+
+_AGAIN = ("40001", "40P01")
+_LOST = ("08", "53", "57")
+_REFUSED_AT_LOGIN = (
+    "authentication failed",
+    "pg_hba.conf",
+    "no password supplied",
+    "is not permitted to log in",
+)
+
+
+def explained(error: psycopg.Error, name: str, *, lost: bool) -> Error:
+    """What went wrong in words of ours: who can do something about it, and what."""
+    state = error.sqlstate or ""
+    text = (error.diag.message_primary or str(error)).strip().splitlines()[0]
+    if state in _AGAIN:
+        return SecondWriter(f"{name}: another writer was first", hint="try again")
+    if state.startswith("28") or state == "42501" or any(word in str(error) for word in _REFUSED_AT_LOGIN):
+        return AccessRefused(f"{name} refuses: {text}", hint="check user, password and rights")
+    if state == "3D000" or ("database" in text and "does not exist" in text):
+        return UnknownName(f"{name} is not there", hint="create it, or correct the URL")
+    if 'role "' in text and "does not exist" in text:
+        return AccessRefused(f"{name} refuses: {text}", hint="check the user")
+    if lost or state[:2] in _LOST:
+        return ConnectionLost(f"{name} does not answer: {text}", hint="check that it runs and can be reached")
+    if state == "55P03":
+        return Conflict(
+            f"{name}: the table is in use: {text}", hint="let go of its snapshots, then try again"
+        )
+    if state in ("42P01", "42703", "3F000"):
+        return UnknownName(f"{name}: {text}", hint="its tables were changed since they were declared")
+    if state[:2] in ("22", "23"):
+        detail = error.diag.message_detail
+        return InvalidRecord(f"{name} refuses a row: {text}", hint=detail or "nothing was changed")
+    return SourceError(f"{name}: {text}", hint="nothing was changed")

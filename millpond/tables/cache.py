@@ -1,0 +1,306 @@
+"""``cache``: a bounded table, by itself or in front of a slower one.
+
+By itself it holds the rows that were used last, and is empty after a restart. In front of another backend it holds
+copies: a row that is not here is read through, a change is written through. Eviction is no change of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from millpond.changes import Changes, Position
+from millpond.errors import Closed, InvalidOption, NotSupported
+from millpond.options import Option, Setting, read_options
+from millpond.predicates import Predicate
+from millpond.tables._fit import fitting_keys
+from millpond.tables._lru import BoundedRows
+from millpond.tables.base import Backend, Database, Get, Has, Snapshot, find_backend
+from millpond.tables.memory import MemoryTable
+from millpond.types import Schema
+
+_SCHEMES = {"postgres": "postgresql", "rediss": "redis", "jdbc": "sqlite"}
+
+
+class CacheTable(Backend):
+    """At most ``max_size`` rows, the last used ones."""
+
+    journalled = False
+    options = (
+        Option(
+            "max_size", "int", "Rows that it holds; the least recently used one goes first.", default=10_000
+        ),
+        Option(
+            "max_memory", "size", "Bytes that its rows may take, 200 for each row beside its values included."
+        ),
+        Option("ttl", "duration", "How long a row stays after it was written, or read from behind."),
+        Option(
+            "cache.over",
+            "secret",
+            "What it stands in front of: `postgresql://…`, `redis://…`, `sqlite:///…`, or the name of a backend.",
+        ),
+        Option("table", "text", "The table's name behind the cache. By default its name here."),
+    )
+
+    def __init__(self, name: str, rows: BoundedRows, over: Backend | None):
+        self.schema = rows.schema
+        self.rows = rows
+        self.over = over
+        self.changes_seen = 0
+        self._what = f'table "{name}"'
+        self._closed = False
+        self.database: Database | None = None if over is None else over.database
+        self.abilities = rows.table.abilities if over is None else over.abilities - {"held", "commits", "own"}
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool = False,
+        home: Path | None = None,
+    ) -> Self:
+        size = values.get("max_size")
+        if size is not None and size < 1:
+            raise InvalidOption(
+                f'option "max_size" of table "{name}" cannot be {size}', hint="it is 1 or more"
+            )
+        over = None
+        if values.get("cache.over"):
+            backend, behind = _behind(values)
+            if not schema.key:
+                raise NotSupported(
+                    f'table "{name}" has no primary key: a cache cannot tell its rows',
+                    hint="declare a PRIMARY KEY, or leave out 'cache.over'",
+                )
+            over = backend.open(name, schema, behind, null_keys=null_keys, home=home)
+        rows = BoundedRows(
+            MemoryTable(schema, name=name, null_keys=null_keys),
+            max_size=size,
+            max_memory=values.get("max_memory"),
+            ttl=values.get("ttl"),
+        )
+        return cls(name, rows, over)
+
+    @classmethod
+    def place(cls, values: Mapping[str, Any]) -> str | None:
+        if not values.get("cache.over"):
+            return None
+        backend, behind = _behind(values)
+        return backend.place(behind)
+
+    # changes
+
+    def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
+        self._check_open()
+        fitting = self.check(changes)
+        if self.over is None:
+            return self.rows.apply(fitting, position, commit)
+        applied = self.over.apply(fitting, position)
+        self.noted(fitting)
+        return applied
+
+    def check(self, changes: Changes) -> Changes:
+        return self.rows.table.check(changes)
+
+    @property
+    def behind(self) -> Backend:
+        return self if self.over is None else self.over
+
+    def noted(self, changes: Changes) -> None:
+        # The number goes up first: a reader that began before must not put back what it read.
+        self.changes_seen += 1
+        self.rows.drop(changes)
+
+    # reading
+
+    def snapshot(self, commit: int | None = None) -> Snapshot:
+        self._check_open()
+        if self.over is not None:
+            if commit is not None:
+                raise NotSupported(f"{self._what} does not keep earlier commits")
+            return self.through(self.over.snapshot)
+        self.rows.expire()
+        return _UsedSnapshot(self.rows, self.rows.table.snapshot(commit))
+
+    def through(self, below: Callable[[], Snapshot]) -> Snapshot:
+        return below() if self.over is None else _ThroughSnapshot(self, below)
+
+    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+        if self.over is not None:
+            return get, has
+        rows = self.rows
+        quick, quick_has = rows.table.quick_reads(step, _unknown, _unknown)
+
+        def use_get(key: Any) -> dict[str, Any] | None:
+            rows.expire()
+            try:
+                record = quick(key)
+            except _Unknown:
+                return get(key)
+            rows.use_one(key, found=record is not None)
+            return record
+
+        def use_has(key: Any = None, **equal: Any) -> bool:
+            rows.expire()
+            try:
+                found = quick_has(key, **equal)
+            except _Unknown:
+                return has(key, **equal)
+            rows.use_one(key, found=found)
+            return found
+
+        return use_get, use_has
+
+    @property
+    def version(self) -> int:
+        return self.snapshot().version
+
+    @property
+    def next_row(self) -> int | None:
+        return self.rows.table.next_row
+
+    def position(self, pipeline: str) -> Position | None:
+        return self.rows.table.position(pipeline) if self.over is None else self.over.position(pipeline)
+
+    def stats(self) -> dict[str, Any]:
+        about = {**self.rows.table.stats(), "bytes": self.rows.bytes, **self.rows.stats()}
+        if self.over is None:
+            return about
+        behind = self.over.stats()
+        return {**about, "rows": behind["rows"], "cached_rows": about["rows"], "behind": behind.get("where")}
+
+    def remove(self) -> None:
+        if self.over is not None:
+            self.over.remove()
+
+    def close(self) -> None:
+        self._closed = True
+        self.rows.table.close()
+        if self.over is not None:
+            self.over.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"{self._what} is closed")
+
+
+class _UsedSnapshot(Snapshot):
+    """A moment of a cache by itself: a row that is found by its key is used."""
+
+    def __init__(self, rows: BoundedRows, below: Snapshot):
+        self.schema = below.schema
+        self.version = below.version
+        self._rows = rows
+        self._below = below
+
+    def get(
+        self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
+    ) -> pa.Table:
+        found = self._below.get(columns, keys, nulls=nulls, rows=rows)
+        if _is_key(self.schema, columns):
+            self._rows.use(found, keys.num_rows)
+        return found
+
+    def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
+        return self._below.scan(columns, rows=rows)
+
+    def __len__(self) -> int:
+        return len(self._below)
+
+
+class _ThroughSnapshot(Snapshot):
+    """What a reader sees through a cache: rows by key from it where they are there, all else from behind."""
+
+    remote = True
+
+    def __init__(self, table: CacheTable, below: Callable[[], Snapshot]):
+        self.schema = table.schema
+        self._table = table
+        self._began = table.changes_seen
+        self._make = below
+        self._made: Snapshot | None = None
+
+    @property
+    def _below(self) -> Snapshot:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        return self._below.version
+
+    def get(
+        self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
+    ) -> pa.Table:
+        if not _is_key(self.schema, columns) or nulls:
+            return self._below.get(columns, keys, nulls=nulls, rows=rows)
+        names = [c.name for n in columns if (c := self.schema.find(n))]
+        wanted = fitting_keys([c.type for n in names if (c := self.schema.find(n))], keys, nulls=False)
+        cache = self._table.rows
+        cache.expire()
+        by_name = dict(zip(names, wanted, strict=True))
+        asked = pa.table(
+            {n: by_name[n] for k in self.schema.key if (c := self.schema.find(k)) and (n := c.name)}
+        )
+        seen = self._table.changes_seen
+        with cache.lock:
+            missing = cache.missing([c.combine_chunks() for c in asked.columns])
+            here = cache.table.get(asked.column_names, asked.filter(_inverted(missing)))
+            cache.use(here, asked.num_rows)
+        lacking = asked.filter(missing)
+        if not lacking.num_rows:
+            return here
+        read = self._below.get(lacking.column_names, lacking)
+        with cache.lock:
+            if seen == self._began == self._table.changes_seen and read.num_rows:
+                cache.apply(Changes(read))
+        return pa.concat_tables([here, read])
+
+    def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
+        return self._below.scan(columns, rows=rows)
+
+    def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
+        return self._below.filtered(where, rows=rows)
+
+    def __len__(self) -> int:
+        return len(self._below)
+
+
+class _Unknown(Exception):
+    """The short way does not know the key."""
+
+
+def _unknown(*key: Any, **equal: Any) -> Any:
+    raise _Unknown
+
+
+def _inverted(mask: pa.Array) -> pa.Array:
+    return pa.array([not m for m in mask.to_pylist()], pa.bool_())
+
+
+def _is_key(schema: Schema, columns: Sequence[str]) -> bool:
+    return bool(schema.key) and {c.lower() for c in columns} == {k.lower() for k in schema.key}
+
+
+def _behind(values: Mapping[str, Any]) -> tuple[type[Backend], dict[str, Any]]:
+    """The backend behind the cache and the values of its options."""
+    over = str(values["cache.over"])
+    scheme, colon, _ = over.partition(":")
+    name = _SCHEMES.get(scheme.lower(), scheme)
+    backend = find_backend(name)
+    if backend is CacheTable or issubclass(backend, MemoryTable):
+        raise InvalidOption(f"a cache cannot stand in front of {name}", hint="'cache.over' = 'sqlite'")
+    settings = [Setting("url", over)] if colon else []
+    if values.get("table"):
+        settings.append(Setting("table", str(values["table"])))
+    return backend, read_options("the table behind the cache", backend.options, settings)
+
+
+BACKEND = CacheTable

@@ -1,0 +1,334 @@
+"""``postgresql``: rows in a PostgreSQL database, in a table of its own or one that is there.
+
+Rows go in by COPY into a temporary table and one upsert from there, so that a batch is a handful of statements
+whatever its size. All other values are parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
+from millpond.options import Option
+from millpond.tables._nested import from_json
+from millpond.tables._outside import shared
+from millpond.tables._plain import to_texts
+from millpond.tables._postgres import PostgresDatabase, PostgresWriting, Session, driver, spot
+from millpond.tables._sqltable import SqlTable, quoted
+from millpond.types import Column, Schema, type_name
+
+_FAMILIES: tuple[tuple[str, ...], ...] = (
+    ("smallint", "integer", "bigint"),
+    ("real", "double precision"),
+)
+"""Types of which a later one holds the values of those before it."""
+
+
+class PostgresTable(SqlTable):
+    """A table of a PostgreSQL database. Other programs may read and write it too."""
+
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
+    options = (
+        Option("url", "secret", "The database: `postgresql://user:password@host:5432/database`."),
+        Option(
+            "table",
+            "text",
+            "Its name there, with or without a schema: `crm.users`. By default its name here.",
+        ),
+        Option(
+            "pool.size",
+            "int",
+            "Connections that are kept open when nobody uses them.",
+            default=4,
+            aliases=("connection.pool.size",),
+        ),
+        Option("replica.urls", "secret", "Replicas for reading, separated by commas. They may be behind."),
+        Option("connect.timeout", "duration", "How long a new connection may take.", default=10.0),
+        Option("retry.timeout", "duration", "How long a lost connection is tried again.", default=30.0),
+    )
+
+    mark = "%s"
+    database: PostgresDatabase
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool = False,
+        home: Path | None = None,
+    ) -> Self:
+        url = str(values.get("url") or "")
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise InvalidOption(
+                f'table "{name}" needs the URL of a PostgreSQL database',
+                hint="WITH ('url' = 'postgresql://user@host/database')",
+            )
+        driver()
+        replicas = [r.strip() for r in str(values.get("replica.urls") or "").split(",") if r.strip()]
+        database = shared(
+            f"{url} {replicas}",
+            lambda: PostgresDatabase(
+                url,
+                replicas,
+                idle=max(1, int(values.get("pool.size") or 4)),
+                retry_timeout=float(values.get("retry.timeout") or 0),
+                connect_timeout=float(values.get("connect.timeout") or 10),
+            ),
+        )
+        table = cls(name, schema, database, null_keys=null_keys)
+        try:
+            table._set_up(str(values.get("table") or ""), name)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    @classmethod
+    def place(cls, values: Mapping[str, Any]) -> str | None:
+        return spot(str(values.get("url") or ""))
+
+    # the table in the database
+
+    def _set_up(self, given: str, name: str) -> None:
+        parts = given.split(".", 1) if given else [name]
+        self.table = ".".join(escaped(part) for part in parts)
+        self._name = ".".join(parts)
+        self.stored = {c.name: c.name for c in self.columns}
+        self._stage = escaped("stage " + hashlib.sha256(self.table.encode()).hexdigest()[:24])
+        self.indexed = set()
+        self.database.write(self._create_or_check)
+
+    def _create_or_check(self, writing: PostgresWriting) -> None:
+        session = writing.session
+        there = session.query(
+            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (self.table.replace("%%", "%"),),
+        )
+        self.made = not there or self._is_made(session)
+        if not there:
+            self._create(session)
+        else:
+            self._check_columns(there)
+            if not self.made:
+                self._check_foreign(session)
+
+    def _is_made(self, session: Session) -> bool:
+        return bool(session.query("SELECT 1 FROM millpond_tables WHERE name = %s", (self._name,)))
+
+    def _create(self, session: Session) -> None:
+        required = set() if self.null_keys else {k.lower() for k in self.identity}
+        columns = [
+            f"{escaped(c.name)} {_sql_type(c.type)}"
+            + (" NOT NULL" if not c.nullable or c.name.lower() in required else "")
+            for c in self.columns
+        ]
+        key = ", ".join(self.quoted(self.identity))
+        end = f"UNIQUE NULLS NOT DISTINCT ({key})" if self.null_keys else f"PRIMARY KEY ({key})"
+        session.execute(f"CREATE TABLE {self.table} ({', '.join(columns)}, {end})")
+        session.execute("INSERT INTO millpond_tables VALUES (%s, 0)", (self._name,))
+
+    def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
+        known = {str(name).lower(): (str(name), str(dtype)) for name, dtype in there}
+        for column in self.columns:
+            if column.name.lower() not in known:
+                if column.name not in self.schema:
+                    raise NotSupported(
+                        f"{self.what} has no primary key, and its rows in the database have no numbers",
+                        hint="declare the PRIMARY KEY that the table has there",
+                    )
+                raise UnknownName(
+                    f'{self.what}: the table "{self._name}" in {self.database.name} has no column'
+                    f' "{column.name}"',
+                    hint=f"its columns: {', '.join(name for name, _ in known.values())}",
+                )
+            name, dtype = known[column.name.lower()]
+            if not _holds(dtype, column.type):
+                raise TypeMismatch(
+                    f'{self.what}: column "{column.name}" is {dtype} in the database,'
+                    f" which does not hold {type_name(column.type)}",
+                    hint=f"it must be {_sql_type(column.type)} there, or be declared with another type here",
+                )
+            self.stored[column.name] = name
+
+    def _check_foreign(self, session: Session) -> None:
+        wanted = sorted(self.stored[self.column(k).name] for k in self.schema.key)
+        keys = session.query(
+            "SELECT array(SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid"
+            " AND attnum = ANY (indkey) ORDER BY 1) FROM pg_index"
+            " WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL",
+            (self.table.replace("%%", "%"),),
+        )
+        if not self.schema.key or wanted not in [sorted(row[0]) for row in keys]:
+            raise NotSupported(
+                f"{self.what}: ({', '.join(self.schema.key)}) is not unique in the database",
+                hint="declare the key that the table has there, or give it a UNIQUE index",
+            )
+
+    def remove(self) -> None:
+        """Drops the table if Millpond made it; one that was there before stays."""
+
+        def work(writing: PostgresWriting) -> None:
+            if self._is_made(writing.session):
+                writing.session.execute("SET LOCAL lock_timeout = '10s'")
+                writing.session.execute(f"DROP TABLE IF EXISTS {self.table}")
+                writing.session.execute("DELETE FROM millpond_tables WHERE name = %s", (self._name,))
+
+        self.database.write(work)
+
+    def stats(self) -> dict[str, Any]:
+        reading = self.database.read()
+        size = reading.session.query(
+            "SELECT pg_total_relation_size(to_regclass(%s))", (self.table.replace("%%", "%"),)
+        )
+        return {
+            "rows": len(reading.snapshot(self)),
+            "bytes": size[0][0] or 0,
+            "changed_at": self.changed_at,
+            "indexes": [list(columns) for columns in sorted(self.indexed)],
+            "where": f"{self.database.name}, table {self._name}",
+        }
+
+    # statements
+
+    def quoted(self, names: Sequence[str]) -> list[str]:
+        return [escaped(self.stored[self.column(name).name]) for name in names]
+
+    def selected(self, name: str) -> str:
+        column = self.quoted([name])[0]
+        return f"{column}::text" if pa.types.is_nested(self.column(name).type) else column
+
+    def put(self, session: Any, rows: pa.Table) -> None:
+        columns = [self.column(name) for name in rows.column_names]
+        names = self.quoted(rows.column_names)
+        keys = set(self.quoted(self.identity))
+        sets = ", ".join(f"{n} = excluded.{n}" for n in names if n not in keys)
+        typed = ", ".join(f"{n} {_sql_type(c.type)}" for n, c in zip(names, columns, strict=True))
+        if self._stage not in session.staged:
+            session.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._stage} ({typed}) ON COMMIT DELETE ROWS")
+        else:
+            session.execute(f"DELETE FROM {self._stage}")
+        session.staged.add(self._stage)
+        listed = ", ".join(names)
+        # COPY has no parameters, and takes its text as it is.
+        plain = f"COPY {self._stage} ({listed}) FROM STDIN (FORMAT csv)".replace("%%", "%")
+        session.copy_in(plain, _csv([to_texts(rows.column(c.name), c.type) for c in columns]))
+        session.execute(
+            f"INSERT INTO {self.table} ({listed}) SELECT {listed} FROM {self._stage}"
+            f" ON CONFLICT ({', '.join(self.quoted(self.identity))})"
+            f" DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
+        )
+
+    def end(self, session: Any, keys: pa.Table) -> None:
+        columns = [self.column(name) for name in keys.column_names]
+        for condition, values in self.with_keys(columns, keys.columns, nulls=self.null_keys):
+            session.execute(f"DELETE FROM {self.table} WHERE {condition}", values)
+
+    def take_numbers(self, session: Any, count: int, highest: int) -> int:
+        known = session.query(
+            "SELECT next_row FROM millpond_tables WHERE name = %s FOR UPDATE", (self._name,)
+        )
+        first = max(int(known[0][0]), highest + 1)
+        session.execute(
+            "UPDATE millpond_tables SET next_row = %s WHERE name = %s", (first + count, self._name)
+        )
+        return first
+
+    def with_keys(
+        self, columns: Sequence[Column], keys: Sequence[pa.Array], *, nulls: bool
+    ) -> Iterator[tuple[str, list[Any]]]:
+        names = self.quoted([c.name for c in columns])
+        values = [self.encode(k, c) for k, c in zip(keys, columns, strict=True)]
+        given = [f'"millpond {i}"' for i in range(len(names))]
+        source = f"unnest({', '.join(['%s::text[]'] * len(names))}) AS wanted ({', '.join(given)})"
+        typed = [f"{g}::{_sql_type(c.type)}" for g, c in zip(given, columns, strict=True)]
+        if not nulls or not any(None in v for v in values):
+            yield f"({', '.join(names)}) IN (SELECT {', '.join(typed)} FROM {source})", values
+            return
+        same = " AND ".join(f"{n} IS NOT DISTINCT FROM {t}" for n, t in zip(names, typed, strict=True))
+        yield f"EXISTS (SELECT 1 FROM {source} WHERE {same})", values
+
+    def comparison(self, column: Column, operator: str) -> str | None:
+        name = self.quoted([column.name])[0]
+        if pa.types.is_string(column.type):
+            return (
+                f'{name} COLLATE "C" {operator} %s'
+                if operator not in ("=", "!=")
+                else f"{name} {operator} %s"
+            )
+        return f"{name} {operator} %s::{_sql_type(column.type)}"
+
+    # values
+
+    def encode(self, values: pa.Array, column: Column) -> list[Any]:
+        return list(to_texts(values, column.type).to_pylist())
+
+    def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
+        return from_json(values, dtype) if pa.types.is_nested(dtype) else pa.array(values, dtype)
+
+
+def escaped(name: str) -> str:
+    """A quoted name in a statement with parameters."""
+    return quoted(name).replace("%", "%%")
+
+
+def _csv(columns: Sequence[pa.Array]) -> memoryview:
+    from pyarrow import csv
+
+    out = io.BytesIO()
+    table = pa.table(list(columns), names=[str(i) for i in range(len(columns))])
+    csv.write_csv(table, out, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
+    return out.getbuffer()
+
+
+def _sql_type(dtype: pa.DataType) -> str:
+    t = pa.types
+    if t.is_decimal(dtype):
+        return f"numeric({dtype.precision},{dtype.scale})"
+    if t.is_timestamp(dtype):
+        return "timestamp with time zone" if dtype.tz else "timestamp without time zone"
+    if t.is_nested(dtype):
+        return "jsonb"
+    names = {
+        pa.bool_(): "boolean",
+        pa.int8(): "smallint",
+        pa.int16(): "smallint",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.string(): "text",
+        pa.binary(): "bytea",
+        pa.date32(): "date",
+        pa.duration("us"): "interval",
+    }
+    return names[dtype]
+
+
+def _holds(there: str, dtype: pa.DataType) -> bool:
+    """Whether a column of the database can hold every value of the declared type."""
+    wanted, t = _sql_type(dtype), pa.types
+    there = there.replace("(6)", "") if t.is_timestamp(dtype) else there
+    if there == wanted or (t.is_decimal(dtype) and there == "numeric"):
+        return True
+    if t.is_string(dtype):
+        return there.startswith("character varying")
+    if t.is_decimal(dtype) and there.startswith("numeric("):
+        precision, scale = (int(n) for n in there[len("numeric(") : -1].split(","))
+        return bool(scale >= dtype.scale and precision - scale >= dtype.precision - dtype.scale)
+    for family in _FAMILIES:
+        if wanted in family:
+            return there in family[family.index(wanted) :]
+    return False
+
+
+BACKEND = PostgresTable

@@ -1,0 +1,179 @@
+"""Real servers for the tests: on 127.0.0.1, on a free port, in a temporary directory, stopped by their own process id.
+
+`make setup` installs what they need (tools/services.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def program(name: str, *places: str) -> str:
+    """Where a program is; a server that is not there is a failure, never a skip."""
+    for place in places:
+        found = sorted(Path("/").glob(f"{place.lstrip('/')}/{name}"))
+        if found:
+            return str(found[-1])
+    on_path = shutil.which(name)
+    assert on_path is not None, f"{name} is not installed: run `make setup`"
+    return on_path
+
+
+class Postgres:
+    """A PostgreSQL server. As root it runs as the user ``postgres``, as it wants to."""
+
+    def __init__(self, directory: Path):
+        self.port = free_port()
+        self.directory = directory
+        directory.mkdir(parents=True)
+        self._bin = "/usr/lib/postgresql/*/bin"
+        self._as = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if self._as:
+            shutil.chown(directory, "postgres")
+        self._run(
+            "initdb",
+            "-D",
+            str(directory / "data"),
+            "-A",
+            "trust",
+            "-U",
+            "millpond",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        )
+        self.start()
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [*self._as, program(name, self._bin), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=120)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+
+    def start(self) -> None:
+        settings = (
+            f"-p {self.port} -h 127.0.0.1 -k {self.directory} -c fsync=off -c max_connections=300"
+            " -c shared_buffers=32MB -c wal_level=logical"
+        )
+        log = str(self.directory / "log")
+        data = str(self.directory / "data")
+        # Its output must not keep this process's pipes open.
+        command = [
+            *self._as,
+            program("pg_ctl", self._bin),
+            "-D",
+            data,
+            "-w",
+            "-t",
+            "60",
+            "-l",
+            log,
+            "-o",
+            settings,
+        ]
+        subprocess.run([*command, "start"], stdout=subprocess.DEVNULL, check=True, cwd="/", timeout=120)
+
+    @property
+    def pid(self) -> int:
+        return int((self.directory / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+    def stop(self, how: str = "immediate") -> None:
+        with suppress(FileNotFoundError):
+            pid = self.pid
+            os.kill(pid, {"immediate": signal.SIGQUIT, "fast": signal.SIGINT}[how])
+            wait_for_end(pid)
+
+    def url(self, database: str = "postgres", user: str = "millpond", **more: str) -> str:
+        extra = "&".join(f"{k}={quote(v)}" for k, v in more.items())
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}" + (f"?{extra}" if extra else "")
+
+    def new_schema(self, name: str) -> str:
+        """The URL of a schema that is empty."""
+        self.execute(f"CREATE SCHEMA {name}")
+        return self.url(options=f"-csearch_path={name}")
+
+    def execute(self, sql: str, url: str | None = None) -> list[tuple[object, ...]]:
+        import psycopg
+
+        with psycopg.connect(url or self.url(), autocommit=True) as connection:
+            cursor = connection.execute(sql)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+
+class Redis:
+    """A Redis server that keeps nothing on the disk."""
+
+    def __init__(self, directory: Path):
+        self.port = free_port()
+        self.directory = directory
+        directory.mkdir(parents=True)
+        self.start()
+
+    def start(self) -> None:
+        command = [program("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no", "--databases", "4096"]
+        with open(self.directory / "log", "a") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            assert time.monotonic() < deadline and self._process.poll() is None, "redis-server did not start"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+    def url(self, database: int = 0) -> str:
+        return f"redis://127.0.0.1:{self.port}/{database}"
+
+
+class Servers:
+    """Each is started when it is first asked for."""
+
+    def __init__(self) -> None:
+        # Not pytest's directory: that is closed to other users, and PostgreSQL does not run as root.
+        self._directory = Path(tempfile.mkdtemp(prefix="millpond-servers-"))
+        self._directory.chmod(0o711)
+
+    @cached_property
+    def postgresql(self) -> Postgres:
+        return Postgres(self._directory / "postgresql")
+
+    @cached_property
+    def redis(self) -> Redis:
+        return Redis(self._directory / "redis")
+
+    def stop(self) -> None:
+        for name in ("postgresql", "redis"):
+            server = vars(self).get(name)
+            if server is not None:
+                server.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} does not end")
