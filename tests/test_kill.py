@@ -32,6 +32,17 @@ CREATE TABLE last (ref BIGINT PRIMARY KEY, n BIGINT);
 INSERT INTO joined SELECT e.n, r.name FROM events e LEFT JOIN reference r ON r.id = e.ref;
 INSERT INTO last SELECT ref, n FROM events;
 CREATE TABLE sums AS SELECT n % 3 AS k, COUNT(*) AS rows, SUM(ref) AS refs FROM events GROUP BY n % 3;
+CREATE TABLE stock (item BIGINT PRIMARY KEY, stock BIGINT, orders BIGINT);
+INSERT INTO stock VALUES (0, 300, 0), (1, 10000, 0), (2, 10000, 0);
+UPDATE stock SET stock = stock - e.n, orders = orders + 1 FROM events e WHERE stock.item = e.n % 3 AND stock.stock >= e.n;
+CREATE TABLE balances (id BIGINT PRIMARY KEY, n BIGINT);
+CREATE TABLE ledger (n BIGINT, id BIGINT);
+INSERT INTO balances VALUES (0, 0);
+BEGIN;
+INSERT INTO ledger SELECT n, n % 2 FROM events;
+MERGE INTO balances b USING events e ON b.id = e.n % 2
+WHEN MATCHED THEN UPDATE SET n = b.n + e.n WHEN NOT MATCHED THEN INSERT VALUES (e.n % 2, e.n);
+COMMIT;
 """
 CHECKSUM = "SELECT COUNT(*) AS n, SUM(id) AS ids, SUM(x) AS x, COUNT(DISTINCT name) AS names FROM reference"
 EXPECTED = {
@@ -73,6 +84,9 @@ def work(sql: str, state: str, confirmed: str) -> None:
             "joined": sorted([r["n"], r["name"]] for r in app.table("joined")),
             "last": {str(r["ref"]): r["n"] for r in app.table("last")},
             "sums": sorted([r["k"], r["rows"], r["refs"]] for r in app.table("sums")),
+            "stock": sorted([r["item"], r["stock"], r["orders"]] for r in app.table("stock")),
+            "ledger": sorted([r["n"], r["id"]] for r in app.table("ledger")),
+            "balances": sorted([r["id"], r["n"]] for r in app.table("balances")),
         }
         print(json.dumps(result), flush=True)
 
@@ -141,6 +155,14 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
     assert result["joined"] == [[e["n"], names[e["ref"]]] for e in events]
     assert result["last"] == {str(e["ref"]): e["n"] for e in events}
     assert result["sums"] == [[k, EVENTS // 3, sum(e["ref"] for e in events[k::3])] for k in range(3)]
+    stock = {0: [300, 0], 1: [10_000, 0], 2: [10_000, 0]}
+    for e in events:
+        if stock[e["n"] % 3][0] >= e["n"]:
+            stock[e["n"] % 3][0] -= e["n"]
+            stock[e["n"] % 3][1] += 1
+    assert result["stock"] == [[item, *left] for item, left in stock.items()]
+    assert result["ledger"] == [[n, n % 2] for n in range(EVENTS)]
+    assert result["balances"] == [[i, sum(range(i, EVENTS, 2))] for i in range(2)]
 
 
 @pytest.mark.slow

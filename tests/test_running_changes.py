@@ -17,12 +17,14 @@ from hypothesis import strategies as some
 
 from millpond import App
 from millpond.app import folding
+from millpond.app.block import Block
 from millpond.app.folding import Folding
 from millpond.app.script import check_one
 from millpond.engine.local import LocalStage
 from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
-from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
+from millpond.sql.blocks import grouped
 from millpond.sql.parse import parse
 
 DECLARED = """
@@ -281,6 +283,50 @@ def test_decimals_are_exact_and_overflow_is_an_error(app: App) -> None:
     with pytest.raises(QueryFailed, match="overflow"):
         run.batch([{"id": 2, "a": 1, "b": 0}, {"id": 1, "a": 600, "b": 0}, {"id": 1, "a": 600, "b": 0}])
     assert {r["x"] for r in app.sql("SELECT x FROM t").rows()} == {2_147_483_000, 1}
+
+
+def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
+    """Random transfers between two tables, cut into batches: what one statement changes the next one sees."""
+    app.sql("CREATE TABLE total (id INT PRIMARY KEY, n INT)")
+    block = grouped(
+        parse(
+            "BEGIN; UPDATE t SET x = x - e.a, y = y + 1 FROM e WHERE t.id = e.id AND t.x >= e.a;"
+            "UPSERT INTO u SELECT e.id, t.x, t.y FROM e JOIN t ON t.id = e.id ON u.id = e.id;"
+            "UPDATE total SET n = total.n + u.x FROM e JOIN u ON u.id = e.id WHERE total.id = 0; COMMIT"
+        ).require()
+    )[0]
+    checked = check_one(app, block, app._catalog.copy(), parse("").script.place)
+    run = Block(app, plan_block(checked, "b"), ephemeral=False)
+    run.set_up()
+    schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32())])
+
+    @settings(max_examples=20, deadline=None, phases=(Phase.generate, Phase.shrink))
+    @given(sent=events, at=cuts)
+    def check(sent: list[Event], at: list[int]) -> None:
+        before = [{"id": n, "x": 5 * n, "y": 0} for n in range(3)]
+        fill(app, "t", before)
+        fill(app, "u", [])
+        app.sql("INSERT INTO total VALUES (0, 0)")
+        t = {r["id"]: r for r in (dict(r) for r in before)}
+        u: dict[int, Row] = {}
+        total = 0
+        for piece in pieces(sent, at):
+            run.commit(pa.Table.from_pylist(list(piece), schema=schema), None)
+            for e in piece:
+                if e["id"] in t and at_least(t[e["id"]]["x"], e["a"]):
+                    t[e["id"]] |= {"x": t[e["id"]]["x"] - e["a"], "y": t[e["id"]]["y"] + 1}
+            u |= {e["id"]: dict(t[e["id"]]) for e in piece if e["id"] in t}
+            total += sum(u[e["id"]]["x"] for e in piece if e["id"] in u)
+        assert as_set(app.sql("SELECT id, x, y FROM t").rows()) == as_set(list(t.values()))
+        assert as_set(app.sql("SELECT id, x, y FROM u").rows()) == as_set(list(u.values()))
+        assert app.sql("SELECT n FROM total").rows() == [{"n": total}]
+
+    check()
+    app.sql("UPDATE total SET n = 2147483647")
+    fill(app, "t", [{"id": 1, "x": 9, "y": 0}])
+    with pytest.raises(QueryFailed, match="overflow"):
+        run.commit(pa.Table.from_pylist([{"id": 1, "a": 1, "b": 0}], schema=schema), None)
+    assert app.sql("SELECT x FROM t").rows() == [{"x": 9}]
 
 
 @pytest.mark.parametrize(

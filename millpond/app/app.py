@@ -404,7 +404,7 @@ class App:
 
     def _declare_query(self, name: str, statement: st.Statement) -> None:
         """Keeps a running statement, so that it goes on after a restart."""
-        if isinstance(statement, st.WRITES) and not self._read_only:
+        if isinstance(statement, (*st.WRITES, st.Block)) and not self._read_only:
             entry = Saved(name, "query", statement.text, identity(statement), None, {}, claimed=True)
             self._journal.put_entry(entry.entry())
             self._saved[entry.id] = entry
@@ -424,8 +424,10 @@ class App:
                 hint="start the app with millpond run, then ask it",
                 place=checked.statement.place,
             )
-        self._source_values.update(checked.source_options)
-        for i in checked.resolved.inputs:
+        for one in (checked, *checked.block):
+            self._source_values.update(one.source_options)
+        inputs = [i for c in (checked, *checked.block) if c.resolved is not None for i in c.resolved.inputs]
+        for i in inputs:
             if i.relation.kind == "source" and not i.relation.running:
                 self._store.create_hidden(
                     i.relation.name, i.relation.schema, read_all(self._source(i.relation))

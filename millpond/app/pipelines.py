@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.app.block import Block
 from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.running import Rows, RunningStatement
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 def statement_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> RunningStatement:
     """The statement of a plan, by its kind."""
+    if plan.block:
+        return Block(app, plan, ephemeral=ephemeral)
     kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
     return kind(app, plan, ephemeral=ephemeral)
 

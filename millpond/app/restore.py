@@ -11,10 +11,11 @@ from millpond.app.loading import load
 from millpond.app.script import check_one
 from millpond.errors import Error
 from millpond.plan.load import plan_load
-from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.plan.view import plan_view
 from millpond.sql import statements as st
+from millpond.sql.blocks import grouped
 from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
 
@@ -44,7 +45,7 @@ def resume(app: App, entry: Saved) -> None:
     """A restored statement goes on: a load that was cut off, a pipeline that ran."""
     parsed = parse(entry.text)
     app._remember(parsed.script)
-    statement = parsed.require()[0]
+    statement = grouped(parsed.require())[0]
     query = getattr(statement, "query", None)
     connected = isinstance(statement, st.CreateStream) and query is None
     if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
@@ -73,7 +74,9 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     if known is not None and known.schema != checked.target.schema:
         log.warning('table "%s" stays as it was: the columns of its source have changed', entry.name)
         return
-    if checked.running:
+    if checked.block:
+        app._start_pipeline(plan_block(checked, name), checked)
+    elif checked.running:
         app._start_pipeline(plan_pipeline(checked, name, target), checked)
     elif checked.live:
         app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)

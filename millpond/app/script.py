@@ -10,7 +10,7 @@ from millpond.app.catalog import Saved
 from millpond.app.identity import identity
 from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.sql import statements as st
-from millpond.sql.blocks import Blocks
+from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
@@ -50,7 +50,7 @@ def prepare(
     unclaimed = dict(app._unclaimed)
     steps: list[Step] = []
     blocks = Blocks(in_block)
-    for statement in statements:
+    for statement in grouped(statements) if not in_block else statements:
         try:
             claimed = _claim(statement, unclaimed)
         except Error as error:
@@ -63,7 +63,7 @@ def prepare(
         checked = checker.check(statement)
         checker.errors.extend(blocks.check(statement, checked))
         if checked is not None:
-            steps.append(Step(checked))
+            steps += [Step(c) for c in checked.block] if once_only(checked) else [Step(checked)]
     checker.errors.extend(blocks.finish())
     checker.errors.extend(_changed_queries(steps, unclaimed))
     if checker.errors:
@@ -71,21 +71,33 @@ def prepare(
     return steps
 
 
+def once_only(checked: Checked) -> bool:
+    """Whether it is a block whose statements run once, one after another."""
+    return bool(checked.block) and not checked.running
+
+
+def targets_of(statement: st.Statement) -> set[str]:
+    """What a statement, or each of a block, changes."""
+    inner = statement.statements if isinstance(statement, st.Block) else (statement,)
+    return {s.target.lower() for s in inner if isinstance(s, st.WRITES)}
+
+
 def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iterator[Error]:
     """A query into a table that another one of the state filled: its rows would come a second time."""
     left = {
-        one.target.lower()
+        name
         for e in unclaimed.values()
-        if e.kind == "query" and isinstance(one := parse(e.text).require()[0], st.WRITES)
+        if e.kind == "query"
+        for name in targets_of(grouped(parse(e.text).require())[0])
     }
     for step in steps:
         s = step.checked.statement if step.checked is not None and step.checked.running else None
-        if isinstance(s, st.WRITES) and s.target.lower() in left:
+        for name in sorted(targets_of(s) & left) if s is not None else ():
             yield StateForeign(
-                f'the query that changes "{s.target}" was another one when the state directory was made',
-                hint=f"start with the old text, DROP TABLE {s.target} CASCADE, then start with the new one; "
+                f'the query that changes "{name}" was another one when the state directory was made',
+                hint=f"start with the old text, DROP TABLE {name} CASCADE, then start with the new one; "
                 "or name another state directory",
-                place=s.place,
+                place=s.place if s is not None else None,
             )
 
 
@@ -97,7 +109,7 @@ def raise_all(errors: Sequence[Error]) -> None:
 
 def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None:
     """The restored entry that a statement stands for; one that says something else is an error."""
-    if isinstance(statement, st.WRITES):
+    if isinstance(statement, (*st.WRITES, st.Block)):
         same = identity(statement)
         return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)
     if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from millpond.app.transaction import Transaction
 from millpond.changes import Changes
 from millpond.errors import Error
 from millpond.plan.load import plan_load
-from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import Target, target_of
 from millpond.plan.view import plan_view
 from millpond.query.result import Result, RunningResult
@@ -132,6 +133,15 @@ def _mutate(app: App, checked: Checked) -> Result:
     return Result(_NOTHING, count=app._write(checked.statement, mutation.target.name, find))
 
 
+def _block(app: App, checked: Checked) -> Result:
+    """BEGIN … COMMIT that a stream drives."""
+    checked = dataclasses.replace(checked, block=tuple(app._with_types(c) for c in checked.block))
+    name = app._query_name("block", checked.statement)
+    app._declare_query(name, checked.statement)
+    app._start_pipeline(plan_block(checked, name), checked)
+    return Result(_NOTHING, count=0)
+
+
 def _begin(app: App, checked: Checked) -> Result:
     app._begin_block(Transaction(app))
     return Result(_NOTHING, count=0)
@@ -215,6 +225,7 @@ _HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
     st.Merge: _mutate,
     st.Upsert: _mutate,
     st.Truncate: _mutate,
+    st.Block: _block,
     st.Begin: _begin,
     st.Commit: _commit,
     st.Rollback: _rollback,

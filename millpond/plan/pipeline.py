@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
-from millpond.plan.plans import BatchPlan, PipelinePlan, Target
+from millpond.plan.plans import BatchPlan, PipelinePlan, Target, target_of
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
@@ -30,6 +30,26 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         place=checked.statement.place,
         aggregation=aggregation,
         fold=checked.fold,
+    )
+
+
+def plan_block(checked: Checked, name: str) -> PipelinePlan:
+    """BEGIN … COMMIT over a stream: one pipeline."""
+    assert checked.resolved is not None
+    members = tuple(
+        plan_pipeline(c, f"{name}.{n}", target_of(c.target))
+        for n, c in enumerate(checked.block)
+        if c.target is not None
+    )
+    tables = [m.target for m in members if m.target.kind == "table"]
+    return PipelinePlan(
+        name=name,
+        text=checked.statement.text,
+        batch=plan_batch(checked.resolved),
+        target=(tables or [members[0].target])[0],
+        reads=checked.reads,
+        place=checked.statement.place,
+        block=members,
     )
 
 

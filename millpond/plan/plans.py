@@ -84,9 +84,14 @@ class PipelinePlan:
     fold: Fold | None = None
     """For a running UPDATE, DELETE, MERGE or UPSERT: the batch gives the events that are applied to the target."""
 
+    block: tuple[PipelinePlan, ...] = ()
+    """For BEGIN … COMMIT: the batch gives the rows of the stream, which these statements get one after another."""
+
     @property
     def writes(self) -> tuple[str, ...]:
         """The names of what it changes or fills."""
+        if self.block:
+            return tuple(dict.fromkeys(name for member in self.block for name in member.writes))
         returning = self.fold.returning if self.fold is not None else None
         return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
 

@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
 
 from millpond.errors import NotSupported, SqlError, without_passwords
 from millpond.sql import statements as st
+from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
+from millpond.sql.events import column, named
+from millpond.sql.resolve import Input, Resolved
 
 _ALLOWED = (st.Insert, st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate, st.Select, st.Explain)
+
+
+def grouped(statements: Sequence[st.Statement]) -> list[st.Statement]:
+    """The statements with each BEGIN … COMMIT as one; what is not closed stays as it is."""
+    found: list[st.Statement] = []
+    inside: list[st.Statement] | None = None
+    for s in statements:
+        if isinstance(s, st.Begin):
+            found += inside or []
+            inside = [s]
+        elif inside is None:
+            found.append(s)
+        else:
+            inside.append(s)
+            if isinstance(s, st.Commit | st.Rollback):
+                found.append(_block(inside))
+                inside = None
+    return found + (inside or [])
+
+
+def _block(statements: list[st.Statement]) -> st.Block:
+    begin, *inner, end = statements
+    assert isinstance(begin, st.Begin) and isinstance(end, st.Commit | st.Rollback)
+    text = ";\n".join(s.text for s in statements)
+    return st.Block(begin, tuple(inner), end, place=begin.place, text=text)
+
+
+def whole_stream(stream: Relation) -> Resolved:
+    """The rows of a stream as they are: what a block that it drives reads of it."""
+    alias = exp.TableAlias(this=exp.to_identifier(stream.name, quoted=True))
+    outputs: list[exp.Expr] = [named(column(stream.name, c), c.name) for c in stream.schema]
+    table = exp.Table(this=exp.to_identifier("__t0"), alias=alias)
+    select = exp.Select(expressions=outputs, from_=exp.From(this=table))
+    return Resolved(select, stream.schema, (Input("__t0", stream.name, stream),))
+
+
+def stream_of(checked: Checked) -> Relation | None:
+    """The stream that drives a statement."""
+    inputs = checked.resolved.inputs if checked.resolved is not None else ()
+    return next((i.relation for i in inputs if i.relation.running), None)
 
 
 def _shown(table: Relation) -> str:
@@ -23,6 +68,8 @@ class Blocks:
         self._outer = inside
         self._begin: st.Statement | None = None
         self._changes: Relation | None = None
+        self._stream: Relation | None = None
+        self._once = False
 
     def check(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
         """What is wrong with a statement at this place. ``checked`` is None when it is wrong in itself."""
@@ -31,7 +78,7 @@ class Blocks:
                 yield SqlError(
                     "a transaction is open already", hint="COMMIT or ROLLBACK it first", place=s.place
                 )
-            self._begin, self._changes = s, None
+            self._begin, self._changes, self._stream, self._once = s, None, None, False
         elif isinstance(s, st.Commit | st.Rollback):
             if self._begin is None:
                 name = type(s).__name__.upper()
@@ -41,6 +88,10 @@ class Blocks:
                     else "write BEGIN before its statements"
                 )
                 yield SqlError(f"{name} without BEGIN", hint=where, place=s.place)
+            elif isinstance(s, st.Rollback) and self._stream is not None:
+                yield SqlError(
+                    "a block that a stream drives ends with COMMIT: each batch is committed", place=s.place
+                )
             self._begin = None
         elif self._begin is not None or self._outer:
             yield from self._inside(s, checked)
@@ -53,20 +104,67 @@ class Blocks:
                 place=s.place,
             )
         elif checked is not None and checked.running:
-            yield NotSupported("a running statement in a transaction is not supported yet", place=s.place)
-        elif isinstance(s, st.Insert) and checked is not None and checked.target is not None:
-            if checked.target.kind == "stream":
+            yield from self._running(s, checked)
+        elif checked is not None:
+            self._once = True
+            if self._stream is not None:
+                yield self._mixed(s)
+            if isinstance(s, st.Insert) and checked.target is not None and checked.target.kind == "stream":
                 yield NotSupported(
                     "INSERT INTO a stream in a transaction is not supported yet",
                     hint="put it after COMMIT",
                     place=s.place,
                 )
-
         yield from self._one_place(s, checked)
+
+    def _running(self, s: st.Statement, checked: Checked) -> Iterator[SqlError]:
+        """A statement that a stream drives: with the others of its block it is one pipeline."""
+        stream = stream_of(checked)
+        assert stream is not None
+        first = self._stream = self._stream or stream
+        if self._outer:
+            yield NotSupported(
+                "a transaction of a program holds no running statements",
+                hint="write BEGIN … COMMIT around them in the SQL of the app",
+                place=s.place,
+            )
+        elif not isinstance(s, st.WRITES):
+            yield NotSupported(
+                "a running block holds INSERT, UPDATE, DELETE, MERGE and UPSERT",
+                hint="put this statement before BEGIN or after COMMIT",
+                place=s.place,
+            )
+        elif self._once:
+            yield self._mixed(s)
+        elif first.name.lower() != stream.name.lower():
+            yield NotSupported(
+                f'the statements of a block read one stream: this one reads "{stream.name}", the first "{first.name}"',
+                hint="make a block for each stream, or bring both into one stream with INSERT INTO",
+                place=s.place,
+            )
+        elif checked.resolved is not None and is_live_aggregate(checked.resolved):
+            yield NotSupported(
+                "a live aggregate in a block is not supported yet",
+                hint="put it after COMMIT: it has a commit of its own for each batch",
+                place=s.place,
+            )
+
+    def _mixed(self, s: st.Statement) -> SqlError:
+        return SqlError(
+            "a block is driven by a stream or runs once: its statements cannot be of both kinds",
+            hint="name the stream in FROM, or put the statements that run once before BEGIN",
+            place=s.place,
+        )
 
     def _one_place(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
         """All tables that a block changes must be able to change in one commit."""
         target = None if checked is None or isinstance(s, st.Select | st.Explain) else checked.target
+        sends = target is not None and target.kind == "stream"
+        if sends and self._changes is not None and self._changes.place is not None:
+            yield NotSupported(
+                f'table "{self._changes.name}" is in {_shown(self._changes)}: its commit cannot hold rows of a stream',
+                place=s.place,
+            )
         if target is None or target.kind != "table":
             return
         first = self._changes = self._changes or target

@@ -28,6 +28,7 @@ from millpond.options import Option, Setting, find_option, read_options, unknown
 from millpond.sql import statements as st
 from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
+from millpond.sql.blocks import Blocks, stream_of, whole_stream
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, Checked, World, named
 from millpond.sql.fold import Fold
@@ -444,6 +445,22 @@ class Checker:
             return None
         self.catalog.remove(s.name)
         return Checked(s, relation=relation)
+
+    def _block(self, s: st.Block) -> Checked | None:
+        """All statements of a block; if a stream drives them they are one running statement."""
+        blocks = Blocks()
+        found: list[Checked] = []
+        for one in (s.begin, *s.statements, s.end):
+            checked = self.check(one)
+            self.errors.extend(blocks.check(one, checked))
+            if checked is not None:
+                found.append(checked)
+        stream = next((r for c in found if (r := stream_of(c)) is not None), None)
+        if stream is None:
+            return Checked(s, block=tuple(found))
+        members = tuple(found[1:-1])
+        query = whole_stream(stream)
+        return Checked(s, resolved=query, target=members[0].target, block=members)
 
     def _begin(self, s: st.Begin) -> Checked | None:
         return Checked(s)

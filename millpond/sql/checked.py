@@ -51,6 +51,7 @@ class Checked:
     mutation: Mutation | None = None
     index: Index | None = None
     fold: Fold | None = None
+    block: tuple[Checked, ...] = ()
     table_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     skip: bool = False
@@ -75,7 +76,8 @@ class Checked:
         if self.resolved is None:
             return ()
         inputs = (*self.resolved.inputs, *(self.fold.tables if self.fold is not None else ()))
-        return tuple(dict.fromkeys(i.relation.name for i in inputs if not _is_source(i.relation)))
+        names = [i.relation.name for i in inputs if not _is_source(i.relation)]
+        return tuple(dict.fromkeys((*names, *(name for c in self.block for name in c.reads))))
 
 
 def _is_source(relation: Relation) -> bool:

@@ -240,6 +240,15 @@ class Rollback(Statement):
 
 
 @dataclass(frozen=True)
+class Block(Statement):
+    """BEGIN … COMMIT or ROLLBACK with what stands between them."""
+
+    begin: Begin
+    statements: tuple[Statement, ...]
+    end: Commit | Rollback
+
+
+@dataclass(frozen=True)
 class Show(Statement):
     what: Literal["streams", "tables", "queries", "functions"]
 
