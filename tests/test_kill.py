@@ -34,7 +34,8 @@ INSERT INTO last SELECT ref, n FROM events;
 CREATE TABLE sums AS SELECT n % 3 AS k, COUNT(*) AS rows, SUM(ref) AS refs FROM events GROUP BY n % 3;
 CREATE TABLE stock (item BIGINT PRIMARY KEY, stock BIGINT, orders BIGINT);
 INSERT INTO stock VALUES (0, 300, 0), (1, 10000, 0), (2, 10000, 0);
-UPDATE stock SET stock = stock - e.n, orders = orders + 1 FROM events e WHERE stock.item = e.n % 3 AND stock.stock >= e.n;
+UPDATE stock SET stock = stock - e.n, orders = orders + 1 FROM events e
+WHERE stock.item = e.n % 3 AND stock.stock >= e.n;
 CREATE TABLE balances (id BIGINT PRIMARY KEY, n BIGINT);
 CREATE TABLE ledger (n BIGINT, id BIGINT);
 INSERT INTO balances VALUES (0, 0);
