@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millpond import App, Table
-from millpond.errors import TypeMismatch
+from millpond import App, Error, Table
+from millpond.errors import NotSupported, QueryFailed, TypeMismatch
 
 COLUMNS = {
     "id": "INT",
@@ -100,8 +100,50 @@ def test_paths_in_other_places() -> None:
             {"c": "one"},
             {"c": "none"},
         ]
-        assert app.sql("SELECT COUNT(t.*) AS n FROM t").rows() == [{"n": 2}]
+        for wrong in (
+            "SELECT COUNT(t.*) AS n FROM t",
+            "SELECT t.* AS n FROM t",
+            "SELECT id FROM t WHERE t.* = 1",
+        ):
+            with pytest.raises(Error, match="all columns of t"):
+                app.sql(wrong)
         joined = "SELECT l.id FROM t l JOIN t r ON l.a[*] = r.id + 2 AND l.id <> r.id"
         assert app.sql(joined).rows() == []
         with pytest.raises(TypeMismatch, match="no common type"):
             app.sql("SELECT u.* FROM (SELECT named_struct('x', 1, 'y', array(1)) AS u) q")
+
+
+JSON = [
+    '{"items": [{"sku": "a", "price": 1.50}, {"price": 20}, {"sku": null}], "tags": {"x": [1, 2], "y": []}}',
+    "[1, [2, 3]]",
+    "broken {",
+    None,
+]
+
+
+@pytest.mark.parametrize(
+    "path", ["body.items[*].price", "body.**.price", "body.tags.*[0]", "body[0].*", "body[1][*]"]
+)
+def test_json_text(path: str) -> None:
+    table = Table({"id": "INT", "body": "STRING"}, key="id")
+    table.bulk_insert([{"id": i, "body": text} for i, text in enumerate(JSON)])
+    values = table.sql_wildcard_values(path)
+    assert [v for row in table.sql_column_values(path) for v in row] == [str(v) for v in values]
+    for name in ("COUNT", "SUM", "MIN", "MAX"):
+        assert table.sql_scalar(f"{name}({path})") == table.sql_wildcard_aggregate(f"{name}({path})")
+    for test in ("> 1", "= 20", "<> 2"):
+        found = [row["id"] for row in table.find(f"{path} {test}")]
+        assert found == [i for i in range(4) if table.sql_wildcard_values(f"{path} {test}", f"id = {i}")]
+
+
+def test_json_text_in_a_running_statement_is_refused() -> None:
+    sql = "CREATE STREAM s (id INT, body STRING); CREATE TABLE t (id INT)"
+    with App(sql) as app, pytest.raises(NotSupported, match="JSON text"):
+        app.sql("INSERT INTO t SELECT id FROM s WHERE body.items[*].price > 10")
+
+
+def test_a_json_number_that_does_not_fit_is_an_error() -> None:
+    table = Table({"id": "INT", "body": "STRING"}, key="id")
+    table.insert({"id": 1, "body": '{"a": [1e30]}'})
+    with pytest.raises(QueryFailed, match="does not fit"):
+        table.sql_scalar("SUM(body.a[*])")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.engine.failures import explain
+from millpond.engine.jsonpaths import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
@@ -145,6 +146,7 @@ def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Tab
     try:
         for name, rows in tables.items():
             to_frame(session, rows).createOrReplaceTempView(name)
+        register(session, sql)
         return session.sql(sql).toArrow()
     except Exception as error:
         raise explain(error) from error

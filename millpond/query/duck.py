@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.errors import QueryFailed
+from millpond.query.jsonpaths import FUNCTIONS
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
@@ -36,8 +37,9 @@ class Duck:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
+        self._has_functions = False
 
-    def _connection(self) -> duckdb.DuckDBPyConnection:
+    def _connection(self, functions: bool) -> duckdb.DuckDBPyConnection:
         import duckdb
 
         with self._lock:
@@ -45,6 +47,19 @@ class Duck:
                 self._root = duckdb.connect(":memory:")
                 for setting in _SETTINGS:
                     self._root.execute(setting.replace("SET ", "SET GLOBAL ", 1))
+            if functions and not self._has_functions:
+                from duckdb.func import ARROW, SPECIAL
+
+                self._has_functions = True
+                for name, (function, element) in FUNCTIONS.items():
+                    self._root.create_function(
+                        name,
+                        function,
+                        ["VARCHAR", "VARCHAR"],
+                        f"{render.duck(element)}[]",
+                        type=ARROW,
+                        null_handling=SPECIAL,
+                    )
             return self._root.cursor()
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -58,7 +73,7 @@ class Duck:
         """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback."""
         import duckdb
 
-        connection = self._connection()
+        connection = self._connection(functions=any(name in sql for name in FUNCTIONS))
         try:
             for name, table in tables.items():
                 connection.register(name, table)
@@ -73,4 +88,4 @@ class Duck:
         with self._lock:
             if self._root is not None:
                 self._root.close()
-                self._root = None
+                self._root, self._has_functions = None, False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -56,6 +56,12 @@ class Path:
         for value in _walk(row, dtype, self.steps):
             if self.holds is None or self.holds(value):
                 yield value
+
+
+def steps_from(steps: Sequence[tuple[str, Any]]) -> tuple[Any, ...]:
+    """The steps as ``sql/paths.py`` has them."""
+    kinds = {"*": _ANY, "**": _DEEP}
+    return tuple(kinds.get(kind, what) for kind, what in steps)
 
 
 def parse_path(text: str) -> Path:
@@ -140,7 +146,9 @@ def _walk(value: Any, dtype: pa.DataType | None, steps: tuple[Any, ...]) -> Iter
             for child, kind in inner:
                 yield from _walk(child, kind, steps)
             return
-        yield from _walk(value, dtype, rest)
+        # A name on an array means its elements, which come by themselves here.
+        if not (isinstance(value, list) and isinstance(rest[0], str)):
+            yield from _walk(value, dtype, rest)
         for child, kind in inner:
             yield from _walk(child, kind, steps)
     elif step is _ANY:

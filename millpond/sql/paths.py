@@ -7,6 +7,7 @@ types are known, so every step is; the evaluators differ only in their words.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
@@ -17,6 +18,9 @@ from millpond.sql.typing import widest
 from millpond.types import type_name
 
 ANY, DEEP = "*", "**"
+TEXTS, NUMBERS = "__path_texts", "__path_numbers"
+"""Functions of the evaluators: (JSON text, JSON of the steps) → array of the values."""
+JSON_NUMBER = pa.decimal128(38, 18)
 Step = tuple[str, str | int]
 """("name", n), ("at", i), ("*", "") or ("**", "")."""
 Steps = tuple[Step, ...]
@@ -63,19 +67,34 @@ class Words(ABC):
 
     @abstractmethod
     def at(self, x: str, index: int) -> str: ...
+    def json(self, x: str, steps: Steps, element: pa.DataType) -> str:
+        """The values in JSON text."""
+        name = TEXTS if pa.types.is_string(element) else NUMBERS
+        path = self.key(json.dumps(steps))
+        return self.when(f"{x} IS NOT NULL", f"{name}({x}, {path})", self.none(element))
+
     @abstractmethod
     def longer(self, x: str, index: int) -> str:
         """Whether an array has an element at the index."""
 
 
-def element_type(heads: list[tuple[pa.DataType, Steps]]) -> pa.DataType | None:
-    """The type of the values of a path; None if it can find none. Raises TypeMismatch if they have none in common."""
-    found = [leaf for dtype, steps in heads for leaf in _leaves(dtype, steps)]
+def is_json(heads: list[tuple[pa.DataType, Steps]]) -> bool:
+    """Whether a path finds its values in JSON text: nothing that is declared has them."""
+    found = [how for dtype, steps in heads for _, how in _leaves(dtype, steps)]
+    return "json" in found and set(found) == {"json"}
+
+
+def element_type(heads: list[tuple[pa.DataType, Steps]], *, numbers: bool) -> pa.DataType | None:
+    """The type of the values of a path; None if it can find none. ``numbers`` says that those of JSON text are to be
+    numbers, not texts. Raises TypeMismatch if they have none in common."""
+    if is_json(heads):
+        return JSON_NUMBER if numbers else pa.string()
+    found = [(d, how) for dtype, steps in heads for d, how in _leaves(dtype, steps) if how != "json"]
     if not found:
         return None
     types = [dtype for dtype, _ in found]
     # A MAP may have any key: where its values do not fit, a name means the fields that are declared.
-    common = widest(types) or widest([dtype for dtype, is_key in found if not is_key])
+    common = widest(types) or widest([dtype for dtype, how in found if how != "key"])
     if common is None:
         names = ", ".join(dict.fromkeys(type_name(t) for t in types))
         raise TypeMismatch(
@@ -86,40 +105,43 @@ def element_type(heads: list[tuple[pa.DataType, Steps]]) -> pa.DataType | None:
 
 def write(words: Words, heads: list[tuple[str, pa.DataType, Steps]], element: pa.DataType) -> str:
     """The array of the values that the paths find from these expressions, in order."""
-    writer = _Writer(words, element)
+    writer = _Writer(words, element, is_json([(dtype, steps) for _, dtype, steps in heads]))
     return writer.together([writer.walk(x, dtype, steps, 0) for x, dtype, steps in heads])
 
 
-def _leaves(dtype: pa.DataType, steps: Steps, is_key: bool = False) -> Iterator[tuple[pa.DataType, bool]]:
-    """The types of the values, and whether a name on the way is a key of a map."""
+def _leaves(dtype: pa.DataType, steps: Steps, how: str = "") -> Iterator[tuple[pa.DataType, str]]:
+    """The types of the values, and how they are found: "key" if a name on the way is a key of a map, "json" in text
+    that may hold JSON."""
     if not steps:
-        yield dtype, is_key
+        yield dtype, how
         return
     (kind, what), rest = steps[0], steps[1:]
     t = pa.types
-    if kind == DEEP:
+    if t.is_string(dtype) and steps != ((DEEP, ""),):
+        yield dtype, "json"
+    elif kind == DEEP:
         inner = list(_children(dtype))
         if rest:
-            yield from _leaves(dtype, rest, is_key)
+            yield from _leaves(dtype, rest, how)
         elif not inner:
-            yield dtype, is_key
+            yield dtype, how
         for child in inner:
-            yield from _leaves(child, steps, is_key)
+            yield from _leaves(child, steps, how)
     elif kind == ANY:
         for child in _children(dtype):
-            yield from _leaves(child, rest, is_key)
+            yield from _leaves(child, rest, how)
     elif kind == "at":
         if t.is_list(dtype):
-            yield from _leaves(dtype.value_type, rest, is_key)
+            yield from _leaves(dtype.value_type, rest, how)
     elif t.is_list(dtype):
         if t.is_struct(dtype.value_type) or t.is_map(dtype.value_type):
-            yield from _leaves(dtype.value_type, steps, is_key)
+            yield from _leaves(dtype.value_type, steps, how)
     elif t.is_struct(dtype):
         found = field_of(dtype, str(what))
         if found is not None:
-            yield from _leaves(found.type, rest, is_key)
+            yield from _leaves(found.type, rest, how)
     elif t.is_map(dtype) and key_of(dtype, str(what)) is not None:
-        yield from _leaves(dtype.item_type, rest, True)
+        yield from _leaves(dtype.item_type, rest, "key")
 
 
 def _children(dtype: pa.DataType) -> list[pa.DataType]:
@@ -142,9 +164,10 @@ def key_of(dtype: pa.MapType, name: str) -> str | int | None:
 
 
 class _Writer:
-    def __init__(self, words: Words, element: pa.DataType):
+    def __init__(self, words: Words, element: pa.DataType, in_json: bool):
         self.words = words
         self.element = element
+        self.in_json = in_json
         self.none = words.none(element)
 
     def together(self, arrays: list[str | None]) -> str:
@@ -158,8 +181,10 @@ class _Writer:
 
     def walk(self, x: str, dtype: pa.DataType, steps: Steps, depth: int) -> str | None:
         """The array of the values; None if there can be none."""
-        if not any(widest([leaf, self.element]) == self.element for leaf, _ in _leaves(dtype, steps)):
+        if not any(self.fits(*leaf) for leaf in _leaves(dtype, steps)):
             return None
+        if self.in_json and pa.types.is_string(dtype):
+            return self.words.json(x, steps, self.element)
         if not steps:
             return self.words.one(self.words.cast(x, dtype, self.element))
         (kind, what), rest = steps[0], steps[1:]
@@ -167,7 +192,9 @@ class _Writer:
         if kind == DEEP:
             if not rest and not _children(dtype):
                 return words.one(words.cast(x, dtype, self.element))
-            own = self.walk(x, dtype, rest, depth) if rest else None
+            # A name on an array means its elements, which come by themselves here.
+            once = rest and not (t.is_list(dtype) and rest[0][0] == "name")
+            own = self.walk(x, dtype, rest, depth) if once else None
             return self.together([own, *self.inside(x, dtype, steps, depth)])
         if kind == ANY:
             return self.together(list(self.inside(x, dtype, rest, depth)))
@@ -182,6 +209,12 @@ class _Writer:
         assert key is not None
         body = self.walk(words.of_key(x, words.key(key)), dtype.item_type, rest, depth)
         return None if body is None else words.when(words.has(x, words.key(key)), body, self.none)
+
+    def fits(self, dtype: pa.DataType, how: str) -> bool:
+        """Whether such values are among those that are meant."""
+        if self.in_json or how == "json":
+            return self.in_json and how == "json"
+        return bool(widest([dtype, self.element]) == self.element)
 
     def part(self, x: str, dtype: pa.StructType, name: str, rest: Steps, depth: int) -> str | None:
         """The values in a field of a struct."""

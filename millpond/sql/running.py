@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported, Place, SqlError
 from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.nodes import PathValues
 from millpond.sql.resolve import Resolved
 
 
@@ -53,6 +54,13 @@ def check_running(
 ) -> Iterator[SqlError]:
     """The reasons why a query over a stream cannot run."""
     yield from _check(resolved.expression, Streams(resolved), place, at, outermost=True)
+    for path in resolved.expression.find_all(PathValues):
+        if path.meta["json"]:
+            yield NotSupported(
+                f"the path {path.args['text'].name} goes into JSON text, which a running statement cannot",
+                hint="declare the column as STRUCT, MAP or ARRAY, or ask the table that it fills",
+                place=place(path) or at,
+            )
 
 
 def _check(

@@ -21,10 +21,10 @@ class PathParser(NameParser):
         return super()._parse_column()
 
     def _wildcard_ahead(self) -> bool:
-        """Whether the dotted chain that begins here has a wildcard that is not just a final ``.*``."""
+        """Whether the dotted chain that begins here has a wildcard other than the last of ``a.*`` or ``a.b.*``."""
         if not self._curr or self._curr.token_type not in (self.ID_VAR_TOKENS | {TokenType.IDENTIFIER}):
             return False
-        ahead = 1
+        ahead, indexed = 1, False
         while token := self.peek(ahead):
             if token.token_type == TokenType.L_BRACKET:
                 star = self.peek(ahead + 1)
@@ -38,13 +38,14 @@ class PathParser(NameParser):
                     ahead += 1
                     if depth == 0:
                         break
+                indexed = True
             elif token.token_type == TokenType.DOT:
                 after, then = self.peek(ahead + 1), self.peek(ahead + 2)
                 if after and after.token_type == TokenType.STAR:
-                    return then is not None and (
-                        then.token_type in (TokenType.DOT, TokenType.L_BRACKET)
-                        or (then.token_type == TokenType.STAR and then.start == after.end + 1)
-                    )
+                    if indexed or then is None:
+                        return indexed
+                    deep = then.token_type == TokenType.STAR and then.start == after.end + 1
+                    return deep or then.token_type in (TokenType.DOT, TokenType.L_BRACKET, TokenType.ALIAS)
                 ahead += 2
             else:
                 return False

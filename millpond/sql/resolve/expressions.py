@@ -25,6 +25,7 @@ from millpond.sql.resolve.paths import (
     row_heads,
     steps_of,
     values_of,
+    with_numbers,
 )
 from millpond.sql.scope import Item, Scope, Visible
 from millpond.sql.spans import own_span, span_of
@@ -104,8 +105,8 @@ class Expressions(ABC):
             return self._with_path(node, path, scope, outputs)
         return self._children(node, scope, outputs)
 
-    def _path(self, node: Path, scope: Scope) -> exp.Expr:
-        """The array of the values that a path finds."""
+    def _path(self, node: Path, scope: Scope, *, numbers: bool = False) -> exp.Expr:
+        """The array of the values that a path finds; ``numbers`` says what those of JSON text are to be."""
         try:
             heads: list[Head] = []
             leading = 0
@@ -113,6 +114,10 @@ class Expressions(ABC):
                 leading += 1
             names = [step.name for step in node.steps[:leading]]
             rest = steps_of(node.steps[leading:])
+            if len(names) == 1 and len(node.steps) == 2 and self._item(names[0], scope) is not None:
+                raise SqlError(
+                    f"{names[0]}.* is all columns of {names[0]}: it stands in SELECT, without a name"
+                )
             for level in scope.around():
                 if not names:
                     heads = row_heads([column_node(c) for i in level.items for c in i.columns], rest)
@@ -121,7 +126,7 @@ class Expressions(ABC):
                     heads = [(head, (*(("name", name) for name in fields), *rest))]
                 if heads:
                     break
-            return values_of(node, heads)
+            return values_of(node, heads, numbers)
         except Error as error:
             error.place = error.place or self.place(node)
             self.errors.append(error)
@@ -132,10 +137,11 @@ class Expressions(ABC):
         self, node: exp.Expr, path: Path | exp.Column, scope: Scope, outputs: list[exp.Alias] | None
     ) -> exp.Expr:
         """A comparison that holds if it does for any value of a path, or an aggregate over the values."""
-        values = self._path(path if isinstance(path, Path) else path_of(path), scope)
-        if not isinstance(values, PathValues):
-            return node
+        whole = path if isinstance(path, Path) else path_of(path)
         if isinstance(node, AGGREGATES):
+            values = self._path(whole, scope, numbers=not isinstance(node, exp.Count))
+            if not isinstance(values, PathValues):
+                return node
             try:
                 return aggregate(node, values)
             except Error as error:
@@ -144,12 +150,12 @@ class Expressions(ABC):
                 node.meta["dtype"] = None
                 return node
 
-        def condition(element: exp.Expr) -> exp.Expr:
-            path.replace(element)
-            return self._children(node, scope, outputs)
-
         self._paths += 1
-        return any_value(values, condition, self._paths)
+        element = Element(this=exp.Literal.string(f"v{self._paths}"))
+        path.replace(element)
+        condition = self._children(node, scope, outputs)
+        values = self._path(whole, scope, numbers=with_numbers(condition, element))
+        return any_value(values, element, condition) if isinstance(values, PathValues) else node
 
     def _condition(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
         condition = self._expr(node, scope, outputs)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from millpond.errors import NotSupported, TypeMismatch
 from millpond.sql.dialect import Millpond
 from millpond.sql.nodes import AnyDepth, AnyValue, ArraySum, Element, Index, Path, PathValues
-from millpond.sql.paths import ANY, DEEP, Step, Steps, element_type
+from millpond.sql.paths import ANY, DEEP, Step, Steps, element_type, is_json
 from millpond.sql.typing import type_of
 from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE
 from millpond.types import type_name
@@ -56,28 +56,39 @@ def row_heads(columns: list[exp.Expr], steps: Steps) -> list[Head]:
     return [*heads, *((column, steps) for column in columns)]
 
 
-def values_of(path: exp.Expr, heads: list[Head]) -> PathValues:
-    """The array of the values that a path finds from these columns. Raises TypeMismatch."""
+def values_of(path: exp.Expr, heads: list[Head], numbers: bool) -> PathValues:
+    """The array of the values that a path finds from these columns; in JSON text only the numbers, or all as text.
+    Raises TypeMismatch."""
     typed = [(dtype, steps) for head, steps in heads if (dtype := type_of(head)) is not None]
-    element = element_type(typed)
+    element = element_type(typed, numbers=numbers)
     node = PathValues(
         expressions=[head for head, _ in heads], text=exp.Literal.string(path.sql(dialect=Millpond))
     )
     node.meta["steps"] = [steps for _, steps in heads]
     node.meta["found"] = element is not None
+    node.meta["json"] = is_json(typed)
     node.meta["dtype"] = pa.list_(DOUBLE if element is None else element)
     return node
 
 
-def any_value(values: PathValues, condition: Callable[[exp.Expr], exp.Expr], depth: int) -> exp.Expr:
-    """Whether the condition holds for any of the values."""
+def any_value(values: PathValues, element: Element, condition: exp.Expr) -> exp.Expr:
+    """Whether the condition on the element holds for any of the values."""
     if not values.meta["found"]:
         return exp.false()
-    element = Element(this=exp.Literal.string(f"v{depth}"))
     element.meta["dtype"] = values.meta["dtype"].value_type
-    node = AnyValue(this=values, variable=element.copy(), condition=condition(element))
+    node = AnyValue(this=values, variable=element.copy(), condition=condition)
     node.meta["dtype"] = BOOLEAN
     return node
+
+
+def with_numbers(condition: exp.Expr, element: Element) -> bool:
+    """Whether a comparison compares the element with a number."""
+    t = pa.types
+    for child in condition.iter_expressions():
+        dtype = None if child is element else type_of(child)
+        if dtype is not None and (t.is_integer(dtype) or t.is_floating(dtype) or t.is_decimal(dtype)):
+            return True
+    return False
 
 
 def aggregate(node: exp.Expr, values: PathValues) -> exp.Expr:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millpond.sql.render.duckdb.errors import explain_error
-from millpond.sql.render.duckdb.names import Unrenderable, quoted
+from millpond.sql.render.duckdb.names import Unrenderable, duck, quoted
 from millpond.sql.render.duckdb.query import Queries
 
-__all__ = ["SETTINGS", "Unrenderable", "explain_error", "quoted", "render"]
+__all__ = ["SETTINGS", "Unrenderable", "duck", "explain_error", "quoted", "render"]
 
 SETTINGS: tuple[str, ...] = (
     "SET TimeZone = 'UTC'",
