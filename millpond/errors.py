@@ -13,6 +13,7 @@ Error
 ├── DataError             the data is wrong
 │   ├── InvalidRecord     a record that was handed in does not fit; names row and field
 │   ├── DuplicateKey      a key that is there already, in a table that refuses a second row of it
+│   ├── TableFull         a write past max_memory
 │   ├── BadData           a file or message that cannot be decoded
 │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
 ├── SourceError           an outside system
@@ -181,6 +182,10 @@ class InvalidRecord(DataError):
 
 class DuplicateKey(DataError):
     code = "duplicate_key"
+
+
+class TableFull(DataError):
+    code = "table_full"
 
 
 class BadData(DataError):

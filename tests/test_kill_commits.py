@@ -21,7 +21,7 @@ from millpond import App
 from millpond.errors import Conflict
 
 THREADS = 4
-ACCOUNTS = 8
+ACCOUNTS = 60
 BEGIN = 1_000_000
 SQL = f"""
 CREATE TABLE here (id INT PRIMARY KEY, amount BIGINT);
@@ -72,6 +72,7 @@ def count(app: App, name: str) -> None:
         n += 1
         table.update({"id": 0}, {"n": n, "text": str(n)})
         say(f"{name} {n}")
+        time.sleep(0.002)
 
 
 def say(line: str) -> None:
@@ -88,10 +89,14 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> dict[str, int]:
         command = (sys.executable, __file__, str(tmp_path / "state"), f"{seed}{number}")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None and process.stderr is not None
-            line = process.stdout.readline()
-            time.sleep(chance.uniform(0, 0.5))
+            heard = []
+            moves = chance.randint(1, 12)
+            while moves and (line := process.stdout.readline()):
+                heard.append(line)
+                moves -= line[0].isdigit()
+            time.sleep(chance.uniform(0, 0.05))
             os.kill(process.pid, signal.SIGKILL)
-            for said in [line, *process.stdout]:
+            for said in [*heard, *process.stdout]:
                 if said.endswith("\n"):
                     who, n = said.split()
                     acknowledged[who] = max(int(n), acknowledged.get(who, -1))
@@ -116,17 +121,21 @@ def check_whole(state: Path, acknowledged: dict[str, int]) -> None:
             assert row["n"] >= acknowledged.get(name, 0), "an acknowledged change is lost"
 
 
+def moved(acknowledged: dict[str, int]) -> int:
+    """The transactions that were acknowledged."""
+    return sum(n + 1 for who, n in acknowledged.items() if who.isdigit())
+
+
 @pytest.mark.slow
 def test_five_kills_during_commits(tmp_path: Path) -> None:
-    acknowledged = check_kills(tmp_path, kills=5, seed=1)
-    assert min(acknowledged.values()) > 0
+    assert moved(check_kills(tmp_path, kills=5, seed=1)) >= 5
 
 
 @pytest.mark.chaos
 def test_two_hundred_kills_during_commits(tmp_path: Path) -> None:
     acknowledged = check_kills(tmp_path, kills=200, seed=2)
     print("acknowledged:", acknowledged)
-    assert min(acknowledged.values()) > 200
+    assert moved(acknowledged) >= 200
 
 
 if __name__ == "__main__":

@@ -100,8 +100,10 @@ class Store:
         self._durability[relation.name.lower()] = cast(Durability, durability)
         if backend.database is None:
             for changes in self.journal.restore(relation.name):
-                backend.apply(changes)
-            if self.journal.pending(relation.name) > COMPACT_AFTER:
+                backend.restore(changes)
+            if self.journal.pending(relation.name) > COMPACT_AFTER and not backend.stats().get(
+                "spilled_bytes"
+            ):
                 self._compact(relation.name, backend)
         with self._publishing:
             self._tables[relation.name.lower()] = backend
@@ -231,6 +233,8 @@ class Store:
         # What would make ``apply`` fail is found before the journal holds it.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
         with self._writing:
+            for name, change in changes.items():
+                self._tables[name.lower()].admit(change)
             journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
             sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
             number = self.journal.commit(journalled, position, sent or {}, done, sync=sync)

@@ -57,7 +57,7 @@ class Table(Reader):
         schema = declared(columns, key)
         values = table_options(schema, options or {}, f'table "{name}"')
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
-        backend = MemoryTable(schema, name=name)
+        backend = MemoryTable.open(name, schema, values)
         self._set_up(relation, backend, Evaluator(no_spark), Alone(backend))
 
     @classmethod

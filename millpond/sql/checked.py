@@ -115,7 +115,6 @@ STREAM_OPTIONS: tuple[Option, ...] = (
 LATER: Mapping[str, str] = {
     "retention": "keeping rows for a limited time",
     "ttl": "keeping rows for a limited time",
-    "max_memory": "a memory limit",
     "on.miss": "what to do with a row that finds no match",
     "on.error": "error tables",
     "table.wait.timeout": "starting before a table is loaded",

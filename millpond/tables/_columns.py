@@ -25,6 +25,8 @@ Pick = tuple[Any, npt.NDArray[np.int64]]
 """A room, and the cells of it that are wanted, in ascending order."""
 
 _WORD = (1 << 64) - 1
+_LOOSE = 200
+"""Bytes of a nested value that is not yet in Arrow, about."""
 
 
 class ColumnStore(ABC):
@@ -56,24 +58,20 @@ class ColumnStore(ABC):
     def write(self, room: Any, at: int, array: pa.Array) -> None:
         """Puts the values of the array into the cells from ``at`` on; NULLs may leave anything."""
 
-    def cell(self, value: Any) -> Any:
-        """What ``put`` takes for a value; None for NULL. The value fits the type."""
-        return value
-
-    def put(self, view: Any, at: int, cell: Any) -> None:
-        """Writes one cell."""
-        view[at] = cell
+    def put(self, view: Any, at: int, value: Any) -> None:
+        """Writes one cell: a raw value of the type, a text as it is."""
+        view[at] = value
 
     def get(self, view: Any, at: int) -> Any:
         """One cell that is not NULL, for ``put``."""
         return view[at]
 
-    def one(self, cell: Any) -> pa.Array:
-        """One cell as Arrow."""
-        if cell is None:
+    def one(self, value: Any) -> pa.Array:
+        """One raw value as Arrow."""
+        if value is None:
             return pa.nulls(1, self.dtype)
         room = self.room(1)
-        self.put(self.view(room), 0, cell)
+        self.put(self.view(room), 0, value)
         return self.plain(self.arrow(room, 0, 1, None))
 
     @abstractmethod
@@ -125,13 +123,13 @@ class Fixed(ColumnStore):
         skip = array.offset * words * self._numpy.itemsize
         room[at * words : at * words + count] = np.frombuffer(data, self._numpy, count, skip)
 
-    def put(self, view: Any, at: int, cell: Any) -> None:
+    def put(self, view: Any, at: int, value: Any) -> None:
         if self.words == 1:
-            view[at] = cell
+            view[at] = value
         else:
-            low = cell & _WORD
+            low = value & _WORD
             view[2 * at] = low - (_WORD + 1) if low >> 63 else low
-            view[2 * at + 1] = cell >> 64
+            view[2 * at + 1] = value >> 64
 
     def get(self, view: Any, at: int) -> Any:
         return view[at] if self.words == 1 else view[2 * at + 1] << 64 | view[2 * at] & _WORD
@@ -188,16 +186,19 @@ class Coded(ColumnStore):
     def room(self, capacity: int) -> Cells:
         return np.zeros(capacity, dtype=np.int32)
 
-    def cell(self, value: str | None) -> int:
-        return 0 if value is None else self.texts.code(value)
+    def put(self, view: Any, at: int, value: str | None) -> None:
+        view[at] = 0 if value is None else self.texts.code(value)
+
+    def get(self, view: Any, at: int) -> str | None:
+        return self.texts.text(view[at])
 
     def write(self, room: Cells, at: int, array: pa.Array) -> None:
         room[at : at + len(array)] = self.texts.encode(array)
 
-    def one(self, cell: Any) -> pa.Array:
-        if not cell:
+    def one(self, value: str | None) -> pa.Array:
+        if value is None:
             return pa.nulls(1, self.dtype)
-        data = (self.texts.text(cell) or "").encode()
+        data = value.encode()
         offsets = pa.py_buffer(b"\x00\x00\x00\x00" + len(data).to_bytes(4, sys.byteorder))
         return pa.Array.from_buffers(self.dtype, 1, [None, offsets, pa.py_buffer(data)])
 
@@ -247,6 +248,10 @@ class PieceRoom:
         self._pieces: list[pa.Array] = []
         self._written = 0
         self._recent: list[Any] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(p.nbytes) for p in list(self._pieces)) + _LOOSE * len(self._recent)
 
     def write(self, at: int, array: pa.Array) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ grouped by key; those of recent rows in a dict of lists, folded into the array w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import repeat
 from threading import Lock
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.tables._blocks import Blocks, Slots
-from millpond.tables._keys import Key, key_list
+from millpond.tables._keys import Key, average_size, key_list
 
 MANY = 256
 """More slots than these are handled by numpy."""
@@ -31,6 +32,12 @@ class SecondaryIndex:
         self._columns = tuple(columns)
         self._lock = Lock()
         self.groups = Groups([], _NO_SLOTS, _NO_SLOTS)
+
+    def nbytes(self) -> int:
+        """The bytes that it takes, about."""
+        groups = self.groups
+        keys = len(groups.found) * (32 + average_size(groups.found)) + 150 * groups.recent_rows
+        return sys.getsizeof(groups.found) + keys + groups.nbytes()
 
     def find(self, keys: Sequence[Key], blocks: Blocks, end: int) -> Slots:
         """The slots below ``end`` and some above it, in no order, of rows with one of the keys."""
@@ -66,6 +73,9 @@ class Groups:
         self.found = dict(zip(keys, np.where(counts == 1, firsts, several).tolist(), strict=True))
         self.recent: dict[Key, list[int]] = {}
         self.sorted_rows = self.covered = len(slots)
+
+    def nbytes(self) -> int:
+        return int(self._slots.nbytes) + int(self._offsets.nbytes)
 
     @property
     def recent_rows(self) -> int:

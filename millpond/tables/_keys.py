@@ -6,7 +6,9 @@ different width need no cast: Python compares and hashes them by value.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import sys
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -36,6 +38,13 @@ def lookup_list(types: Sequence[pa.DataType], keys: pa.Table, nulls: bool) -> li
         lists.append(values)
     found = lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
     return list(dict.fromkeys(found))
+
+
+def average_size(keys: Iterable[Key]) -> int:
+    """The bytes of a key, by a few of them."""
+    some = list(islice(keys, 50))
+    size = sum(sys.getsizeof(k) + (sum(map(sys.getsizeof, k)) if type(k) is tuple else 0) for k in some)
+    return size // max(1, len(some))
 
 
 def _values(column: pa.ChunkedArray | pa.Array) -> list[Key]:

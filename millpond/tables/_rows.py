@@ -16,7 +16,6 @@ import pyarrow as pa
 from millpond.tables._columns import Coded, ColumnStore
 
 Row = dict[str, Any]
-MakeRow = Callable[[Sequence[Any], Sequence[Any]], Callable[[int], Row]]
 MakeReader = Callable[[Sequence[Any], Sequence[Any], Sequence[ColumnStore]], Callable[..., Any]]
 
 DAYS = date(1970, 1, 1).toordinal()
@@ -25,11 +24,10 @@ WIDE = Context(prec=80)
 _WORD = (1 << 64) - 1
 
 
-def row_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeRow:
-    """A function from the cells of a block, and what tells which of them are not NULL (None where all are not), to
-    the function that reads a row of it."""
-    make = compile_reader(stores, range(len(stores)), lambda cells, _: f"{{{_pairs(names, cells)}}}")
-    return lambda cells, valid: make(cells, valid, stores)
+def row_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeReader:
+    """A function from the cells of a block, what tells which of them are not NULL (None where all are not), and its
+    stores, to the function that reads a row of it."""
+    return compile_reader(stores, range(len(stores)), lambda cells, _: f"{{{_pairs(names, cells)}}}")
 
 
 def compile_reader(

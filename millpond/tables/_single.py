@@ -11,6 +11,7 @@ from millpond.changes import Changes
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
+from millpond.tables._limit import LOOK_EVERY, Limit
 from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, grown
 from millpond.types import Schema
@@ -46,14 +47,17 @@ class SingleRows:
     _died: Slots
     _mark: Mark
     _writing: Turns
+    _limit: Limit
 
     if TYPE_CHECKING:
 
         def _publish(self, made: int, ended: int, commit: int) -> None: ...
-        def _compact(self) -> None: ...
+        def _compact(self, *, forced: bool = False) -> None: ...
+        def _make_room(self, fixed: int, rows: int) -> None: ...
         def _check_open(self) -> None: ...
         def _apply(self, changes: Changes, commit: int) -> None: ...
         def check(self, changes: Changes) -> Changes: ...
+        def admit(self, changes: Changes) -> None: ...
         def snapshot(self, commit: int | None = None) -> Any: ...
 
     def _set_up_single_rows(self) -> None:
@@ -103,6 +107,8 @@ class SingleRows:
         for at in self._required:
             if values[at] is None:
                 return None
+        if not self._mark.slots % LOOK_EVERY:
+            self._look()
         key, old = None, -1
         if self._key:
             at = self._key_at[0]
@@ -110,17 +116,17 @@ class SingleRows:
             old = self._generation.newest.get(key, -1)
             if fresh and old >= 0:
                 return None
-        stores = self._blocks.stores
-        return Edit(key, old, [store.cell(value) for store, value in zip(stores, values, strict=True)])
+        return Edit(key, old, values)
 
     def patch_edit(self, key: Any, record: Mapping[str, Any]) -> Edit | None:
         """The edit that changes a record, or NOTHING."""
         self._check_open()
         if not self._is_key(key):
             return None
-        blocks = self._blocks
+        if not self._mark.slots % LOOK_EVERY:
+            self._look()
         old = self._generation.newest.get(key, -1)
-        cells = blocks.cells(old) if old >= 0 else []
+        cells = self._blocks.cells(old) if old >= 0 else []
         try:
             for name, value in record.items():
                 at, write = self._writers[name]
@@ -128,10 +134,15 @@ class SingleRows:
                     return None
                 value = None if value is None else write(value)
                 if cells:
-                    cells[at] = blocks.stores[at].cell(value)
+                    cells[at] = value
         except (KeyError, Unfit, TypeError):
             return None
         return Edit(key, old, cells) if cells else NOTHING
+
+    def _look(self) -> None:
+        """Makes room for the next rows."""
+        if self._limit.most is not None:
+            self._make_room(LOOK_EVERY * 200, 0)
 
     def drop_edit(self, key: Any) -> Edit | None:
         """The edit that ends a record, or NOTHING."""
@@ -179,7 +190,9 @@ class SingleRows:
         with self._writing:
             changes, count = find(self.snapshot())
             if changes is not None:
-                self._apply(self.check(changes), self._mark.commit)
+                changes = self.check(changes)
+                self.admit(changes)
+                self._apply(changes, self._mark.commit)
             return count
 
     def _fill(self, values: list[Any], record: Mapping[str, Any]) -> bool:

@@ -189,6 +189,8 @@ class MemorySnapshot(Snapshot):
             order = self._order()
             if order is not None and names:
                 table = table.take(order)
+            if self._blocks.spilled_bytes:
+                return table
             table = self._scans.setdefault(asked, table)
         return table
 
@@ -224,7 +226,8 @@ class MemorySnapshot(Snapshot):
             ]
             parts = [p for p in parts if len(p)]
             found = pa.chunked_array(parts, self._blocks.schema.field(at).type)
-            found = self._columns.setdefault(name, found)
+            if not self._blocks.spilled_bytes:
+                found = self._columns.setdefault(name, found)
         return found
 
     def _mask(self, start: int, end: int) -> pa.Array | None:

@@ -22,12 +22,14 @@ _READ_AT_ONCE = 1024
 _SAMPLE = 1024
 _ONE_PIECE = 1 << 30
 _MOST_PIECES = 256
+_OBJECT = 49
+"""Bytes of a text of Python beside its letters."""
 
 
 class Texts:
     """One writer adds, many readers read. Code 0 is NULL; a code never changes its text."""
 
-    __slots__ = ("_added", "_codes", "_in_pieces", "_lock", "_pieces", "values")
+    __slots__ = ("_added", "_codes", "_in_pieces", "_lock", "_pieces", "_read", "values")
 
     def __init__(self) -> None:
         self.values: list[Any] = [None]
@@ -37,11 +39,13 @@ class Texts:
         # The first code of each piece, and the pieces. The pair is replaced as a whole: ``read`` takes no lock.
         self._pieces: tuple[list[int], list[pa.Array]] = ([0], [pa.nulls(1, pa.string())])
         self._in_pieces = 1
+        self._read = 0  # bytes of the texts that are Python's, about
 
     def code(self, text: str) -> int:
         """The code of one text."""
         codes = self._codes
         if codes is None:
+            self._read += _OBJECT + len(text)
             self.values.append(text)
             return len(self.values) - 1
         found = codes.get(text)
@@ -79,7 +83,9 @@ class Texts:
         at = bisect_right(starts, code) - 1
         start = starts[at]
         first = (code - start) // _READ_AT_ONCE * _READ_AT_ONCE
-        texts = pieces[at].slice(first, _READ_AT_ONCE).to_pylist()
+        part = pieces[at].slice(first, _READ_AT_ONCE)
+        texts = part.to_pylist()
+        self._read += int(part.nbytes) + _OBJECT * len(texts)
         self.values[start + first : start + first + len(texts)] = texts
         text: str | None = texts[code - start - first]
         return text
@@ -87,7 +93,7 @@ class Texts:
     def text(self, code: int) -> str | None:
         """The text of a code."""
         text = self.values[code]
-        return self.read(code) if text is UNREAD else str(text)
+        return self.read(code) if text is UNREAD else cast(str | None, text)
 
     def take(self, codes: pa.Array) -> pa.Array:
         """The texts of the codes."""
@@ -122,7 +128,7 @@ class Texts:
 
     def nbytes(self) -> int:
         known = 0 if self._codes is None else 100 * len(self._codes)
-        return known + 8 * len(self.values) + sum(int(p.nbytes) for p in list(self._pieces[1]))
+        return known + 8 * len(self.values) + self._read + sum(int(p.nbytes) for p in list(self._pieces[1]))
 
     def _flush(self) -> None:
         """Brings the texts that came one by one into Arrow."""

@@ -228,6 +228,15 @@ class Backend(ABC):
         """The changes with the table's columns and types. Raises what ``apply`` would raise for them, so that
         a journal holds nothing that cannot be applied."""
 
+    def admit(self, changes: Changes) -> None:
+        """Makes room for changes that were checked. Raises TableFull if they would be more than the table may hold;
+        then nothing has changed."""
+        return None
+
+    def restore(self, changes: Changes) -> None:
+        """Applies changes that the table has had before: no limit refuses them."""
+        self.apply(changes)
+
     def get(
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
     ) -> pa.Table:

@@ -5,7 +5,6 @@ Readers never wait: what they see is published by the writer, in one step, when 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
-from millpond.errors import Closed
+from millpond.errors import Closed, TableFull
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
-from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._blocks import SHIFT, SIZE, Blocks, Slots
 from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._keys import key_list
+from millpond.tables._limit import LIMIT_OPTIONS, Limit, coming_bytes, fixed_bytes
 from millpond.tables._lookup import compile_lookup
 from millpond.tables._single import SingleRows
 from millpond.tables._snapshot import MemorySnapshot
@@ -50,18 +50,24 @@ class MemoryTable(SingleRows, Backend):
             default="commit",
             choices=("commit", "batch", "none"),
         ),
+        *LIMIT_OPTIONS,
     )
     idle_dead: ClassVar[int] = 10_000
     """How many dead rows, beyond as many as are alive, wait for a compaction."""
 
-    def __init__(self, schema: Schema, *, name: str = "", null_keys: bool = False):
+    def __init__(
+        self, schema: Schema, *, name: str = "", null_keys: bool = False, limit: Limit | None = None
+    ):
         self.schema = schema
         self._what = f'table "{name}"' if name else "the table"
         self._null_keys = null_keys
         self.declared: set[tuple[str, ...]] = set()
         """The columns of indexes that were asked for by name, sorted."""
         self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
-        self._blocks = Blocks(schema.arrow())
+        self._limit = limit or Limit("", {}, None)
+        if self._limit.shelf is not None:
+            self._limit.shelf.filled = self._ease
+        self._blocks = Blocks(schema.arrow(), self._limit.shelf)
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self._generation = Generation()
         self._mark = Mark(-1, 0, 0, 0)
@@ -85,7 +91,7 @@ class MemoryTable(SingleRows, Backend):
         null_keys: bool = False,
         home: Path | None = None,
     ) -> Self:
-        return cls(schema, name=name, null_keys=null_keys)
+        return cls(schema, name=name, null_keys=null_keys, limit=Limit(f'table "{name}"', values, home))
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         with self._writing:
@@ -97,8 +103,10 @@ class MemoryTable(SingleRows, Backend):
             last = self._mark.commit
             if commit is not None and commit < last:
                 raise ValueError(f"commit {commit} of {self._what} after commit {last}")
-            number = last if commit is None else commit
-            self._apply(self.check(changes), number)
+            changes = self.check(changes)
+            if commit is None:
+                self.admit(changes)
+            self._apply(changes, last if commit is None else commit)
             if position is not None:
                 self._positions[position.pipeline] = position
             return True
@@ -115,6 +123,45 @@ class MemoryTable(SingleRows, Backend):
 
     def check(self, changes: Changes) -> Changes:
         return checked(self.schema, changes, what=self._what, null_keys=self._null_keys)
+
+    def admit(self, changes: Changes) -> None:
+        if self._limit.most is not None:
+            added = len(changes) - (0 if changes.deleted is None else changes.deleted.true_count)
+            if not added:
+                return
+            try:
+                self._make_room(*coming_bytes(changes, added if self._key else 0))
+            except TableFull:
+                if not self._key:
+                    raise
+                # Most keys may be there already: that is worth a look now.
+                keys = set(key_list([changes.rows.column(name) for name in self._key]))
+                added = len(keys) - int(np.count_nonzero(self._generation.newest_slots(list(keys)) >= 0))
+                self._make_room(*coming_bytes(changes, added))
+
+    def _make_room(self, fixed: int, rows: int) -> None:
+        """Room for so many bytes of keys and of rows; rows that nobody needs go first."""
+        try:
+            now = fixed_bytes(self._generation, self._died)
+            self._limit.admit(self._blocks, self._mark, fixed + now, rows)
+        except TableFull:
+            if self._mark.slots == self._mark.alive:
+                raise
+            self._compact(forced=True)
+            now = fixed_bytes(self._generation, self._died)
+            self._limit.admit(self._blocks, self._mark, fixed + now, rows)
+
+    def restore(self, changes: Changes) -> None:
+        self._limit.enforced = False
+        try:
+            self.apply(changes)
+        finally:
+            self._limit.enforced = True
+        self._ease(self._blocks)
+
+    def _ease(self, blocks: Blocks) -> None:
+        """Keeps to the limit while rows are being added: also rows that are not seen yet may go to the disk."""
+        self._limit.ease(blocks, fixed_bytes(self._generation, self._died), len(blocks.blocks) - 1 << SHIFT)
 
     def _upsert(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
         keys = key_list([rows.column(name) for name in self._key])
@@ -206,18 +253,27 @@ class MemoryTable(SingleRows, Backend):
         self.live.end = after
         self._changed_at = time.time()
 
-    def _compact(self) -> None:
-        """Leaves out rows that no kept commit sees, once they are as many as those alive.
+    def _compact(self, *, forced: bool = False) -> None:
+        """Leaves out rows that no kept commit sees, once they are as many as those alive; if it is ``forced``, all but
+        those alive.
 
         Snapshots that are held go on with the old slots, which are freed with the last of them.
         """
         mark = self._mark
-        if mark.slots <= 2 * mark.alive + self.idle_dead:
+        if mark.slots <= 2 * mark.alive + self.idle_dead and not forced:
             return
+        if forced:
+            self._marks = deque([mark], maxlen=_KEPT_COMMITS + 1)
         died = self._died[: mark.slots]
         keep = died > self._marks[0].version
-        blocks = Blocks(self.schema.arrow())
-        blocks.append(0, self._blocks.take(np.flatnonzero(keep)))
+        blocks = Blocks(self.schema.arrow(), self._limit.shelf)
+        kept = np.flatnonzero(keep)
+        # Part by part where memory is limited, the old rows being on the disk.
+        self._limit.ease(self._blocks, self._limit.most or 0, mark.slots)
+        step = len(kept) if self._limit.most is None else SIZE
+        for start in range(0, len(kept), max(1, step)):
+            blocks.append(start, self._blocks.take(kept[start : start + step]))
+            self._ease(blocks)
         kept_before = np.concatenate(([0], np.cumsum(keep)))
         self._generation = self._generation.kept(keep)
         self._blocks = blocks
@@ -282,10 +338,12 @@ class MemoryTable(SingleRows, Backend):
 
     def stats(self) -> dict[str, Any]:
         generation, blocks, died, mark, _ = self._now
-        index = sys.getsizeof(generation.newest) + 64 * len(generation.newest)
+        limit = {} if self._limit.most is None else {"max_memory": self._limit.most}
         return {
             "rows": mark.alive,
-            "bytes": blocks.nbytes() + died.nbytes + generation.replaced.nbytes + index,
+            "bytes": blocks.nbytes() + fixed_bytes(generation, died),
+            "spilled_bytes": blocks.spilled_bytes,
+            **limit,
             "dead": mark.slots - mark.alive,
             "indexes": [list(columns) for columns in generation.indexes()],
             "version": mark.version,
@@ -301,6 +359,7 @@ class MemoryTable(SingleRows, Backend):
             self._now = Moment(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
             self._latest = MemorySnapshot(self.schema, self._key, self._now)
             self.live = Live(_ClosedIndex(self._what), self._blocks, 0)
+            self._limit.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,0 +1,157 @@
+"""A block of rows, in memory or on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.tables._columns import ColumnStore, bitmap, flags_of, store_of
+from millpond.tables._rows import MakeReader, Row
+from millpond.tables._shelf import Shelf
+
+SHIFT = 16
+SIZE = 1 << SHIFT
+MASK = SIZE - 1
+_KEPT_READERS = 256
+
+
+class Block:
+    """Room for up to 65,536 rows. ``row`` makes the record of one of them; it is replaced when the first NULL of a
+    column comes, before readers see that row, and so are the ``readers``, functions that others keep here. ``cells``
+    are the single cells by column; those of a ``plain`` block are all there is to a row."""
+
+    __slots__ = ("_make_row", "capacity", "cells", "plain", "readers", "room", "row", "stores", "valid")
+
+    def __init__(
+        self, stores: Sequence[ColumnStore], make_row: MakeReader, capacity: int, old: Block | None = None
+    ):
+        self.stores = stores
+        self._make_row = make_row
+        self.capacity = capacity
+        self.room: list[Any] = [s.room(capacity) for s in stores]
+        self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
+        if old is not None:
+            count = old.capacity
+            self.room = [s.copied(r, count, capacity) for s, r in zip(stores, old.room, strict=True)]
+            for at, flags in enumerate(old.valid):
+                if flags is not None:
+                    self._allow_nulls(at)[:count] = flags
+        self._renew()
+
+    def set_valid(self, column: int, start: int, flags: npt.NDArray[np.bool_]) -> None:
+        """Notes which of the cells from ``start`` on are not NULL."""
+        valid = self.valid[column]
+        if valid is None:
+            valid = self._allow_nulls(column)
+            self._renew()
+        valid[start : start + len(flags)] = flags
+
+    def write(self, start: int, rows: pa.Table) -> None:
+        """Puts rows into the cells from ``start`` on."""
+        for at, (store, column) in enumerate(zip(self.stores, rows.columns, strict=True)):
+            begin = start
+            for chunk in column.chunks:
+                store.write(self.room[at], begin, chunk)
+                if store.nulls_apart and (chunk.null_count or self.valid[at] is not None):
+                    self.set_valid(at, begin, flags_of(chunk.is_valid()))
+                begin += len(chunk)
+
+    def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
+        """The cells of a column from ``start`` up to ``end``; ``keep`` is a mask over them."""
+        valid = self.valid[at]
+        shown = None if valid is None else valid[start:end]
+        bits = None if shown is None or shown.all() else bitmap(shown)
+        array = self.stores[at].arrow(self.room[at], start, end, bits)
+        return self.stores[at].plain(array if keep is None else array.filter(keep))
+
+    def nbytes(self, *, with_stores: bool = False) -> int:
+        """The bytes of its cells, and of what its stores hold beside them."""
+        flags = sum(int(v.nbytes) for v in self.valid if v is not None)
+        stores = sum(s.nbytes() for s in self.stores) if with_stores else 0
+        return flags + stores + sum(int(room.nbytes) for room in self.room)
+
+    def _allow_nulls(self, column: int) -> npt.NDArray[np.bool_]:
+        valid = self.valid[column] = np.ones(self.capacity, dtype=np.bool_)
+        return valid
+
+    def _renew(self) -> None:
+        self.cells = [s.view(r) for s, r in zip(self.stores, self.room, strict=True)]
+        flags = [None if v is None else v.data for v in self.valid]
+        self.row = self._make_row(self.cells, flags, self.stores)
+        self.plain = all(v is None for v in self.valid) and all(s.words == 1 for s in self.stores)
+        # Last: a reader that is made of the cells as they were goes into the old dict.
+        self.readers: dict[Any, Callable[..., Any]] = {}
+
+    def reader(self, make: MakeReader) -> Callable[..., Any]:
+        """The function that ``make`` makes for this block."""
+        readers = self.readers
+        found = readers.get(make)
+        if found is None:
+            if len(readers) >= _KEPT_READERS:
+                readers.clear()
+            valid = [None if v is None else v.data for v in self.valid]
+            found = readers[make] = make(self.cells, valid, self.stores)
+        return found
+
+
+class Cold:
+    """A full block whose rows are on the disk. It reads as the block did: single rows from a copy in memory that is
+    kept for a while, columns from the file."""
+
+    __slots__ = ("_file", "_make_row", "_schema", "_shelf", "size")
+    capacity = SIZE
+    plain = False
+
+    def __init__(self, block: Block, schema: pa.Schema, shelf: Shelf):
+        """Writes the block. Raises OSError."""
+        columns = [block.column(at, 0, SIZE) for at in range(len(schema))]
+        self._file = shelf.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self._schema = schema
+        self._make_row = block._make_row
+        self._shelf = shelf
+        self.size = self._file.size
+
+    def thawed(self) -> Block:
+        """A block of its own with the rows."""
+        block = Block([store_of(f.type) for f in self._schema], self._make_row, SIZE)
+        block.write(0, self._file.read())
+        return block
+
+    @property
+    def _block(self) -> Block:
+        return self._shelf.copy_of(self, self.thawed)
+
+    def row(self, within: int) -> Row:
+        row: Row = self._block.row(within)
+        return row
+
+    def reader(self, make: MakeReader) -> Callable[..., Any]:
+        return self._block.reader(make)
+
+    @property
+    def readers(self) -> dict[Any, Callable[..., Any]]:
+        return self._block.readers
+
+    @property
+    def stores(self) -> Sequence[ColumnStore]:
+        return self._block.stores
+
+    @property
+    def cells(self) -> list[Any]:
+        return self._block.cells
+
+    @property
+    def room(self) -> list[Any]:
+        return self._block.room
+
+    @property
+    def valid(self) -> list[npt.NDArray[np.bool_] | None]:
+        return self._block.valid
+
+    def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
+        array = self._file.read([at]).column(0).combine_chunks().slice(start, end - start)
+        return array if keep is None else array.filter(keep)

@@ -1,0 +1,127 @@
+"""``max_memory``: what a table may take, and what goes to the disk when it would take more.
+
+Counted are rows, keys and indexes. Blocks of rows go, the oldest first; keys and indexes stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millpond.changes import Changes
+from millpond.errors import TableFull
+from millpond.options import Option
+from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._keys import average_size
+from millpond.tables._shelf import Shelf
+from millpond.tables._versions import Generation, Mark
+
+LIMIT_OPTIONS = (
+    Option(
+        "max_memory",
+        "size",
+        "The memory that rows, keys and indexes may take. Past it the oldest rows go to the disk.",
+    ),
+    Option(
+        "on.full",
+        "choice",
+        "At max_memory, spill: rows go to the disk. error: the write fails and changes nothing.",
+        default="spill",
+        choices=("spill", "error"),
+    ),
+    Option(
+        "spill.path",
+        "text",
+        "The directory for rows beyond max_memory; by default one in the state directory. They are not kept there"
+        " when the app ends.",
+    ),
+    Option(
+        "compression",
+        "choice",
+        "How rows beyond max_memory are written.",
+        default="lz4",
+        choices=("none", "lz4", "zstd"),
+    ),
+)
+
+LOOK_EVERY = 1024
+"""Single rows after which the limit is looked at."""
+_ENTRY = 160
+"""Bytes of an entry of the key index beside its key: its place in the dict, and a slot number."""
+
+_log = logging.getLogger(__name__)
+
+
+class Limit:
+    """``most`` bytes, or None."""
+
+    def __init__(self, what: str, values: Mapping[str, Any], home: Path | None):
+        self.most: int | None = values.get("max_memory")
+        self._what = what
+        self.shelf: Shelf | None = None
+        self.enforced = True
+        if self.most is not None and values.get("on.full") != "error":
+            given = values.get("spill.path")
+            parent = Path(given) if given else None if home is None else home / "spill"
+            self.shelf = Shelf(parent, str(values.get("compression") or "lz4"), self.most // 8)
+
+    def admit(self, blocks: Blocks, mark: Mark, fixed: int, coming: int) -> None:
+        """Makes room for ``coming`` bytes of rows beside ``fixed`` bytes of keys and indexes. Raises TableFull before
+        anything has changed."""
+        if self.most is None or not self.enforced:
+            return
+        over = fixed + blocks.nbytes() + coming - self.most
+        if over <= 0:
+            return
+        if self.shelf is None:
+            raise TableFull(
+                f"{self._what} is full: the write would take {over} bytes more than max_memory ({self.most} bytes)",
+                hint="delete rows, raise max_memory, or let rows go to the disk: 'on.full' = 'spill'",
+            )
+        if fixed > self.most:
+            raise TableFull(
+                f"{self._what} is full: its keys and indexes alone would take {fixed} bytes, and they cannot be"
+                f" spilled; max_memory is {self.most} bytes",
+                hint="raise max_memory, or keep the rows in another extension",
+            )
+        over -= self.shelf.forget()
+        try:
+            while over > 0 and (freed := blocks.spill(mark.slots)):
+                over -= freed
+        except OSError as e:
+            raise TableFull(
+                f'{self._what} is full, and its rows cannot be spilled to "{self.shelf.path}": {e.strerror or e}',
+                hint="make room on the disk, or name another 'spill.path'",
+            ) from e
+
+    def ease(self, blocks: Blocks, fixed: int, end: int) -> None:
+        """Brings blocks below ``end`` to the disk while there is too much in memory. A disk that is full is the next
+        write's trouble."""
+        if self.most is None or self.shelf is None:
+            return
+        over = fixed + blocks.nbytes() - self.most
+        try:
+            while over > 0 and (freed := blocks.spill(end)):
+                over -= freed
+        except OSError as e:
+            _log.warning("%s cannot spill its rows: %s", self._what, e)
+
+    def close(self) -> None:
+        if self.shelf is not None:
+            self.shelf.close()
+
+
+def fixed_bytes(generation: Generation, died: Slots) -> int:
+    """The bytes of keys, indexes and versions."""
+    keys = generation.newest
+    total = sys.getsizeof(keys) + len(keys) * (32 + average_size(keys))
+    total += sum(index.nbytes() for index in list(generation.others.values()))
+    return total + int(died.nbytes) + int(generation.replaced.nbytes) + generation.numbers.nbytes()
+
+
+def coming_bytes(changes: Changes, keys: int) -> tuple[int, int]:
+    """The bytes of versions and of so many new keys, and of rows, that changes bring."""
+    return len(changes) * 16 + keys * _ENTRY, int(changes.rows.nbytes)

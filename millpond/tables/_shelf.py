@@ -1,0 +1,163 @@
+"""Where a table puts rows that it has no memory for: Arrow IPC files in a directory of its own.
+
+The directory goes with the table. One that a killed process left is known by its lock, which nobody holds, and removed
+by the next table that uses the place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import StateCorrupt, StateUnwritable
+
+if TYPE_CHECKING:
+    from millpond.tables._block import Block, Cold
+    from millpond.tables._blocks import Blocks
+
+_PREFIX = "millpond-spill-"
+_LOCK = "lock"
+
+
+class SpillFile:
+    """One batch of rows. The file goes with the object."""
+
+    __slots__ = ("__weakref__", "_path", "size")
+
+    def __init__(self, path: Path):
+        self._path = path
+        self.size = path.stat().st_size
+        weakref.finalize(self, _remove, str(path))
+
+    def read(self, columns: Sequence[int] | None = None) -> pa.Table:
+        """The rows, or these columns of them."""
+        options = pa.ipc.IpcReadOptions(included_fields=None if columns is None else list(columns))
+        try:
+            with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file, options=options) as reader:
+                return reader.read_all()
+        except (OSError, pa.ArrowException) as e:
+            raise StateCorrupt(
+                f'rows that were spilled to "{self._path}" cannot be read: {e}',
+                hint="start the app again: the journal has them",
+            ) from e
+
+
+class Shelf:
+    """The files of one table, and copies in memory of the blocks that were read last, up to ``keep`` bytes."""
+
+    def __init__(self, parent: Path | None, compression: str, keep: int):
+        try:
+            if parent is not None:
+                parent.mkdir(parents=True, exist_ok=True)
+                _sweep(parent)
+            self.path, lock = _directory(parent)
+        except OSError as e:
+            raise StateUnwritable(
+                f'rows cannot be spilled to "{parent}": {e.strerror or e}', hint="name another 'spill.path'"
+            ) from e
+        self._close = weakref.finalize(self, _closed, str(self.path), lock)
+        self._options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+        self._keep = keep
+        self._copies: OrderedDict[Cold, tuple[Block, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self.filled: Callable[[Blocks], None] = lambda blocks: None
+        """Called when a block is full while rows are being added."""
+
+    def write(self, rows: pa.RecordBatch) -> SpillFile:
+        """Writes the rows. Raises OSError; then no file is left."""
+        path = self.path / f"{uuid.uuid4().hex}.arrow"
+        try:
+            with (
+                pa.OSFile(str(path), "wb") as file,
+                pa.ipc.new_file(file, rows.schema, options=self._options) as writer,
+            ):
+                writer.write_batch(rows)
+            pa.default_memory_pool().release_unused()
+            return SpillFile(path)
+        except BaseException:
+            _remove(str(path))
+            raise
+
+    def copy_of(self, cold: Cold, make: Callable[[], Block]) -> Block:
+        """The copy of a block, made if need be."""
+        with self._lock:
+            found = self._copies.get(cold)
+            if found is not None:
+                self._copies.move_to_end(cold)
+                return found[0]
+        block = make()
+        size = block.nbytes(with_stores=True)
+        with self._lock:
+            if cold not in self._copies:
+                self._copies[cold] = (block, size)
+                self._bytes += size
+            while self._bytes > self._keep and len(self._copies) > 1:
+                self._bytes -= self._copies.popitem(last=False)[1][1]
+        return block
+
+    def nbytes(self) -> int:
+        return self._bytes
+
+    def forget(self) -> int:
+        """Lets go of the copies; answers the bytes that they had."""
+        with self._lock:
+            freed, self._bytes = self._bytes, 0
+            self._copies.clear()
+        return freed
+
+    def close(self) -> None:
+        self.forget()
+        self._close()
+
+
+def _directory(parent: Path | None) -> tuple[Path, int]:
+    """A directory of our own, with its lock. Another process may take it for one that was left, until it is locked."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        with suppress(FileNotFoundError):
+            lock = _locked(path)
+            if lock is not None:
+                return path, lock
+
+
+def _locked(path: Path) -> int | None:
+    """The lock of a directory, if nobody has it."""
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _sweep(parent: Path) -> None:
+    """Removes what killed processes left."""
+    for path in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            lock = _locked(path)
+            if lock is not None:
+                _closed(str(path), lock)
+
+
+def _closed(path: str, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
