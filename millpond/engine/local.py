@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
@@ -37,6 +38,8 @@ class LocalStage:
         self._answer = answer
 
     def run(self, batch: pa.Table, tables: Tables) -> pa.Table:
+        if self._plan.keeps and not batch.num_rows:
+            return self._plan.output.arrow().empty_table()
         inputs = {self._plan.stream.view: batch}
         for table in self._plan.tables:
             snapshot = tables.snapshot(table.table)
@@ -61,10 +64,14 @@ def distinct(keys: pa.Table) -> pa.Table:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """The rows by ``_seq``, without it; groups have no order."""
+    """The rows by ``_seq``, without it; groups have no order. Rows of a table that no row of the stream meets come
+    last."""
     if SEQ not in rows.column_names:
         return rows
-    seq = rows[SEQ].to_numpy()
+    seq = rows[SEQ]
+    if seq.null_count:
+        seq = pc.fill_null(seq, 2**63 - 1)
+    seq = seq.to_numpy()
     if len(seq) > 1 and (seq[1:] < seq[:-1]).any():
         rows = rows.take(pa.array(seq.argsort(kind="stable")))
     return rows.drop_columns([SEQ])

@@ -15,6 +15,7 @@ class Stage:
     """Runs the batches of one plan: in process with ``answer`` where the rows can be here, else on Spark."""
 
     def __init__(self, plan: BatchPlan, answer: Answer | None):
+        self._plan = plan
         self._local = LocalStage(plan, answer) if answer is not None else None
         self._spark = SparkStage(plan)
 
@@ -24,4 +25,6 @@ class Stage:
             rows = batch.rows
             if rows is not None:
                 return self._local.run(rows, tables)
+        if self._plan.keeps and batch.frame.isEmpty():
+            return self._plan.output.arrow().empty_table()
         return self._spark.run(batch.frame, tables)

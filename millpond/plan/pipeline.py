@@ -66,16 +66,24 @@ def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
     needed = _columns_of(tree, stream, direct)
     inputs = tuple(i for i in resolved.inputs if i.view != stream.view)
     order = () if grouped else (Column(SEQ, pa.int64()),)
-    alias = stream.alias if direct is not None else None
+    # Beside rows of a table that no row of the stream meets, conditions on the stream do not come first.
+    plain = direct is not None and not streams.keeps_table_rows(direct)
     return BatchPlan(
         stream=stream,
         columns=needed,
-        filter=_stream_filter(direct, stream) if direct is not None else None,
-        tables=table_inputs(Resolved(tree, resolved.schema, inputs), direct or tree, alias),
+        filter=_stream_filter(direct, stream) if direct is not None and plain else None,
+        tables=table_inputs(
+            Resolved(tree, resolved.schema, inputs), direct or tree, stream.alias if plain else None
+        ),
         query=Resolved(tree, Schema((*resolved.schema.columns, *order)), resolved.inputs),
         sql=spark.render(tree),
         output=resolved.schema,
+        keeps=_keeps(tree, streams),
     )
+
+
+def _keeps(tree: exp.Expr, streams: Streams) -> bool:
+    return any(streams.keeps_table_rows(select) for select in tree.find_all(exp.Select))
 
 
 def _carry_seq(query: exp.Expr, streams: Streams) -> None:

@@ -53,6 +53,8 @@ class BatchPlan:
     query: Resolved
     sql: str
     output: Schema
+    keeps: bool = False
+    """Rows of tables come out that no row of the batch meets. A batch without rows gives nothing all the same."""
 
 
 @dataclass(frozen=True, slots=True)

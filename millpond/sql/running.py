@@ -41,6 +41,22 @@ class Streams:
             return self.query_has_stream(item.this)
         return False
 
+    def keeps_table_rows(self, select: exp.Expr) -> bool:
+        """Whether a join gives rows of a table that no row of the stream meets: those of each batch anew."""
+        seen = False
+        for item, join in from_items(select):
+            here = self.is_stream(item)
+            side = (join.side or "").upper() if join is not None else ""
+            kind = (join.kind or "").upper() if join is not None else ""
+            if kind not in ("SEMI", "ANTI") and (
+                (side == "FULL" and (seen or here))
+                or (side == "RIGHT" and seen and not here)
+                or (side == "LEFT" and here)
+            ):
+                return True
+            seen = seen or here
+        return False
+
     def query_has_stream(self, query: exp.Expr) -> bool:
         if isinstance(query, exp.SetOperation):
             return self.query_has_stream(query.left) or self.query_has_stream(query.right)
@@ -99,18 +115,14 @@ def _check(
             yield refuse(title, query.args[key])
     if any(contains_window(p) for p in query.expressions):
         yield refuse("OVER", query.expressions[0])
+    if is_aggregated(query) and streams.keeps_table_rows(query):  # type: ignore[arg-type]
+        yield refuse("an aggregate over a join that keeps rows of a table", query.args["joins"][0].this)
     seen = 0
     for item, join in from_items(query):
         here = streams.is_stream(item)
-        side = (join.side or "").upper() if join is not None else ""
         kind = (join.kind or "").upper() if join is not None else ""
-        if join is not None and (
-            side == "FULL"
-            or (side == "RIGHT" and not here)
-            or (side == "LEFT" and here and kind not in ("SEMI", "ANTI"))
-            or (kind in ("SEMI", "ANTI") and here)
-        ):
-            yield refuse(f"{side or kind} JOIN that keeps rows of a table", item)
+        if kind in ("SEMI", "ANTI") and here:
+            yield refuse(f"{kind} JOIN that keeps rows of a table", item)
         if here and isinstance(item, exp.Subquery):
             yield from _check(item.this, streams, place, at)
         elif here and isinstance(item, exp.Table) and item.name.lower() in streams.ctes:
