@@ -264,6 +264,26 @@ def test_statements_that_differ_in_literals_share_a_plan() -> None:
         assert isinstance(app.sql("SELECT name FROM u WHERE id = 7"), LookupResult)
 
 
+def test_the_statistics_of_a_table() -> None:
+    with App("CREATE TABLE u (id INT PRIMARY KEY, name STRING)") as app:
+        app.sql("INSERT INTO u VALUES (1, 'one'), (2, 'two')")
+        for text in (
+            "SELECT * FROM u WHERE id = 1",
+            "SELECT * FROM u WHERE id = 2",
+            "SELECT * FROM u WHERE id > 1",
+        ):
+            app.sql(text)
+        stats = app.table("u").get_stats()
+        assert (stats.lookups, stats.queries, stats.query_cache_hits, stats.query_cache_misses) == (
+            2,
+            1,
+            2,
+            1,
+        )
+        about = {r["property"]: r["value"] for r in app.sql("DESCRIBE EXTENDED u").rows()}
+        assert (about["lookups"], about["query_cache_hits"], about["query_cache_misses"]) == ("2", "2", "1")
+
+
 def test_the_methods_of_a_table_use_plans() -> None:
     table = Table({"id": "INT", "name": "STRING", "price": "DECIMAL(10,2)"}, key="id")
     table.bulk_insert([{"id": i, "name": f"n{i % 10}", "price": i} for i in range(100)])

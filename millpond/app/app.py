@@ -487,6 +487,9 @@ class App:
         """The rows of a query that has an end."""
         assert checked.resolved is not None
         self._source_values.update(checked.source_options)
+        for name in checked.reads:
+            if self._store.table(name) is not None:
+                self.table(name).count_query()
         return self._evaluator.answer(checked.resolved, self._inputs(checked.resolved, self._moment()))
 
     def _values(self, checked: Checked) -> pa.Table:

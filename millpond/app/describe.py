@@ -73,6 +73,8 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     backend = app._store.table(relation.name)
     if backend is not None:
         about |= backend.stats()
+        stats = app.table(relation.name).get_stats()
+        about |= {name: stats[name] for name in ("lookups", "query_cache_hits", "query_cache_misses")}
         about["durability"] = _durability(app, relation.name)
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)

@@ -88,6 +88,10 @@ class Table(Reader):
     def _view(self) -> Snapshot:
         return self._backend.snapshot()
 
+    def count_query(self) -> None:
+        """Notes for the statistics that a statement looked at all rows."""
+        next(self._queries.step)
+
     def compile_lookup(self, lookup: Lookup) -> Run | None:
         """A function that runs the lookup, if the backend has a short way for it."""
         next(self._misses.step)
