@@ -46,7 +46,7 @@ Predicate: TypeAlias = Compare | IsNull | All | Any_
 
 def all_of(*parts: Predicate | None) -> Predicate | None:
     """The parts that there are, together."""
-    there = tuple(p for p in parts if p is not None)
+    there = tuple(q for p in parts if p is not None for q in (p.parts if isinstance(p, All) else (p,)))
     return there[0] if len(there) == 1 else All(there) if there else None
 
 

@@ -18,6 +18,12 @@ LONGEST_PAUSE = 2.0
 def retried(work: Callable[[], T], *, on: tuple[type[Error], ...], timeout: float) -> T:
     """What ``work`` answers. One of the errors ``on`` is raised only when ``timeout`` seconds are over; every other
     one at once."""
+    try:
+        return work()
+    except on as error:
+        if timeout <= 0:
+            raise
+        log.warning("%s; trying again", error.message)
     from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
     def note(state: RetryCallState) -> None:

@@ -116,22 +116,26 @@ class Postgres:
 
 
 class Redis:
-    """A Redis server that keeps nothing on the disk."""
+    """A Redis server. It keeps nothing on the disk unless it is started as ``durable``."""
 
     def __init__(self, directory: Path):
         self.port = free_port()
         self.directory = directory
         directory.mkdir(parents=True)
+        self._durable = False
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, durable: bool = False) -> None:
+        self._durable = self._durable or durable
         command = [program("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1"]
-        command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no", "--databases", "4096"]
+        command += ["--dir", str(self.directory), "--save", ""]
+        command += ["--appendonly", "yes" if self._durable else "no", "--appendfsync", "always"]
         with open(self.directory / "log", "a") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with suppress(Exception):
+                assert self.command("PING")
                 return
             assert time.monotonic() < deadline and self._process.poll() is None, "redis-server did not start"
             time.sleep(0.02)
@@ -139,6 +143,12 @@ class Redis:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait(30)
+
+    def command(self, *words: str) -> object:
+        import redis
+
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def url(self, database: int = 0) -> str:
         return f"redis://127.0.0.1:{self.port}/{database}"

@@ -10,10 +10,12 @@ from typing import Any, cast
 import pyarrow as pa
 
 from millpond.journal.catalog import Entry
+from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation, RelationKind
 from millpond.sql.checked import Checked
 from millpond.sql.parse import Parsed
-from millpond.sql.statements import CreateStream, CreateView
+from millpond.sql.statements import CreateStream, CreateTable, CreateView
+from millpond.tables.base import find_backend
 from millpond.types import Column, Schema
 
 
@@ -75,11 +77,33 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         checked.statement.text,
         identity,
         relation.schema,
-        checked.table_options,
+        _without_secrets(checked.table_options),
         running=relation.running,
         uri=relation.uri,
         live=relation.live,
     )
+
+
+def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
+    """The options of a kept table. Secrets are not kept: they are what its text and the environment say now."""
+    statement = parsed.require()[0]
+    settings = statement.settings if isinstance(statement, CreateTable) else ()
+    found = dict(entry.options)
+    for setting in settings:
+        option = find_option(_secrets(entry.options), setting.name)
+        if option is not None:
+            found[option.name] = setting.value
+    return found
+
+
+def _without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    names = {o.name for o in _secrets(options)}
+    return {name: value for name, value in options.items() if name not in names}
+
+
+def _secrets(options: Mapping[str, Any]) -> list[Option]:
+    declared = find_backend(str(options.get("extension") or "memory")).options
+    return [o for o in declared if o.kind == "secret"]
 
 
 def relation_of(entry: Saved, parsed: Parsed) -> Relation:

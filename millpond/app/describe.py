@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.app.lookups import lookup_columns
+from millpond.errors import without_passwords
 from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
 from millpond.sql.catalog import Relation
@@ -106,7 +107,7 @@ def _durability(app: App, table: str) -> str:
 
 def show_create(app: App, relation: Relation) -> pa.Table:
     """The statement, and those of its indexes."""
-    texts = [_text_of(app, relation.name)]
+    texts = [without_passwords(_text_of(app, relation.name))]
     texts += [app._saved[f"index:{i.name.lower()}"].text for i in app._catalog.indexes(relation.name)]
     return pa.table({"statement": texts})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from millpond.app.catalog import Saved, relation_of
+from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.indexes import restore_index
 from millpond.app.loading import load
 from millpond.app.script import check_one
@@ -34,7 +34,8 @@ def restore(app: App) -> None:
         if entry.kind == "index":
             restore_index(app, parse(entry.text).require()[0])
         elif entry.kind != "query":
-            app._open(relation_of(entry, parse(entry.text)), entry.options)
+            parsed = parse(entry.text)
+            app._open(relation_of(entry, parsed), options_of(entry, parsed))
     if app._read_only:
         return
     for entry in list(app._saved.values()):

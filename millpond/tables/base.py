@@ -28,7 +28,7 @@ Get = Callable[[Any], dict[str, Any] | None]
 Has = Callable[..., bool]
 T = TypeVar("T")
 
-_PLANNED = ("mysql", "mongodb", "redis", "delta")
+_PLANNED = ("mysql", "mongodb", "delta")
 
 
 class Found(Protocol):

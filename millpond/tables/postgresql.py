@@ -74,16 +74,18 @@ class PostgresTable(SqlTable):
             )
         driver()
         replicas = [r.strip() for r in str(values.get("replica.urls") or "").split(",") if r.strip()]
+        timeout = float(values.get("retry.timeout") or 0)
         database = shared(
             f"{url} {replicas}",
             lambda: PostgresDatabase(
                 url,
                 replicas,
                 idle=max(1, int(values.get("pool.size") or 4)),
-                retry_timeout=float(values.get("retry.timeout") or 0),
+                retry_timeout=timeout,
                 connect_timeout=float(values.get("connect.timeout") or 10),
             ),
         )
+        database.retry_timeout = max(database.retry_timeout, timeout)
         table = cls(name, schema, database, null_keys=null_keys)
         try:
             table._set_up(str(values.get("table") or ""), name)

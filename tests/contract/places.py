@@ -56,6 +56,8 @@ class Places:
                 return {"sync": "false"}
             case "postgresql":
                 return {"url": self._servers.postgresql.new_schema(f"p{self._made}"), "retry.timeout": "5s"}
+            case "redis":
+                return {"url": self._servers.redis.url(), "prefix": f"p{self._made}:", "retry.timeout": "5s"}
             case "cache":
                 return {"max_size": "1000000"}
             case "cache over sqlite":
