@@ -491,7 +491,7 @@ def test_drain_raises_the_error_of_a_failed_query_at_once(spark: object) -> None
     with App(
         "CREATE STREAM s (x INT, y INT); CREATE TABLE good (x INT); INSERT INTO good SELECT x FROM s"
     ) as app:
-        bad = app.sql("SELECT x / y AS q FROM s")
+        bad = app.sql("SELECT x / y AS q FROM s WITH ('on.error' = 'fail')")
         app.send("s", {"x": 4, "y": 2})
         app.drain()
         assert bad.rows() == [{"q": 2.0}]

@@ -31,6 +31,8 @@ CREATE TABLE joined (n BIGINT, name STRING);
 CREATE TABLE last (ref BIGINT PRIMARY KEY, n BIGINT);
 INSERT INTO joined SELECT e.n, r.name FROM events e LEFT JOIN reference r ON r.id = e.ref;
 INSERT INTO last SELECT ref, n FROM events;
+CREATE TABLE fifths (n BIGINT, x BIGINT);
+INSERT INTO fifths SELECT n, 100 DIV (n % 5) FROM events WITH ('query.name' = 'fifths');
 CREATE TABLE sums AS SELECT n % 3 AS k, COUNT(*) AS rows, SUM(ref) AS refs FROM events GROUP BY n % 3;
 CREATE TABLE stock (item BIGINT PRIMARY KEY, stock BIGINT, orders BIGINT);
 INSERT INTO stock VALUES (0, 300, 0), (1, 10000, 0), (2, 10000, 0);
@@ -84,6 +86,8 @@ def work(sql: str, state: str, confirmed: str) -> None:
             "reference": app.sql(CHECKSUM).rows()[0],
             "joined": sorted([r["n"], r["name"]] for r in app.table("joined")),
             "last": {str(r["ref"]): r["n"] for r in app.table("last")},
+            "fifths": sorted(r["n"] for r in app.table("fifths")),
+            "aside": sorted(r["seq"] for r in app.sql("SELECT seq FROM fifths$errors").rows()),
             "sums": sorted([r["k"], r["rows"], r["refs"]] for r in app.table("sums")),
             "stock": sorted([r["item"], r["stock"], r["orders"]] for r in app.table("stock")),
             "ledger": sorted([r["n"], r["id"]] for r in app.table("ledger")),
@@ -155,6 +159,8 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
     names = {e["ref"]: f"name-{e['ref']}" if e["ref"] < REFERENCE else None for e in events}
     assert result["joined"] == [[e["n"], names[e["ref"]]] for e in events]
     assert result["last"] == {str(e["ref"]): e["n"] for e in events}
+    assert result["fifths"] == [n for n in range(EVENTS) if n % 5]
+    assert result["aside"] == list(range(0, EVENTS, 5))
     assert result["sums"] == [[k, EVENTS // 3, sum(e["ref"] for e in events[k::3])] for k in range(3)]
     stock = {0: [300, 0], 1: [10_000, 0], 2: [10_000, 0]}
     for e in events:

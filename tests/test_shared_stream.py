@@ -53,7 +53,7 @@ def test_a_statement_that_comes_later_catches_up_and_joins(spark: object, path: 
 
 def test_one_fails_alone_and_a_restart_finds_each_at_its_place(spark: object, tmp_state: Path) -> None:
     good = "CREATE TABLE good (x INT); INSERT INTO good SELECT x FROM s;"
-    bad = "CREATE TABLE bad (x INT); INSERT INTO bad SELECT x DIV y FROM s;"
+    bad = "CREATE TABLE bad (x INT); INSERT INTO bad SELECT x DIV y FROM s WITH ('on.error' = 'fail');"
     new = "CREATE TABLE new (x INT); INSERT INTO new SELECT x FROM s;"
     app = App(STREAM + good + bad, state=tmp_state)
     app.send("s", [{"x": 1, "y": 1}])

@@ -24,7 +24,7 @@ from millpond.options import Option
 from millpond.sources.base import sources
 from millpond.sql import statements as st
 from millpond.sql.check import Checker
-from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, STREAM_OPTIONS
+from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, RUNNING_OPTIONS, STREAM_OPTIONS
 from millpond.sql.functions import known_functions
 from millpond.sql.parse import parse, parse_condition
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
@@ -83,6 +83,7 @@ def _options() -> Iterator[str]:
     yield "`'alias.option'` says whose it is."
     yield ""
     yield from _section("Every table", COMMON_TABLE_OPTIONS)
+    yield from _section("Every running statement", RUNNING_OPTIONS)
     named = backend_names()
     for name in sorted(set(named.values())):
         others = [n for n, file in sorted(named.items()) if file == name and n != name]

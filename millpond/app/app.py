@@ -29,7 +29,16 @@ from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
 from millpond.app.views import Views
 from millpond.changes import Changes
-from millpond.errors import Closed, Error, FileMissing, NotSupported, StateCorrupt, StateForeign, UnknownName
+from millpond.errors import (
+    AlreadyExists,
+    Closed,
+    Error,
+    FileMissing,
+    NotSupported,
+    StateCorrupt,
+    StateForeign,
+    UnknownName,
+)
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
@@ -86,6 +95,7 @@ class App:
         _on_status: Callable[[str], None] | None = None,
         _path: EvaluationPath = "auto",
         _read_only: bool = False,
+        _defer: bool = False,
     ):
         text = _read_text(path_or_sql)
         self._master = master
@@ -122,7 +132,8 @@ class App:
             restore(self)
             if text is not None:
                 self._run_file(text)
-            self._runner.start_waiting()
+            if not _defer:
+                self._start()
         except StateCorrupt as error:
             self.close()
             error.hint = f"{error.hint}. What is left: {survey(self._state.path)}"
@@ -130,6 +141,10 @@ class App:
         except BaseException:
             self.close()
             raise
+
+    def _start(self) -> None:
+        """Starts the running statements. With ``_defer`` tables answer before; nothing runs until it is called."""
+        self._runner.begin()
 
     # what programs use
 
@@ -167,8 +182,8 @@ class App:
         return Transaction(self)
 
     def tables(self) -> list[str]:
-        """The names of all tables."""
-        return self._catalog.names("table")
+        """The names of all tables; error tables are not among them."""
+        return [name for name in self._catalog.names("table") if "$" not in name]
 
     def send(self, stream: str, rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch) -> int:
         """Appends rows to an embedded stream, all or none, and answers how many.
@@ -202,7 +217,7 @@ class App:
 
     def ready(self) -> bool:
         """Whether every table is loaded and every query runs."""
-        running = all(p.state == "running" for p in self._runner)
+        running = self._runner.ready
         return not self._closed and running and all(v.error is None for v in self._views)
 
     def close(self) -> None:
@@ -409,9 +424,14 @@ class App:
             self._journal.put_entry(entry.entry())
             self._saved[entry.id] = entry
 
-    def _query_name(self, prefix: str, statement: st.Statement) -> str:
-        """A name that a restart finds again."""
-        key, _, number = self._count(statement).partition(":")
+    def _query_name(self, prefix: str, checked: Checked) -> str:
+        """The name that the statement gives, or one that a restart finds again."""
+        named = checked.query_options.get("query.name")
+        key, _, number = self._count(checked.statement).partition(":")
+        if named:
+            if named.lower() in (name.lower() for name in self._runner.names):
+                raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
+            return str(named)
         name = f"{prefix}_{key[:8]}"
         return name if number == "0" else f"{name}_{number}"
 

@@ -56,6 +56,8 @@ class Member:
 class Block(RunningStatement):
     """One pipeline of several statements. Each sees what the ones before it have changed."""
 
+    in_order = True
+
     def set_up(self) -> None:
         self._stage = self.stage(self.plan.batch)
         self._members = [Member(self.app, plan) for plan in self.plan.block]
@@ -68,9 +70,7 @@ class Block(RunningStatement):
         rows = rows.rename_columns(arrow.names).cast(arrow)
         batch = rows.append_column(SEQ, pa.array(range(rows.num_rows), pa.int64()))
         tables = dict.fromkeys(m.target.name for m in self.plan.block if m.target.kind == "table")
-        self.app._store.write(
-            lambda now: self._find(batch, now), position, sent=lambda sent: sent, into=tuple(tables)
-        )
+        self.write(lambda now: self._find(batch, now), position, sent=lambda sent: sent, into=tuple(tables))
         return int(rows.num_rows)
 
     def _find(self, batch: pa.Table, now: Moment) -> tuple[dict[str, Changes], dict[str, pa.Table]]:

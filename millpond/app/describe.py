@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,12 +23,32 @@ if TYPE_CHECKING:
     from millpond.app.app import App
 
 
+_QUERY_COLUMNS = (
+    "name",
+    "state",
+    "rows",
+    "rate",
+    "lag",
+    "errors",
+    "batches",
+    "last_batch",
+    "last_batch_ms",
+    "error",
+    "statement",
+)
+_TYPES = {
+    **dict.fromkeys(("rows", "batches", "last_batch_ms", "lag", "errors"), pa.int64()),
+    "rate": pa.float64(),
+    "last_batch": pa.timestamp("us", "UTC"),
+}
+
+
 def show(app: App, what: str) -> pa.Table:
     if what == "functions":
         return pa.table({"name": sorted(known_functions() | set(app._functions))})
     if what == "queries":
-        rows = [p.describe() for p in app._pipelines.values()] + [v.describe() for v in app._views]
-        return _table(rows, ["name", "state", "batches", "rows", "last_batch_ms", "error", "statement"])
+        rows = app._runner.describe() + [v.describe() for v in app._views]
+        return _table(rows, _QUERY_COLUMNS)
     if what == "streams":
         found = [r for r in app._catalog if r.kind == "stream"]
         return _table(
@@ -42,7 +63,7 @@ def show(app: App, what: str) -> pa.Table:
             ],
             ["name", "columns", "connector", "rows"],
         )
-    tables = [r for r in app._catalog if r.kind in ("table", "view")]
+    tables = [r for r in app._catalog if r.kind in ("table", "view") and "$" not in r.name]
     return _table(
         [
             {
@@ -137,19 +158,12 @@ def explain(app: App, checked: Checked) -> pa.Table:
     return pa.table({"plan": [app._mask(line) for line in lines]})
 
 
-def _table(rows: list[dict[str, Any]], columns: list[str]) -> pa.Table:
+def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:
     made = {}
     for name in columns:
         values = [r.get(name) for r in rows]
-        known = [v for v in values if v is not None]
-        kind = (
-            pa.bool_()
-            if known and isinstance(known[0], bool)
-            else pa.int64()
-            if name in ("rows", "batches", "last_batch_ms")
-            else pa.string()
-        )
-        made[name] = pa.array(values, kind)
+        is_bool = any(isinstance(v, bool) for v in values)
+        made[name] = pa.array(values, pa.bool_() if is_bool else _TYPES.get(name, pa.string()))
     return pa.table(made)
 
 

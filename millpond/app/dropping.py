@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved
 from millpond.app.indexes import drop_index
-from millpond.errors import InUse, Place
+from millpond.errors import InUse, Place, UnknownName
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.memory import withdraw
 from millpond.sql.catalog import Relation
@@ -56,8 +56,29 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         app._journal.drop_stream(relation.name)
 
 
+def drop_query(app: App, name: str, *, if_exists: bool, place: Place | None) -> None:
+    """Ends a running statement for good. One that fills a table or stream of its own goes with that."""
+    try:
+        name = app._runner.find(name)
+    except UnknownName as error:
+        if if_exists:
+            return
+        error.place = place
+        raise
+    kind, _, filled = name.partition(":")
+    if filled:
+        raise InUse(
+            f'query "{name}" fills {kind} "{filled}"',
+            hint=f"DROP {kind.upper()} {filled} drops both; PAUSE or STOP QUERY holds it",
+            place=place,
+        )
+    forget_named(app, "query", name)
+    app._runner.drop(name)
+    app._emitted.pop(name, None)
+
+
 def uses(plan: PipelinePlan, relation: Relation) -> bool:
-    names = {n.lower() for n in (*plan.reads, *plan.writes)}
+    names = {n.lower() for n in (*plan.reads, *plan.writes, plan.errors)}
     return relation.name.lower() in names
 
 
@@ -76,5 +97,5 @@ def forget(app: App, entry: Saved) -> None:
     app._unclaimed.pop(entry.id, None)
     app._journal.drop_entry(entry.kind, entry.name)
     if entry.kind == "query":
-        app._store.forget(entry.name)
         app._runner.remove(entry.name)
+        app._store.forget(entry.name)

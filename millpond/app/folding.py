@@ -46,6 +46,8 @@ grows with them."""
 class Folded(RunningStatement):
     """A running UPDATE, DELETE, MERGE or UPSERT: changes, returned rows and position are one commit."""
 
+    in_order = True
+
     def set_up(self) -> None:
         assert self.plan.fold is not None
         self._stage = self.stage(self.plan.batch)
@@ -56,7 +58,7 @@ class Folded(RunningStatement):
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         found, into = self._folding, (self.plan.target.name,)
-        self.app._store.write(lambda now: found.find(rows, now), position, sent=found.sent, into=into)
+        self.write(lambda now: found.find(rows, now), position, sent=found.sent, into=into)
         return int(rows.num_rows)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -28,22 +27,12 @@ class Groups(RunningStatement):
         if self.ephemeral:
             store.create_hidden(plan.state, plan.aggregation.state, null_keys=True)
         else:
-            extension, options = self._beside()
+            extension, options = self.beside()
             relation = Relation(plan.state, "table", plan.aggregation.state)
             store.create(relation, extension, {**options, "null_keys": True})
         is_new = not len(store.moment().snapshot(plan.state))
         if not plan.aggregation.keys and plan.target.kind == "table" and is_new:
             self._begin()
-
-    def _beside(self) -> tuple[str, Mapping[str, Any]]:
-        """Where the state is kept: in the database of the target, else in the journal."""
-        target, store = self.plan.target, self.app._store
-        backend = store.table(target.name) if target.kind == "table" else None
-        if backend is None or backend.database is None:
-            return "memory", {"durability": store.durability(target.name)}
-        options = dict(self.app._table_options[target.name.lower()])
-        options.pop("table", None)
-        return str(options["extension"]), options
 
     def _begin(self) -> None:
         plan, moment = self.plan, self.app._store.moment()
@@ -53,6 +42,7 @@ class Groups(RunningStatement):
         self.commit(self.app._evaluator.answer(plan.aggregation.partial, inputs), None)
 
     def drop(self) -> None:
+        super().drop()
         self.app._store.drop(self.plan.state)
 
     def evaluate(self, batch: Batch) -> pa.Table:
@@ -77,4 +67,4 @@ class Groups(RunningStatement):
             return {target.name: merged.seen} if target.kind == "stream" else {}
 
         into = (plan.state, target.name) if target.kind == "table" else (plan.state,)
-        return int(self.app._store.write(find, position, sent=sent, into=into).seen.num_rows)
+        return int(self.write(find, position, sent=sent, into=into).seen.num_rows)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.app.block import Block
 from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.running import Rows, RunningStatement
-from millpond.errors import Closed, TimedOut
+from millpond.errors import Closed, SqlError, TimedOut, UnknownName, did_you_mean
+from millpond.journal.catalog import Entry
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.base import Source
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.engine.pipeline import Pipeline
     from millpond.engine.stream import StreamQuery
+
+
+_AT_ONCE = max(2, os.cpu_count() or 2)
+"""Queries that start side by side: each brings a process of its own."""
+HELD = "held"
+"""The kind of journal entries that say what a query was told: its state."""
+DROPPED = "dropped"
 
 
 def statement_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> RunningStatement:
@@ -44,34 +53,83 @@ class Pipelines:
         self._progress = threading.Condition()
         self._delivering = threading.Lock()
         self._numbers = itertools.count()
+        self._held: dict[str, str] = {}
         self._crashed = False
+        self._begun = False
+        self._starting = threading.Lock()
 
     def __iter__(self) -> Iterator[Pipeline]:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
 
     def add(self, plan: PipelinePlan, source: Source, *, ephemeral: bool) -> None:
-        self._waiting[plan.name] = (statement_of(self._app, plan, ephemeral=ephemeral), source)
+        if self._held.get(plan.name) != DROPPED:
+            statement = statement_of(self._app, plan, ephemeral=ephemeral)
+            statement.declare()
+            self._waiting[plan.name] = (statement, source)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all queries, those that wait to be started too."""
+        return [*self._running, *self._waiting]
+
+    def restore_held(self, name: str, state: str) -> None:
+        """What a query was told before a restart: it is paused, stopped or dropped."""
+        self._held[name] = state
+
+    def begin(self) -> None:
+        """From now on what is added is started."""
+        self._begun = True
+        self.start_waiting()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every query runs."""
+        return not self._waiting and all(p.state == "running" for p in self)
 
     def start_waiting(self) -> None:
-        """Starts what was added since the last time, tables being loaded by now."""
-        if not self._waiting or self._app._in_file:
-            return
+        """Starts what was added since the last time, tables being loaded by now. While a thread does that others
+        leave it to it."""
+        while self._begun and self._waiting and self._starting.acquire(blocking=False):
+            try:
+                self._enrol()
+                self._settle(list(self._streams.values()))
+            finally:
+                self._starting.release()
+
+    def _enrol(self) -> None:
+        """Those that wait become members of their streams."""
         from millpond.engine.pipeline import Pipeline
+        from millpond.engine.states import State
 
         if not self._streams:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        spark = self._app._spark()
         for name, (statement, source) in list(self._waiting.items()):
-            del self._waiting[name]
             statement.set_up()
-            pipeline = Pipeline(statement, source)
+            pipeline = Pipeline(statement, source, State(self._held.get(name, State.RUNNING)))
             pipeline.on_progress = self._signal
             stream = self._stream(source)
-            self._running[name] = (pipeline, stream)
             stream.add(pipeline)
-        for stream in self._streams.values():
-            stream.start(spark)
-        for stream in list(self._streams.values()):
+            self._running[name] = (pipeline, stream)
+            self._waiting.pop(name, None)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Of each query how it is; those that wait for Spark to start are there too."""
+        starting = [
+            {"name": name, "state": "starting", "statement": statement.plan.text}
+            for name, (statement, _) in list(self._waiting.items())
+        ]
+        return [p.describe() for p in self] + starting
+
+    def _settle(self, streams: list[StreamQuery]) -> None:
+        """Lets the queries of streams run that a statement wants, and no others."""
+        spark = self._app._spark() if any(p.wanted for p in self) else None
+        starting: list[StreamQuery] = []
+        for stream in streams:
+            stream.settle(spark)
+            starting.append(stream)
+            if len(starting) >= _AT_ONCE:
+                starting.pop(0).wait_until_up()
+        for stream in starting:
             stream.wait_until_up()
 
     def _stream(self, source: Source) -> StreamQuery:
@@ -94,6 +152,7 @@ class Pipelines:
         waiting = self._waiting.pop(name, None)
         if waiting is not None:
             waiting[0].drop()
+        self._hold(name, None)
         found = self._running.pop(name, None)
         if found is None:
             return
@@ -103,9 +162,63 @@ class Pipelines:
             self._streams = {key: s for key, s in self._streams.items() if s is not stream}
         pipeline.statement.drop()
 
+    # control
+
+    def find(self, name: str) -> str:
+        """The query of a name, or the one that fills the table or stream of that name."""
+        known = {n.lower(): n for n in self.names}
+        for key in (name.lower(), f"table:{name.lower()}", f"stream:{name.lower()}"):
+            if key in known:
+                return known[key]
+        listed = f"SHOW QUERIES lists them: {', '.join(self.names)}" if known else "there is no running query"
+        raise UnknownName(f'there is no query "{name}"', hint=did_you_mean(name, self.names, listed))
+
+    def control(self, name: str, action: str) -> None:
+        """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
+        from millpond.engine.states import State, moved
+
+        name = self.find(name)
+        found = self._running.get(name)
+        try:
+            if found is None:
+                state = moved(State(self._held.get(name, State.RUNNING)), action)
+            else:
+                state = found[0].ask(action)
+        except SqlError as error:
+            raise SqlError(f'query "{name}": {error.message}', hint=error.hint) from None
+        if found is None or not found[0].statement.ephemeral:
+            self._hold(name, None if state is State.RUNNING else str(state))
+        if found is not None:
+            self._settle([found[1]])
+
+    def replay(self, table: str) -> int:
+        """Applies the rows of error records again, and answers how many went through; the others stay."""
+        replayed = 0
+        for pipeline in self:
+            statement = pipeline.statement
+            if isinstance(statement, RunningStatement) and statement.plan.errors.lower() == table.lower():
+                replayed += pipeline.between_batches(statement.replay)
+        return replayed
+
+    def drop(self, name: str) -> None:
+        """Ends a query for good: a restart does not bring it back, though its text may be in the file."""
+        self.remove(name)
+        self._app._store.forget(name)
+        self._hold(name, DROPPED)
+
+    def _hold(self, name: str, state: str | None) -> None:
+        if state is None and name not in self._held:
+            return
+        if state is None:
+            del self._held[name]
+            self._app._journal.drop_entry(HELD, name)
+        else:
+            self._held[name] = state
+            self._app._journal.put_entry(Entry(name, HELD, "", {"state": state}))
+
     def close(self) -> None:
         for stream in list(self._streams.values()):
-            stream.stop()
+            stream.close()
         self._signal()
 
     def crash(self) -> None:
@@ -139,11 +252,13 @@ class Pipelines:
             end = pipeline.source.latest(None)
             while True:
                 self.check()
-                if pipeline.reached(end):
+                if not pipeline.wanted or pipeline.reached(end):
                     break
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    behind = ", ".join(f'"{p.name}"' for p in self if not p.reached(p.source.latest(None)))
+                    behind = ", ".join(
+                        f'"{p.name}"' for p in self if p.wanted and not p.reached(p.source.latest(None))
+                    )
                     raise TimedOut(
                         f"not drained after {timeout:g} s: {behind or pipeline.name} is behind",
                         hint="wait longer with drain(timeout=…); SHOW QUERIES tells how far each is",

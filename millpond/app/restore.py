@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.indexes import restore_index
 from millpond.app.loading import load
+from millpond.app.pipelines import HELD
 from millpond.app.script import check_one
 from millpond.errors import Error
 from millpond.plan.load import plan_load
@@ -28,6 +29,9 @@ log = logging.getLogger("millpond")
 def restore(app: App) -> None:
     """Puts back what the state directory holds: first what rows are in, then what fills them."""
     for raw in app._journal.entries():
+        if raw.kind == HELD:
+            app._runner.restore_held(raw.name, raw.data["state"])
+            continue
         entry = Saved.of(raw)
         app._saved[entry.id] = entry
         app._unclaimed[entry.id] = entry

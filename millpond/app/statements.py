@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app import describe
-from millpond.app.dropping import drop
+from millpond.app.dropping import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
 from millpond.app.loading import load
 from millpond.app.mutate import changes_of
@@ -89,7 +89,7 @@ def _insert(app: App, checked: Checked) -> Result:
     assert isinstance(checked.statement, st.Insert) and checked.target is not None
     target = checked.target
     if checked.running:
-        name = app._query_name(f"insert_{target.name}", checked.statement)
+        name = app._query_name(f"insert_{target.name}", checked)
         app._declare_query(name, checked.statement)
         app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
         return Result(_NOTHING, count=0)
@@ -114,7 +114,7 @@ def _mutate(app: App, checked: Checked) -> Result:
     if checked.fold is not None:
         target = checked.fold.target
         kind = type(checked.statement).__name__.lower()
-        name = app._query_name(f"{kind}_{target.name}", checked.statement)
+        name = app._query_name(f"{kind}_{target.name}", checked)
         app._declare_query(name, checked.statement)
         app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
         return Result(_NOTHING, count=0)
@@ -136,7 +136,7 @@ def _mutate(app: App, checked: Checked) -> Result:
 def _block(app: App, checked: Checked) -> Result:
     """BEGIN … COMMIT that a stream drives."""
     checked = dataclasses.replace(checked, block=tuple(app._with_types(c) for c in checked.block))
-    name = app._query_name("block", checked.statement)
+    name = app._query_name("block", checked)
     app._declare_query(name, checked.statement)
     app._start_pipeline(plan_block(checked, name), checked)
     return Result(_NOTHING, count=0)
@@ -168,7 +168,7 @@ def _select(app: App, checked: Checked) -> Result:
         return Result(app._answer(checked))
     checked = app._with_types(checked)
     assert checked.resolved is not None
-    name = app._query_name("select", checked.statement)
+    name = app._query_name("select", checked)
     result = RunningResult(checked.resolved.schema.arrow(), name)
     app._emitted[name] = result
     if checked.live:
@@ -190,9 +190,24 @@ def _drop(app: App, checked: Checked) -> Result:
     if checked.index is not None:
         drop_index(app, checked.index)
         return Result(_NOTHING, count=0)
+    if s.kind == "query":
+        drop_query(app, s.name, if_exists=s.if_exists, place=s.place)
+        return Result(_NOTHING, count=0)
     assert checked.relation is not None
     drop(app, checked.relation, cascade=s.cascade, place=s.place)
     return Result(_NOTHING, count=0)
+
+
+def _control(app: App, checked: Checked) -> Result:
+    s = checked.statement
+    assert isinstance(s, st.ControlQuery)
+    app._runner.control(s.name, s.action)
+    return Result(_NOTHING, count=0)
+
+
+def _replay(app: App, checked: Checked) -> Result:
+    assert checked.relation is not None
+    return Result(_NOTHING, count=app._runner.replay(checked.relation.name))
 
 
 def _show(app: App, checked: Checked) -> Result:
@@ -231,6 +246,8 @@ _HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
     st.Rollback: _rollback,
     st.Select: _select,
     st.Drop: _drop,
+    st.ControlQuery: _control,
+    st.Replay: _replay,
     st.Show: _show,
     st.Describe: _describe,
     st.ShowCreate: _show_create,

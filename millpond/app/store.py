@@ -247,6 +247,11 @@ class Store:
         self.on_commit()
         return True
 
+    def check(self, changes: Mapping[str, Changes]) -> None:
+        """Raises what a commit of the changes would raise."""
+        for name, change in changes.items():
+            self._tables[name.lower()].check(change)
+
     def write(
         self,
         find: Callable[[Moment], tuple[Mapping[str, Changes], T]],

@@ -73,6 +73,7 @@ class Run:
         self._printer = printer
         self._report = report
         self._answers: list[tuple[str, Result]] = []
+        self._told: set[str] = set()
 
     def until_done(self, *, once: bool) -> None:
         from millpond.server.registry import Registration
@@ -82,15 +83,18 @@ class Run:
         with Stopping() as stopping, Registration() as registration:
             try:
                 app = self._open(loading)
-            except KeyboardInterrupt:
+            except BaseException as error:
+                loading.close()
+                if not isinstance(error, KeyboardInterrupt):
+                    raise
                 self._report.note("stopped while loading")
                 raise typer.Exit(INTERRUPTED if once else 0) from None
-            finally:
-                loading.close()
             with app:
-                stopping.gently()
                 with SocketServer(app):
+                    # Tables answer from here on, before Spark is there.
                     registration.ready(app._state.path)
+                    self._start(app, loading, once=once)
+                    stopping.gently()
                     try:
                         self._process(app, stopping, once=once)
                     except Error as error:
@@ -99,6 +103,15 @@ class Run:
                             raise
                         raise BrokenPipeError from None
                 self._report.note("done" if once else "stopped")
+
+    def _start(self, app: App, loading: Loading, *, once: bool) -> None:
+        try:
+            app._start()
+        except KeyboardInterrupt:
+            self._report.note("stopped while starting")
+            raise typer.Exit(INTERRUPTED if once else 0) from None
+        finally:
+            loading.close()
 
     def _open(self, loading: Loading) -> App:
         from millpond.app.app import App
@@ -114,6 +127,7 @@ class Run:
                     _on_status=loading.status,
                     _on_emit=self._printer.live,
                     _on_answer=lambda text, result: self._answers.append((text, result)),
+                    _defer=True,
                 )
             except StateLocked:
                 if time.monotonic() > deadline:
@@ -139,12 +153,22 @@ class Run:
                 raise failed[0]
             if once and not catching_up.is_alive():
                 break
-            app._runner.check()
+            self._look_for_failures(app)
         if failed:
             raise failed[0]
         if once and stopping.asked.is_set():
             self._report.note("interrupted before everything was processed")
             raise typer.Exit(INTERRUPTED)
+
+    def _look_for_failures(self, app: App) -> None:
+        """A query that fails is told of, and the others go on; with the last one the run ends."""
+        failed = {p.name: p for p in app._runner if p.state == "failed"}
+        if failed and (self._printer.broken or len(failed) == len(app._pipelines)):
+            app._runner.check()
+        for name in failed.keys() - self._told:
+            error = failed[name].error
+            self._report.note(f"{app._mask(error.message) if error else name}; the other queries go on")
+        self._told = set(failed)
 
     def _print_answers(self, app: App) -> None:
         """Table queries of the file, as of now; one whose tables were dropped further down, as of then."""

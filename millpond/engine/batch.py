@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
-from millpond.sources.base import SEQ, Source
+from millpond.errors import Error
+from millpond.sources.base import SEQ, Source, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,30 +39,43 @@ class Batch:
         self.source = source
         self.start = start
         self.end = end
-        self._limit = limit
-        self._spark = spark
+        self.limit = limit
+        self.spark = spark
         self._given = frame
         self._shared = shared
         self._kept: DataFrame | None = None
 
     @cached_property
-    def rows(self) -> pa.Table | None:
-        """The rows with ``_seq``, read here; None when they are more than the limit, or how many is not known."""
-        splits = self.source.splits(self.start, self.end)
-        sizes = [s.rows for s in splits]
-        if None in sizes or sum(s for s in sizes if s is not None) > self._limit:
-            return None
-        batches = [batch for split in splits for batch in self.source.read(split)]
+    def _splits(self) -> list[Split]:
+        return self.source.splits(self.start, self.end)
+
+    @cached_property
+    def size(self) -> int | None:
+        """How many rows there are, where the source can tell."""
+        try:
+            sizes = [s.rows for s in self._splits]
+        except Error:
+            return None  # whoever reads the rows is told
+        return None if None in sizes else sum(s for s in sizes if s is not None)
+
+    def read(self) -> pa.Table:
+        """All rows with ``_seq``, read here, however many."""
+        batches = [batch for split in self._splits for batch in self.source.read(split)]
         if batches:
             return pa.Table.from_batches(batches)
         return self.source.schema().arrow().append(pa.field(SEQ, pa.int64())).empty_table()
+
+    @cached_property
+    def rows(self) -> pa.Table | None:
+        """The rows with ``_seq``, read here; None when they are more than the limit, or how many is not known."""
+        return None if self.size is None or self.size > self.limit else self.read()
 
     @cached_property
     def frame(self) -> DataFrame:
         """The rows with ``_seq`` on Spark, which keeps them if several statements may ask."""
         frame = self._given
         if frame is None:
-            frame = read_range(self._spark(), self.source, self.start, self.end)
+            frame = read_range(self.spark(), self.source, self.start, self.end)
         if self._shared:
             frame = self._kept = frame.persist()
         return frame
@@ -70,3 +85,26 @@ class Batch:
         if self._kept is not None:
             self._kept.unpersist()
             self._kept = None
+
+
+class Part(Batch):
+    """Rows that are here: some of a batch, or of earlier ones."""
+
+    def __init__(self, rows: pa.Table, spark: Callable[[], SparkSession]):
+        self._rows = rows
+        self.spark = spark
+
+    def read(self) -> pa.Table:
+        return self._rows
+
+    @cached_property
+    def size(self) -> int:
+        return int(self._rows.num_rows)
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        return self._rows
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        return to_frame(self.spark(), self._rows)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from millpond.errors import Error, QueryFailed
+from millpond import errors
+from millpond.errors import Error, QueryFailed, TimedOut
 
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
@@ -25,11 +26,22 @@ _KNOWN = {
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
+_OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
+"""An error of ours that was raised in one of Spark's Python processes."""
+
+
 def explain(error: BaseException) -> Error:
     """The error that a person should see."""
     if isinstance(error, Error):
         return error
     text = str(error)
+    if "failed to connect back" in text:
+        return TimedOut("a Python process of Spark did not come up in time: the machine is busy")
+    ours = _OURS.search(text)
+    if ours is not None:
+        kind = getattr(errors, ours[1], None)
+        if isinstance(kind, type) and issubclass(kind, Error) and kind is not errors.CheckFailed:
+            return kind(ours[2].strip())
     for name, rest in _CLASS.findall(text):
         if name in _KNOWN:
             message, hint = _KNOWN[name]

@@ -5,16 +5,23 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millpond.changes import Offset, Position
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
+from millpond.engine.states import State, moved
 from millpond.errors import Error
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.base import Source
+
+RATE_SECONDS = 10.0
+"""The time over which the rate is taken."""
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+"""Seconds before a statement is tried again; each time twice as long."""
 
 
 class Statement(Protocol):
@@ -24,8 +31,16 @@ class Statement(Protocol):
     def plan(self) -> PipelinePlan: ...
 
     @property
+    def ephemeral(self) -> bool:
+        """Whether its position is not kept."""
+
+    @property
     def position(self) -> Position | None:
         """The newest position that counts."""
+
+    @property
+    def errors(self) -> int:
+        """Rows that could not be processed and were put aside."""
 
     def apply(self, batch: Batch, position: Position) -> int:
         """Makes what the batch gives and the position count, both or neither; answers how many rows it gave."""
@@ -34,27 +49,26 @@ class Statement(Protocol):
         """Removes what the statement keeps beside its target."""
 
 
-class State(StrEnum):
-    RUNNING = "running"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
 class Pipeline:
     """One statement at its place in its stream.
 
     The place is the offset of its position: what lies after it has not been applied, whoever reads it. ``error``
-    says why it failed.
+    says why it failed, or why it is tried again.
     """
 
-    def __init__(self, statement: Statement, source: Source):
+    def __init__(self, statement: Statement, source: Source, state: State = State.RUNNING):
         self.statement = statement
         self.source = source
-        self.state = State.RUNNING
+        self.state = state
         self.error: Error | None = None
+        self.retry_at = 0.0
         self.rows_out = 0
         self.batches = 0
         self.last_batch_seconds = 0.0
+        self.last_batch: datetime | None = None
+        self._recent: deque[tuple[float, int]] = deque()
+        self._tries = 0
+        self._closed = False
         self._busy = threading.Lock()
         position = statement.position
         self._batch = position.batch if position else -1
@@ -74,9 +88,18 @@ class Pipeline:
         return self.plan.batch.stream.relation.name
 
     @property
+    def wanted(self) -> bool:
+        """Whether it is to go on, now or when it is tried again."""
+        return not self._closed and self.state in (State.RUNNING, State.RETRYING)
+
+    @property
     def active(self) -> bool:
-        """Whether batches reach it."""
-        return self.state is State.RUNNING
+        """Whether a batch may be applied now."""
+        if self._closed:
+            return False
+        return self.state is State.RUNNING or (
+            self.state is State.RETRYING and time.monotonic() >= self.retry_at
+        )
 
     def advance(self, batch: Batch) -> None:
         """Applies a batch that begins where the pipeline is. A failure is its own: it does not raise."""
@@ -91,42 +114,94 @@ class Pipeline:
                 self.fail(explain(error))
                 return
             self.offset, self._batch = batch.end, position.batch
-            self.batches += 1
-            self.last_batch_seconds = time.monotonic() - began
+            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+            self._count(batch, began)
         self.on_progress()
 
+    def _count(self, batch: Batch, began: float) -> None:
+        now = time.monotonic()
+        self.batches += 1
+        self.last_batch_seconds = now - began
+        self.last_batch = datetime.now(UTC)
+        self._recent.append((now, batch.size or 0))
+        while self._recent[0][0] < now - RATE_SECONDS:
+            self._recent.popleft()
+
     def fail(self, error: Error) -> None:
-        """Ends it with an error that names the statement."""
+        """Ends it with an error that names the statement, for good, or until it is tried again."""
+        if not self.wanted:
+            return
         error = copy.copy(error)
         if not error.message.startswith("query "):
             error.message = f'query "{self.name}": {error.message}'
         error.place = error.place or self.plan.place
         self.error = error
-        self.state = State.FAILED
+        if error.retryable:
+            self.state = moved(self.state, "retry")
+            self.retry_at = time.monotonic() + min(FIRST_DELAY * 2**self._tries, LONGEST_DELAY)
+            self._tries += 1
+        else:
+            self.state = moved(self.state, "fail")
         self.on_progress()
+
+    def recover(self) -> None:
+        """What it failed on has passed."""
+        with self._busy:
+            if self.state is State.RETRYING:
+                self.state, self.error = moved(self.state, "recover"), None
+        self.on_progress()
+
+    def ask(self, by: str) -> State:
+        """PAUSE, RESUME, STOP or START; the current batch is done when it returns."""
+        with self._busy:
+            self.state = moved(self.state, by)
+            self.error, self._tries = None, 0
+        self.on_progress()
+        return self.state
+
+    def between_batches(self, work: Callable[[], int]) -> int:
+        """Does something while no batch is applied."""
+        with self._busy:
+            return work()
 
     def check(self) -> None:
         """Raises the error that the pipeline failed with."""
-        if self.error is not None:
+        if self.error is not None and self.state is State.FAILED:
             raise self.error
 
     def reached(self, end: Offset) -> bool:
         """Whether everything up to ``end`` has been applied."""
         return self.offset == end or self.source.reached(self.offset, end)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Lets the current batch finish; no other one is applied."""
         with self._busy:
-            if self.state is not State.FAILED:
-                self.state = State.STOPPED
+            self._closed = True
 
     def describe(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "state": str(self.state),
-            "batches": self.batches,
             "rows": self.rows_out,
+            "rate": self._rate(),
+            "lag": self._lag(),
+            "errors": self.statement.errors,
+            "batches": self.batches,
+            "last_batch": self.last_batch,
             "last_batch_ms": round(self.last_batch_seconds * 1000),
             "error": self.error.message if self.error else None,
             "statement": self.plan.text,
         }
+
+    def _rate(self) -> float:
+        """Rows of the stream in a second, over the last few."""
+        since = time.monotonic() - RATE_SECONDS
+        return round(sum(rows for at, rows in list(self._recent) if at >= since) / RATE_SECONDS, 1)
+
+    def _lag(self) -> int | None:
+        """Rows of the stream that have not been applied; None where the source cannot tell."""
+        try:
+            sizes = [s.rows for s in self.source.splits(self.offset, self.source.latest(self.offset))]
+        except Error:
+            return None
+        return None if None in sizes else sum(s for s in sizes if s is not None)

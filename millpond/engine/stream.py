@@ -7,6 +7,7 @@ joins the others. Nothing is known from Spark's checkpoint but where a batch end
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
@@ -19,9 +20,10 @@ from millpond.changes import Offset
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.local import SMALL_BATCH
-from millpond.engine.pipeline import Pipeline
+from millpond.engine.pipeline import FIRST_DELAY, LONGEST_DELAY, Pipeline
 from millpond.engine.reader import read_stream, unwrap
 from millpond.engine.session import is_local
+from millpond.engine.sizes import BatchSize
 from millpond.errors import Closed, Error
 from millpond.sources.base import Source
 
@@ -29,20 +31,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-MAX_ROWS = 1_000_000
-"""Rows of one batch at the most."""
-STARTS = 6
-"""Times that a query is started when its reader's process does not come up within Spark's fixed 10 s."""
-
 log = logging.getLogger("millpond")
 
 
 class StreamQuery:
-    """The statements on one stream, and the Spark query that reads it. ``directory`` is scratch."""
+    """The statements on one stream, and the Spark query that reads it while one of them is wanted.
+
+    ``directory`` is scratch.
+    """
 
     def __init__(self, source: Source, directory: Path):
         self.source = source
         self._directory = directory
+        self._checkpoint = directory
+        self._launched = 0
         self._members: list[Pipeline] = []
         self._behind: list[Pipeline] = []
         self._lock = threading.Condition()
@@ -51,8 +53,8 @@ class StreamQuery:
         self._own: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._limit = SMALL_BATCH
-        self._stopping = False
-        self._failed: Error | None = None
+        self._size = BatchSize()
+        self._closed = False
         self._follower: threading.Thread | None = None
         self._last: Batch | None = None
 
@@ -60,116 +62,128 @@ class StreamQuery:
         return len(self._members)
 
     def add(self, pipeline: Pipeline) -> None:
-        """A statement more; one that comes while the query runs catches up first."""
+        """A statement more; ``settle`` lets it begin."""
         with self._lock:
             self._members.append(pipeline)
-            if self._failed is not None:
-                pipeline.fail(self._failed)
-            elif self._query is not None:
-                self._look_for_late()
 
     def remove(self, pipeline: Pipeline) -> None:
         """Takes a statement out, its current batch done; with the last one the query ends."""
-        pipeline.stop()
+        pipeline.close()
         with self._lock:
             if pipeline in self._members:
                 self._members.remove(pipeline)
-            if pipeline in self._behind:
-                self._behind.remove(pipeline)
-        if not self._members:
-            self.stop()
+        self.settle()
 
-    # the query
+    def settle(self, spark: SparkSession | None = None) -> None:
+        """Starts or ends the query after statements have come, gone or changed their state.
 
-    def start(self, spark: SparkSession) -> None:
-        """Starts reading where the statement that is furthest is. Others of the same place share its batches."""
+        It starts where the statement that is furthest is; others of the same place share its batches.
+        """
         with self._lock:
-            if self._query is not None:
-                return
-            self._spark = spark
-            self._limit = MAX_ROWS if is_local(spark) else SMALL_BATCH
-            self._at = self._furthest()
-            self._launch()
+            self._spark = spark or self._spark
+            wanted = [p for p in self._members if p.wanted]
+            if wanted and self._query is None and self._spark is not None and not self._closed:
+                self._limit = self._size.most if is_local(self._spark) else SMALL_BATCH
+                self._at = self._furthest(wanted)
+                threading.Thread(target=self._watch, args=(self._launch(),), daemon=True).start()
+            query, halted = self._query, not wanted and self._query is not None
+            if halted:
+                self._query = None
             self._look_for_late()
-        threading.Thread(target=self._watch, name="millpond-watch", daemon=True).start()
+        if halted and query is not None:
+            _end(query)
 
-    def _furthest(self) -> Offset | None:
+    def _furthest(self, pipelines: list[Pipeline]) -> Offset | None:
         found: Offset | None = None
-        for pipeline in self._members:
+        for pipeline in pipelines:
             at = pipeline.offset
             if at is not None and (found is None or self.source.reached(at, found)):
                 found = at
         return found
 
-    def _launch(self) -> None:
+    def _launch(self) -> StreamingQuery:
+        """Called with the lock held."""
         assert self._spark is not None
+        self._launched += 1
+        self._checkpoint = self._directory / str(self._launched)
         shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory.parent.mkdir(parents=True, exist_ok=True)
-        frame = read_stream(self._spark.newSession(), self.source, self._at, MAX_ROWS)
+        self._directory.mkdir(parents=True)
+        launched = self._launched
+        frame = read_stream(self._spark.newSession(), self.source, self._at, self._size.most)
         self._query = (
-            frame.writeStream.foreachBatch(self._batch)
-            .queryName(self._directory.name)
-            .option("checkpointLocation", str(self._directory))
+            frame.writeStream.foreachBatch(lambda frame, number: self._batch(frame, number, launched))
+            .queryName(f"{self._directory.name}-{launched}")
+            .option("checkpointLocation", str(self._checkpoint))
             .start()
         )
+        return self._query
 
-    def _watch(self) -> None:
-        """Sees to it that the query runs. On a busy machine its reader's process may need another try."""
-        for left in reversed(range(STARTS)):
-            query, error = self._query, None
-            assert query is not None
+    def _watch(self, query: StreamingQuery) -> None:
+        """Sees to it that the query runs: started again if what ended it may pass, else its statements fail."""
+        for tries in itertools.count():
+            ended: Exception | None = None
             try:
                 query.awaitTermination()
-            except Exception as ended:
-                error = ended
+            except Exception as error:
+                ended = error
+            if self._query is not query:
+                return
+            failure = explain(ended or Closed("the query ended by itself"))
+            for pipeline in list(self._members):
+                pipeline.fail(failure)
             with self._lock:
-                if self._stopping:
+                if not failure.retryable:
+                    self._query = None
                     return
-                if left and "failed to connect back" in str(error):
-                    self._launch()
-                    continue
-                self._failed = explain(error or Closed("the query ended by itself"))
-                members = list(self._members)
-            for pipeline in members:
-                if pipeline.active:
-                    pipeline.fail(self._failed)
-            return
+                until = time.monotonic() + min(FIRST_DELAY * 2**tries, LONGEST_DELAY)
+                while self._query is query and (left := until - time.monotonic()) > 0:
+                    self._lock.wait(left)
+                if self._query is not query:
+                    return
+                log.info("reading %s again: %s", self.source.uri, failure.message)
+                query = self._launch()
+            for pipeline in list(self._members):
+                pipeline.recover()
 
     def wait_until_up(self) -> None:
         """Waits until the query's reader runs, or has failed to."""
-        while not self._stopping and self._failed is None:
-            query = self._query
-            if query is None or (query.isActive and not query.status["message"].startswith("Initializing")):
+        while (query := self._query) is not None:
+            if query.isActive and not query.status["message"].startswith("Initializing"):
                 return
             time.sleep(0.02)
 
-    def _batch(self, frame: DataFrame, number: int) -> None:
-        with self._lock:
-            if self._stopping:
-                raise Closed("the query is stopping")
-            members = [p for p in self._members if p.active and p not in self._behind]
-        end = self._end_of(number)
-        batch = self._range(self._at, end, frame, shared=len(members) > 1)
-        for pipeline in members:
-            self._advance(pipeline, batch)
-        batch.close()
-        with self._lock:
-            self._at = end
-            self._look_for_late()
+    def _batch(self, frame: DataFrame, number: int, launched: int) -> None:
+        """What Spark has read, in batches of a size that takes a fair time."""
+        end, given = self._end_of(number), True
+        while given or self._at != end:
+            with self._lock:
+                if self._query is None or launched != self._launched:
+                    raise Closed("the query is stopping")
+                members = [p for p in self._members if p.active and p not in self._behind]
+            until = self.source.clip(self._at, end, self._size.rows)
+            whole = given and until == end
+            batch = self._range(self._at, until, frame if whole else None, shared=len(members) > 1)
+            began = time.monotonic()
+            for pipeline in members:
+                self._advance(pipeline, batch)
+            batch.close()
+            self._size.note(batch.size, time.monotonic() - began)
+            given = False
+            with self._lock:
+                if launched == self._launched:
+                    self._at = until
+                    self._look_for_late()
 
     def _advance(self, pipeline: Pipeline, batch: Batch) -> None:
         """One statement and one batch of the query. It may be past the beginning, or past all of it."""
         if pipeline.offset == batch.start:
             pipeline.advance(batch)
-        elif not pipeline.reached(batch.end) and self._is_past(pipeline, batch.start):
+        elif not pipeline.reached(batch.end) and (batch.start is None or pipeline.reached(batch.start)):
             pipeline.advance(self._range(pipeline.offset, batch.end))
-
-    def _is_past(self, pipeline: Pipeline, start: Offset | None) -> bool:
-        return start is None or pipeline.reached(start)
 
     def _end_of(self, number: int) -> Offset:
         """Spark notes the end of a batch before the batch runs."""
-        lines = (self._directory / "offsets" / str(number)).read_text().splitlines()
+        lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
         return unwrap(json.loads(lines[-1])) or {}
 
     def _range(
@@ -191,14 +205,16 @@ class StreamQuery:
     def _look_for_late(self) -> None:
         """Called with the lock held."""
         at = self._at
-        if at is None:
-            return
-        for pipeline in self._members:
-            if pipeline.active and pipeline not in self._behind and not pipeline.reached(at):
-                self._behind.append(pipeline)
-        if self._behind and self._follower is None and not self._stopping:
-            self._follower = threading.Thread(target=self._catch_up, name="millpond-catch-up", daemon=True)
-            self._follower.start()
+        if at is not None and not self._closed:
+            for pipeline in self._members:
+                if pipeline.wanted and pipeline not in self._behind and not pipeline.reached(at):
+                    self._behind.append(pipeline)
+            if self._behind and self._follower is None:
+                self._follower = threading.Thread(
+                    target=self._catch_up, name="millpond-catch-up", daemon=True
+                )
+                self._follower.start()
+        self._lock.notify_all()
 
     def _catch_up(self) -> None:
         """Brings those who are behind to where the query is, a range at a time, in turn."""
@@ -206,18 +222,23 @@ class StreamQuery:
             with self._lock:
                 at = self._at
                 assert at is not None
-                self._behind = [p for p in self._behind if p.active and not p.reached(at)]
-                if not self._behind or self._stopping:
+                self._behind = [
+                    p for p in self._behind if p.wanted and p in self._members and not p.reached(at)
+                ]
+                if not self._behind or self._closed:
                     self._follower = self._last = None
                     return
-                late = list(self._behind)
+                late = [p for p in self._behind if p.active]
+                if not late:
+                    # A short wait is enough: what is awaited is the time of another try.
+                    self._lock.wait(FIRST_DELAY / 5)
             for pipeline in late:
                 self._one_range(pipeline, at)
 
     def _one_range(self, pipeline: Pipeline, at: Offset) -> None:
         start = pipeline.offset
         try:
-            end = self.source.clip(start, at, MAX_ROWS)
+            end = self.source.clip(start, at, self._size.rows)
         except Error as error:
             pipeline.fail(error)
             return
@@ -225,18 +246,24 @@ class StreamQuery:
             self._last = self._range(start, end)
         pipeline.advance(self._last)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Lets the current batch finish, then ends the query."""
         with self._lock:
-            self._stopping = True
+            self._closed = True
+            query, self._query = self._query, None
+            self._lock.notify_all()
         for pipeline in list(self._members):
-            pipeline.stop()
-        if self._query is not None:
-            try:
-                self._query.stop()
-            except Exception:  # it may have ended with an error of its own
-                log.debug("the query of %s had ended", self.source.uri, exc_info=True)
+            pipeline.close()
+        if query is not None:
+            _end(query)
         follower = self._follower
         if follower is not None and follower is not threading.current_thread():
             follower.join()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _end(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except Exception:  # it may have ended with an error of its own
+        log.debug("a query had ended", exc_info=True)

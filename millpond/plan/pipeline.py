@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
-from millpond.plan.plans import BatchPlan, PipelinePlan, Target, target_of
+from millpond.plan.plans import BatchPlan, MissPlan, PipelinePlan, Target, target_of
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
@@ -30,6 +30,9 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         place=checked.statement.place,
         aggregation=aggregation,
         fold=checked.fold,
+        on_error=checked.query_options.get("on.error", "table"),
+        errors_into=getattr(checked.statement, "errors_into", None),
+        miss=_plan_misses(checked),
     )
 
 
@@ -51,6 +54,13 @@ def plan_block(checked: Checked, name: str) -> PipelinePlan:
         place=checked.statement.place,
         block=members,
     )
+
+
+def _plan_misses(checked: Checked) -> MissPlan | None:
+    if checked.misses is None:
+        return None
+    query, tables = checked.misses
+    return MissPlan(plan_batch(query), tables, checked.query_options.get("on.miss") == "fail")
 
 
 def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:

@@ -9,6 +9,7 @@ from typing import Literal
 from millpond.errors import Place
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
+from millpond.sql.errortables import error_table
 from millpond.sql.fold import Fold
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
@@ -71,6 +72,16 @@ def target_of(relation: Relation) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
+class MissPlan:
+    """How rows that find no match are found: ``batch`` gives their ``_seq`` and for each of ``tables`` whether it is
+    that one. With ``fail`` one of them stops the statement."""
+
+    batch: BatchPlan
+    tables: tuple[str, ...]
+    fail: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """A running statement."""
 
@@ -88,6 +99,10 @@ class PipelinePlan:
 
     block: tuple[PipelinePlan, ...] = ()
     """For BEGIN … COMMIT: the batch gives the rows of the stream, which these statements get one after another."""
+    on_error: Literal["table", "fail"] = "table"
+    """What becomes of a row that cannot be processed: it goes to an error table, or the statement stops."""
+    errors_into: str | None = None
+    miss: MissPlan | None = None
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -96,6 +111,17 @@ class PipelinePlan:
             return tuple(dict.fromkeys(name for member in self.block for name in member.writes))
         returning = self.fold.returning if self.fold is not None else None
         return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
+
+    @property
+    def has_error_table(self) -> bool:
+        """Whether it has an error table of its own."""
+        misses = self.miss is not None and not self.miss.fail
+        return self.errors_into is None and (self.on_error == "table" or misses)
+
+    @property
+    def errors(self) -> str:
+        """The table of its error records."""
+        return self.errors_into or error_table(self.name)
 
     @property
     def state(self) -> str:

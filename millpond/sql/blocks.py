@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from millpond.errors import NotSupported, SqlError, without_passwords
+from millpond.options import find_option
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import RUNNING_OPTIONS, Checked
 from millpond.sql.events import column, named
 from millpond.sql.resolve import Input, Resolved
 
@@ -59,6 +60,15 @@ def stream_of(checked: Checked) -> Relation | None:
 
 def _shown(table: Relation) -> str:
     return "the journal" if table.place is None else without_passwords(table.place)
+
+
+def _own_clause(s: st.Statement) -> str | None:
+    """What a statement says that only a query of its own can have."""
+    if getattr(s, "errors_into", None):
+        return "ERROR INTO"
+    settings = getattr(s, "settings", ())
+    found = next((x.name for x in settings if find_option(RUNNING_OPTIONS, x.name)), None)
+    return f"option {found!r}" if found else None
 
 
 class Blocks:
@@ -132,6 +142,12 @@ class Blocks:
             yield NotSupported(
                 "a running block holds INSERT, UPDATE, DELETE, MERGE and UPSERT",
                 hint="put this statement before BEGIN or after COMMIT",
+                place=s.place,
+            )
+        elif own := _own_clause(s):
+            yield NotSupported(
+                f"{own} in a block is not supported yet",
+                hint="the block is one query, with one error table",
                 place=s.place,
             )
         elif self._once:

@@ -30,10 +30,12 @@ from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.blocks import Blocks, stream_of, whole_stream
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.live import check_live, grouping_outputs
+from millpond.sql.misses import miss_query, with_misses
 from millpond.sql.mutation import (
     Mutation,
     check_delete,
@@ -72,11 +74,16 @@ class Checker:
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._shares: Mapping[str, Sequence[Setting]] = {}
         self._wanted: Mapping[str, Schema] = {}
+        self._query_settings: list[Setting] = []
+        self._query_values: Mapping[str, Any] = {}
+        self._defaults: Mapping[str, str] = {}
 
     def check(self, statement: st.Statement) -> Checked | None:
         """The checked statement, or None; then ``errors`` has grown."""
         before = len(self.errors)
         self._source_values = {}
+        self._query_values = {}
+        self._defaults = {}
         method = getattr(self, "_" + type(statement).__name__.lower(), None)
         if method is None:
             self.refuse(_title(statement), statement)
@@ -88,7 +95,50 @@ class Checker:
             error.place = error.place or statement.place
             self.errors.append(error)
             return None
-        return checked if len(self.errors) == before else None
+        if checked is None or len(self.errors) != before:
+            return None
+        into = getattr(statement, "errors_into", None)
+        if checked.running and not isinstance(statement, st.CreateView):
+            return self._as_running(checked, into)
+        if into is not None and not isinstance(statement, st.Explain):
+            self.errors.append(
+                SqlError(
+                    "ERROR INTO is for running statements: this one ends by itself", place=statement.place
+                )
+            )
+            return None
+        return checked
+
+    def _as_running(self, checked: Checked, errors_into: str | None) -> Checked | None:
+        """The statement with what its options say; ``Error`` places itself."""
+        before = len(self.errors)
+        place = checked.statement.place
+        if errors_into is not None:
+            self.errors.extend(check_errors_into(self.catalog, errors_into, checked.target, place))
+        name = self._query_values.get("query.name") or (checked.relation.name if checked.relation else None)
+        if name and errors_into is None and self._query_values.get("on.error") != "fail":
+            self.catalog.add(error_relation(name))
+        try:
+            checked = self._with_misses(checked)
+        except InvalidOption as error:
+            error.place = error.place or place
+            self.errors.append(error)
+        if len(self.errors) != before:
+            return None
+        return dataclasses.replace(checked, query_options=self._query_values)
+
+    def _with_misses(self, checked: Checked) -> Checked:
+        mode = self._query_values.get("on.miss")
+        if self._defaults and mode != "default":
+            first = next(iter(self._defaults))
+            raise InvalidOption(f"option \"default.{first}\" needs 'on.miss' = 'default'")
+        if mode is None:
+            return checked
+        if checked.fold is not None or checked.resolved is None:
+            raise InvalidOption("'on.miss' is for queries: this statement changes rows", hint="leave it out")
+        if mode in ("error", "fail"):
+            return dataclasses.replace(checked, misses=miss_query(checked.resolved))
+        return dataclasses.replace(checked, resolved=with_misses(checked.resolved, mode, self._defaults))
 
     # CREATE
 
@@ -98,8 +148,6 @@ class Checker:
             return Checked(s, skip=True)
         if s.watermark is not None:
             self.refuse("WATERMARK", s)
-        if s.errors_into:
-            self.refuse("ERROR INTO", s)
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
         self._no_duplicates(declared, s)
         if s.query is not None:
@@ -154,8 +202,6 @@ class Checker:
         skip = self._name_taken(s.name, "table", s)
         if skip:
             return Checked(s, skip=True)
-        if s.errors_into:
-            self.refuse("ERROR INTO", s)
         key = s.key
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
         self._no_duplicates(declared, s)
@@ -246,8 +292,6 @@ class Checker:
         if s.target_is_uri:
             self.refuse("INSERT INTO a URI", s)
             return None
-        if s.errors_into:
-            self.refuse("ERROR INTO", s)
         target = self.catalog.find(s.target)
         if target is None:
             self.errors.append(self.catalog.unknown(s.target, place=s.place))
@@ -336,8 +380,6 @@ class Checker:
         return Checked(s, target=target, values=tuple(rows))
 
     def _select(self, s: st.Select) -> Checked | None:
-        if s.errors_into:
-            self.refuse("ERROR INTO", s)
         resolved = self._resolve_query(s.query, s.settings, (), "SELECT", s)
         if resolved is None:
             return None
@@ -396,8 +438,6 @@ class Checker:
         """Whether the statement has no clause that only a running one can have."""
         if s.settings:
             raise unknown_option(_title(s), (), s.settings[0])
-        if s.errors_into:
-            self.refuse("ERROR INTO", s)
         if isinstance(s, st.Update | st.Delete) and s.returning_into:
             self.errors.append(
                 SqlError(
@@ -406,15 +446,14 @@ class Checker:
                     place=s.place,
                 )
             )
-        return not s.errors_into
+        return True
 
     def running_write(self, s: st.Update | st.Delete | st.Merge | st.Upsert) -> bool:
         """Whether a statement that a stream drives has no clause that it cannot have."""
-        if s.settings:
-            raise unknown_option(_title(s), (), s.settings[0])
-        if s.errors_into:
-            self.refuse("ERROR INTO", s)
-        return not s.errors_into
+        left = self._running_settings(self._later(s.settings), _title(s))
+        if left:
+            raise unknown_option(_title(s), RUNNING_OPTIONS, left[0])
+        return True
 
     # the rest
 
@@ -425,8 +464,7 @@ class Checker:
         if s.kind == "index":
             return check_drop_index(self, s)
         if s.kind == "query":
-            self.refuse(f"DROP {s.kind.upper()}", s)
-            return None
+            return Checked(s)
         relation = self.catalog.find(s.name)
         if relation is None:
             if s.if_exists:
@@ -460,7 +498,14 @@ class Checker:
             return Checked(s, block=tuple(found))
         members = tuple(found[1:-1])
         query = whole_stream(stream)
+        self._query_values = self._defaults = {}
         return Checked(s, resolved=query, target=members[0].target, block=members)
+
+    def _replay(self, s: st.Replay) -> Checked | None:
+        return self._about(s.name, s)
+
+    def _controlquery(self, s: st.ControlQuery) -> Checked | None:
+        return Checked(s)
 
     def _begin(self, s: st.Begin) -> Checked | None:
         return Checked(s)
@@ -532,7 +577,7 @@ class Checker:
             return None
         if query.window is not None:
             self.refuse(f"WINDOW {query.window.kind.upper()}", s)
-        settings = self._later(settings, own_options)
+        settings = self._running_settings(self._later(settings, own_options), owner)
         uris = _uris(query.expression)
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
@@ -549,7 +594,22 @@ class Checker:
         if resolved.running:
             self.errors.extend(check_running(resolved, resolver.place, s.place))
             self.errors.extend(check_aggregate(resolved, resolver.place, s.place))
+        elif (first := self._query_settings[:1]) and not self.errors:
+            raise InvalidOption(
+                f'option "{first[0].name}" is for running statements: this one ends by itself',
+                hint="leave it out",
+                place=first[0].place,
+            )
         return resolved
+
+    def _running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
+        """Takes out the options of running statements, which are kept for ``Checked``."""
+        mine = [x for x in settings if find_option(RUNNING_OPTIONS, x.name)]
+        defaults = [x for x in settings if x.name.lower().startswith("default.")]
+        self._query_settings = mine + defaults
+        self._query_values = read_options(owner, RUNNING_OPTIONS, mine)
+        self._defaults = {x.name.lower().partition(".")[2]: x.value for x in defaults}
+        return tuple(x for x in settings if x not in self._query_settings)
 
     def _describe_uri(self, uri: str, alias: str) -> Relation:
         options = self.world.source_options(uri)

@@ -54,6 +54,10 @@ class Checked:
     block: tuple[Checked, ...] = ()
     table_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    query_options: Mapping[str, Any] = field(default_factory=dict)
+    """The options of a running statement."""
+    misses: tuple[Resolved, tuple[str, ...]] | None = None
+    """With 'on.miss' = 'error' or 'fail': the query for rows without a match, and the tables it tells of."""
     skip: bool = False
     """IF NOT EXISTS and it exists: nothing to do."""
 
@@ -106,6 +110,30 @@ COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
     ON_CONFLICT,
 )
 
+RUNNING_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "query.name", "text", "The name of the query in SHOW QUERIES, and for PAUSE, STOP and DROP QUERY."
+    ),
+    Option(
+        "on.error",
+        "choice",
+        "What becomes of a row that cannot be processed. table: it goes to the error table of the query, the others"
+        " go on. fail: the query stops.",
+        default="table",
+        choices=("table", "fail"),
+    ),
+    Option(
+        "on.miss",
+        "choice",
+        "What becomes of a row that finds no match in a joined table. null: the columns of the table are NULL, as"
+        " with LEFT JOIN. drop: the row is left out, as with INNER JOIN. default: the columns have the values of"
+        " 'default.<column>'. error: the row goes to the error table. fail: the query stops. Without it the join"
+        " says.",
+        choices=("null", "drop", "default", "error", "fail"),
+    ),
+)
+"""Options of every running statement."""
+
 STREAM_OPTIONS: tuple[Option, ...] = (
     Option(
         "connector", "text", "The URI that the stream reads. Without it programs send rows to the stream."
@@ -115,8 +143,6 @@ STREAM_OPTIONS: tuple[Option, ...] = (
 LATER: Mapping[str, str] = {
     "retention": "keeping rows for a limited time",
     "ttl": "keeping rows for a limited time",
-    "on.miss": "what to do with a row that finds no match",
-    "on.error": "error tables",
     "table.wait.timeout": "starting before a table is loaded",
     "late": "late rows",
     "delivery": "delivery guarantees of sinks",

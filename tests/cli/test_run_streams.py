@@ -55,7 +55,9 @@ def test_rows_come_as_they_are_sent_and_clients_may_follow(cli):
 
 def test_a_query_that_fails_ends_the_run_with_its_error(cli):
     cli.file(
-        "app.sql", "CREATE STREAM s (id BIGINT);\nSELECT 10 / id AS x FROM s;\nINSERT INTO s VALUES (0);"
+        "app.sql",
+        "CREATE STREAM s (id BIGINT);\nSELECT 10 / id AS x FROM s WITH ('on.error' = 'fail');\n"
+        "INSERT INTO s VALUES (0);",
     )
     done = cli("run", "app.sql", "--master", "local[1]")
     assert done.code == 1 and "zero" in done.err.lower(), done.err

@@ -1,0 +1,66 @@
+"""Error records: rows that a running statement could not process, kept with the reason, to be seen and replayed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.records import to_arrow, to_rows
+from millpond.sources.base import SEQ
+from millpond.sql.errortables import ERROR_COLUMNS
+from millpond.types import Schema
+
+
+def error_records(
+    query: str, stream: str, rows: pa.Table, reasons: pa.ChunkedArray, schema: Schema
+) -> pa.Table:
+    """One record for each row, with those of the columns that the table has."""
+    seqs = rows[SEQ]
+    texts = [_dump(record) for record in to_rows(rows.drop_columns([SEQ]))]
+    count = rows.num_rows
+    values: dict[str, Any] = {
+        "query": [query] * count,
+        "stream": [stream] * count,
+        "seq": seqs,
+        "time": [datetime.now(UTC)] * count,
+        "reason": reasons,
+        "row": texts,
+    }
+    types = {c.name: c.type for c in ERROR_COLUMNS}
+    named = {c.name: _column(values[c.name.lower()], types[c.name.lower()]).cast(c.type) for c in schema}
+    return pa.table(named)
+
+
+def _column(values: Any, dtype: pa.DataType | None) -> Any:
+    return values if isinstance(values, pa.ChunkedArray) else pa.array(values, dtype)
+
+
+def rows_of(records: pa.Table, schema: Schema, what: str) -> pa.Table:
+    """The rows that the records are of, with ``_seq``, in the order of the stream. They have the columns ``seq``
+    and ``row``."""
+    records = records.sort_by("seq")
+    loaded = [json.loads(text) for text in records["row"].to_pylist()]
+    rows = to_arrow(schema, [_restored(r, schema) for r in loaded], what=what)
+    return rows.append_column(SEQ, records["seq"].cast(pa.int64()))
+
+
+def _dump(record: dict[str, Any]) -> str:
+    return json.dumps(record, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _restored(record: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Bytes stand in the record as hexadecimal digits."""
+    for column in schema:
+        value = record.get(column.name)
+        if value is not None and column.type is not None and pa.types.is_binary(column.type):
+            record[column.name] = bytes.fromhex(value)
+    return record

@@ -1,0 +1,69 @@
+"""Which rows of a batch cannot be processed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.errors import DataError
+
+MOST = 1_000
+"""Rows of a batch that may go to the error table; with more it is the statement that is wrong."""
+
+Try = Callable[[pa.Table], DataError | None]
+"""What is wrong with these rows of the batch, taken alone."""
+
+
+class TooMany(Exception):
+    """More than MOST."""
+
+
+def find_poison(rows: pa.Table, attempt: Try, *, in_order: bool) -> list[tuple[int, DataError]]:
+    """The places of the rows that must be left out so that the others can be processed, each with the reason.
+
+    Rows that count by themselves are found by halving. Where the effect of a row depends on those before it
+    (``in_order``), and where only several together fail (a sum that overflows), it is the first row with which the
+    rows up to it fail.
+    """
+    bad = [] if in_order else _halved(rows, attempt)
+    left = [place for place, _ in bad]
+    while True:
+        kept = _without(rows.num_rows, left)
+        reason = attempt(rows.take(pa.array(kept)))
+        if reason is None:
+            return sorted(bad, key=lambda found: found[0])
+        low, high = 0, len(kept)  # the first `low` of them work, the first `high` do not
+        while high - low > 1:
+            middle = (low + high) // 2
+            failed = attempt(rows.take(pa.array(kept[:middle])))
+            low, high, reason = (middle, high, reason) if failed is None else (low, middle, failed)
+        bad.append((int(kept[high - 1]), reason))
+        left.append(int(kept[high - 1]))
+        if len(bad) > MOST:
+            raise TooMany
+
+
+def _halved(rows: pa.Table, attempt: Try) -> list[tuple[int, DataError]]:
+    bad: list[tuple[int, DataError]] = []
+    parts = [(0, rows.num_rows)]
+    while parts:
+        start, end = parts.pop()
+        reason = attempt(rows.slice(start, end - start)) if end > start else None
+        if reason is None:
+            continue
+        if end - start == 1:
+            bad.append((start, reason))
+            if len(bad) > MOST:
+                raise TooMany
+        else:
+            middle = (start + end) // 2
+            parts += [(start, middle), (middle, end)]
+    return bad
+
+
+def _without(count: int, left_out: list[int]) -> np.ndarray:
+    kept = np.ones(count, dtype=bool)
+    kept[left_out] = False
+    return np.flatnonzero(kept)

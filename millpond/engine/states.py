@@ -1,0 +1,37 @@
+"""The states of a running statement, and the legal moves between them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from millpond.errors import SqlError
+
+
+class State(StrEnum):
+    RUNNING = "running"
+    RETRYING = "retrying"
+    """It failed on something that may pass, and will be tried again."""
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_MOVES = {
+    "pause": ({State.RUNNING, State.RETRYING}, State.PAUSED),
+    "resume": ({State.PAUSED}, State.RUNNING),
+    "stop": ({State.RUNNING, State.RETRYING, State.PAUSED, State.FAILED}, State.STOPPED),
+    "start": ({State.STOPPED, State.FAILED}, State.RUNNING),
+    "fail": ({State.RUNNING, State.RETRYING}, State.FAILED),
+    "retry": ({State.RUNNING, State.RETRYING}, State.RETRYING),
+    "recover": ({State.RUNNING, State.RETRYING}, State.RUNNING),
+}
+_ASKED = ("pause", "resume", "stop", "start")
+
+
+def moved(state: State, by: str) -> State:
+    """The state after a move. Raises SqlError for one that is not possible."""
+    legal, to = _MOVES[by]
+    if state not in legal:
+        words = [f"{m.upper()} QUERY" for m in _ASKED if state in _MOVES[m][0]]
+        raise SqlError(f"it is {state}: {by.upper()} does nothing", hint=f"possible: {', '.join(words)}")
+    return to

@@ -1,0 +1,56 @@
+"""The columns of error tables, and which tables ERROR INTO can take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from millpond.errors import Error, Place, SqlError
+from millpond.sql.catalog import Catalog, Relation
+from millpond.types import Column, Schema, type_name
+
+ERRORS = "$errors"
+ERROR_COLUMNS = Schema(
+    (
+        Column("query", pa.string()),
+        Column("stream", pa.string()),
+        Column("seq", pa.int64()),
+        Column("time", pa.timestamp("us", "UTC")),
+        Column("reason", pa.string()),
+        Column("row", pa.string()),
+    )
+)
+
+
+def error_table(query: str) -> str:
+    """The name of a query's own error table; one that fills a table or stream is named after that."""
+    return f"{query.rpartition(':')[2]}{ERRORS}"
+
+
+def error_relation(query: str) -> Relation:
+    return Relation(error_table(query), "table", ERROR_COLUMNS)
+
+
+def check_errors_into(
+    catalog: Catalog, name: str, target: Relation | None, place: Place | None
+) -> Iterator[Error]:
+    """What is wrong with a table of ERROR INTO."""
+    listed = ", ".join(f"{c.name} {type_name(c.type)}" for c in ERROR_COLUMNS)
+    hint = f"make one, with all or some of these columns: CREATE TABLE {name} ({listed})"
+    relation = catalog.find(name)
+    if relation is None:
+        error = catalog.unknown(name, "table", place)
+        error.hint = hint
+        yield error
+        return
+    if relation.kind != "table" or (target is not None and target.name.lower() == relation.name.lower()):
+        yield SqlError(f'"{name}" cannot take the errors of this statement', hint=hint, place=place)
+        return
+    if relation.schema.key:
+        yield SqlError(f'table "{name}" has a key: errors are appended', hint=hint, place=place)
+    for column in relation.schema:
+        known = ERROR_COLUMNS.find(column.name)
+        if known is None or known.type != column.type:
+            what = f"{column.name} {type_name(column.type)}"
+            yield SqlError(f'column "{what}" of table "{name}" is not of an error', hint=hint, place=place)

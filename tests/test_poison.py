@@ -1,0 +1,54 @@
+"""Finding the rows that cannot be processed, by trying parts of a batch."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from millpond.app.poison import MOST, TooMany, find_poison
+from millpond.errors import DataError
+
+
+def batch(values: list[int]) -> pa.Table:
+    return pa.table({"x": pa.array(values, pa.int64())})
+
+
+@settings(deadline=None)
+@given(some.lists(some.integers(0, 20), max_size=60), some.booleans())
+def test_rows_that_are_wrong_by_themselves(values: list[int], in_order: bool) -> None:
+    def attempt(rows: pa.Table) -> DataError | None:
+        wrong = [x for x in rows["x"].to_pylist() if x == 0]
+        return DataError("zero") if wrong else None
+
+    found = find_poison(batch(values), attempt, in_order=in_order)
+    assert [place for place, _ in found] == [i for i, x in enumerate(values) if x == 0]
+    assert {reason.message for _, reason in found} <= {"zero"}
+
+
+@settings(deadline=None)
+@given(some.lists(some.integers(1, 9), max_size=40), some.booleans())
+def test_rows_that_fail_only_together(values: list[int], in_order: bool) -> None:
+    """A sum that overflows: each row that the sum of those before it leaves no room for."""
+
+    def attempt(rows: pa.Table) -> DataError | None:
+        return DataError("overflow") if sum(rows["x"].to_pylist()) > 30 else None
+
+    total, expected = 0, []
+    for place, x in enumerate(values):
+        if total + x > 30:
+            expected.append(place)
+        else:
+            total += x
+    found = find_poison(batch(values), attempt, in_order=in_order)
+    assert [place for place, _ in found] == expected
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_statement_that_fails_on_everything(in_order: bool) -> None:
+    def attempt(rows: pa.Table) -> DataError | None:
+        return DataError("no") if rows.num_rows else None
+
+    with pytest.raises(TooMany):
+        find_poison(batch(list(range(MOST + 1))), attempt, in_order=in_order)
