@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millpond.app.catalog import Saved, saved
 from millpond.app.dropping import forget
+from millpond.app.health import Load, health_of
 from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
 from millpond.app.loading import Report, read_all
@@ -116,6 +117,7 @@ class App:
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._table_options: dict[str, Mapping[str, Any]] = {}
         self._counts: dict[str, int] = {}
+        self._loads: dict[str, Load] = {}
         self._in_file = False
         self._transaction: Transaction | None = None
         self._block_done: list[str] = []
@@ -171,7 +173,8 @@ class App:
             raise self._catalog.unknown(name, "table")
         known = self._handles.get(relation.name)
         if known is None or not known.stands_for(relation, backend):
-            home = (ViewHome if relation.live else AppHome)(self._store, relation.name)
+            kind = ViewHome if relation.live else AppHome
+            home = kind(self._store, relation.name, partial(health_of, self))
             known = Table.of(relation, backend, self._evaluator, home)
             self._handles[relation.name] = known
         return known

@@ -94,14 +94,14 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     about: dict[str, Any] = {"name": relation.name, "kind": relation.kind}
     backend = app._store.table(relation.name)
     if backend is not None:
-        about |= backend.stats()
-        stats = app.table(relation.name).get_stats()
-        about |= {name: stats[name] for name in ("lookups", "query_cache_hits", "query_cache_misses")}
+        table = app.table(relation.name)
+        about |= dict(table.get_stats())
+        about["health"] = str(table.health_check())
         about["durability"] = _durability(app, relation.name)
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)
     about |= {f"index {i.name}": ", ".join(i.columns) for i in app._catalog.indexes(relation.name)}
-    about["queries"] = ", ".join(
+    about["running queries"] = ", ".join(
         p.plan.name
         for p in app._pipelines.values()
         if relation.name in p.plan.reads or relation.name in p.plan.writes

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.app.store import Store
 from millpond.changes import Changes
-from millpond.errors import AccessRefused, ConnectionLost, SqlError
+from millpond.errors import SqlError
 from millpond.query.stats import Health
 from millpond.tables.base import Snapshot
 
@@ -15,9 +15,10 @@ from millpond.tables.base import Snapshot
 class AppHome:
     """Where the changes of one table of an app are made."""
 
-    def __init__(self, store: Store, table: str):
+    def __init__(self, store: Store, table: str, health: Callable[[str], tuple[str, Health]]):
         self._store = store
         self._table = table
+        self._health = health
 
     def commit(self, changes: Changes) -> object:
         return self._store.commit({self._table: changes})
@@ -35,16 +36,7 @@ class AppHome:
         return self._store.edit(self._table, lambda t: t.drop_edit(key))
 
     def health(self) -> tuple[str, Health]:
-        if self._store.table(self._table) is None:
-            return "program", Health("missing", f'table "{self._table}" was dropped')
-        backend = self._store.table(self._table)
-        if backend is not None and backend.database is not None:
-            try:
-                backend.database.read()
-            except (ConnectionLost, AccessRefused) as error:
-                return "program", Health("disconnected", error.message)
-            return "program", Health("healthy", f"its rows are in {backend.database.name}")
-        return "program", Health("healthy", "its changes are commits of the app")
+        return self._health(self._table)
 
 
 class ViewHome(AppHome):

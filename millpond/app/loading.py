@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.app.health import Load
 from millpond.app.indexes import renew_indexes
 from millpond.app.store import Moment, Store
 from millpond.changes import Changes, Offset, Position
@@ -116,6 +118,27 @@ def read_all(source: Source) -> pa.Table:
 
 def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     """Fills a table from its sources; what was loaded before a restart is not loaded again."""
+    name = plan.target.name.lower()
+    sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
+    what = app._mask(", ".join(sources)) or "tables"
+    kind = sources[0].partition(":")[0] if sources else "table"
+    app._loads[name] = Load(kind, what)
+    try:
+        rows = _load(app, plan, checked)
+    except Exception as error:
+        app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))
+        raise
+    changed = app._backend(name).stats().get("changed_at")
+    app._loads[name] = replace(app._loads[name], loaded_at=changed or time.time())
+    return rows
+
+
+def _load(app: App, plan: LoadPlan, checked: Checked) -> int:
+    def report(progress: Progress) -> None:
+        name = plan.target.name.lower()
+        app._loads[name] = replace(app._loads[name], rows=progress.rows)
+        app._on_progress(progress)
+
     app._store.fills(plan.name, plan.target.name)
     position = app._store.position(plan.name)
     if plan.by is None:
@@ -132,7 +155,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         app._store.commit(
             {plan.target.name: Changes(rows)}, Position(plan.name, checkpoint, 0, {"loaded": end})
         )
-        app._on_progress(Progress(plan.target.name, rows.num_rows, 0, None, finished=True))
+        report(Progress(plan.target.name, rows.num_rows, 0, None, finished=True))
         return int(rows.num_rows)
     source = app._source(plan.by.relation)
     until = source.latest(None)
@@ -148,7 +171,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         app._store,
         app._evaluator,
         lambda moment: app._inputs(plan.query, moment, plan.by),
-        app._on_progress,
+        report,
     )
 
 

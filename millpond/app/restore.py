@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, options_of, relation_of
+from millpond.app.health import Load
 from millpond.app.indexes import restore_index
 from millpond.app.loading import load
 from millpond.app.pipelines import HELD
@@ -67,7 +69,14 @@ def resume(app: App, entry: Saved) -> None:
     except Error as error:
         if entry.kind != "table":
             raise
-        log.warning('table "%s" stays as it was: %s', entry.name, app._mask(error.message))
+        _stays(app, entry.name, app._mask(error.message))
+
+
+def _stays(app: App, table: str, why: str) -> None:
+    """A table whose source cannot be read as before keeps its rows, and says so."""
+    log.warning('table "%s" stays as it was: %s', table, why)
+    known = app._loads.get(table.lower()) or Load("unknown", "its source")
+    app._loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
 
 
 def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
@@ -77,7 +86,7 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
     known = app._catalog.find(checked.target.name)
     if known is not None and known.schema != checked.target.schema:
-        log.warning('table "%s" stays as it was: the columns of its source have changed', entry.name)
+        _stays(app, entry.name, "the columns of its source have changed")
         return
     if checked.block:
         app._start_pipeline(plan_block(checked, name), checked)

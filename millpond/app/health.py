@@ -1,0 +1,78 @@
+"""How the tables of an app are: what fills each of them, and whether that goes on. No lock is taken to tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import AccessRefused, ConnectionLost
+from millpond.query.stats import Health
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+PROGRAM = "program"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load of a table: from what kind of source, how many rows so far, and how it ended."""
+
+    source: str
+    what: str
+    rows: int = 0
+    loaded_at: float | None = None
+    error: str | None = None
+
+    def health(self) -> Health:
+        if self.error is not None:
+            return Health("stale", self.error)
+        if self.loaded_at is None:
+            return Health("loading", f"{self.rows} rows of {self.what} so far")
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.loaded_at))
+        return Health("static", f"read once from {self.what}, complete since {when}")
+
+
+def health_of(app: App, table: str) -> tuple[str, Health]:
+    """The kind of source that fills a table, and how the table is."""
+    backend = app._store.table(table)
+    if backend is None:
+        return PROGRAM, Health("missing", f'table "{table}" was dropped')
+    if backend.database is not None:
+        try:
+            backend.database.read()
+        except (ConnectionLost, AccessRefused) as error:
+            return PROGRAM, Health("disconnected", error.message)
+        return PROGRAM, Health("healthy", f"its rows are in {backend.database.name}")
+    name = table.lower()
+    load = app._loads.get(name)
+    if load is not None:
+        return load.source, load.health()
+    for view in app._views:
+        if view.plan.target.name.lower() == name:
+            if view.error is not None:
+                return "table", Health("stale", view.error.message)
+            return "table", Health("healthy", f"it follows {_listed(view.tables)}")
+    return _of_queries(app, name)
+
+
+def _of_queries(app: App, table: str) -> tuple[str, Health]:
+    """A table that running statements fill; a failed one leaves it behind its stream."""
+    filling = [p for p in app._runner if table in (name.lower() for name in p.plan.writes)]
+    if not filling:
+        return PROGRAM, Health("healthy", "its changes are commits of the app")
+    streams = [p.plan.batch.stream.relation for p in filling]
+    source = "stream" if streams[0].uri is None else streams[0].uri.partition(":")[0]
+    for pipeline in filling:
+        if pipeline.error is not None:
+            return source, Health("stale", pipeline.error.message)
+    idle = [p for p in filling if not p.active]
+    if idle:
+        return source, Health("stale", f"query {_listed(p.name for p in idle)} is {idle[0].state}")
+    return source, Health("healthy", f"query {_listed(p.name for p in filling)} fills it")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))
