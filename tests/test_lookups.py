@@ -316,6 +316,26 @@ def test_many_rows_of_a_key() -> None:
     assert table.sql_scalar("COUNT(*)", "tier = 'A'") == 1960
 
 
+def test_rows_that_come_one_by_one() -> None:
+    """The index takes recent rows cell by cell, of any type."""
+    with (
+        App(TABLE.format(key=", PRIMARY KEY (id)")) as quick,
+        App(TABLE.format(key=""), _path="duckdb") as slow,
+    ):
+        for row in rows():
+            for app in (quick, slow):
+                app.table("t").insert(row)
+            for column in ("big", "name", "price", "wide", "ratio", "day", "at", "local"):
+                value = row[column]
+                if value is not None and value == value:
+                    asked = f"SELECT COUNT(*) AS n FROM t WHERE {column} = ?"
+                    found = quick.sql(asked, [value])
+                    assert isinstance(found, LookupResult) or column == "wide"
+                    if row["id"] % 20 == 0:
+                        assert found.rows() == slow.sql(asked, [value]).rows()
+            assert quick.table("t").contains(name=row["name"], day=row["day"])
+
+
 def test_a_result_stays_as_it_was_found() -> None:
     with App("CREATE TABLE u (id INT PRIMARY KEY, name STRING)") as app:
         users = app.table("u")

@@ -16,11 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._blocks import MASK, SHIFT, Blocks, Slots
+from millpond.tables._columns import store_of
 from millpond.tables._keys import Key, average_size, key_list
+from millpond.tables._rows import MakeReader, compile_reader
 
 MANY = 256
 """More slots than these are handled by numpy."""
+_FEW = 64
 _NOTHING = np.iinfo(np.int64).min
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int64)
 
@@ -32,6 +35,7 @@ class SecondaryIndex:
         self._columns = tuple(columns)
         self._lock = Lock()
         self.groups = Groups([], _NO_SLOTS, _NO_SLOTS)
+        self._reader: tuple[MakeReader | None] | None = None
 
     def nbytes(self) -> int:
         """The bytes that it takes, about."""
@@ -56,9 +60,19 @@ class SecondaryIndex:
             if groups.recent_rows + end - start > max(1024, groups.sorted_rows // 2):
                 groups = Groups.build(blocks.between(self._columns, 0, end))
             else:
-                groups.add(key_list(blocks.between(self._columns, start, end).columns), start)
+                groups.add(self._keys(blocks, start, end), start)
             self.groups = groups
             return groups
+
+    def _keys(self, blocks: Blocks, start: int, end: int) -> list[Key]:
+        """The keys of these slots, those of a few by single cells."""
+        if end - start <= _FEW:
+            if self._reader is None:
+                self._reader = (_key_reader(blocks, self._columns),)
+            make = self._reader[0]
+            if make is not None:
+                return [blocks.blocks[s >> SHIFT].reader(make)(s & MASK) for s in range(start, end)]
+        return key_list(blocks.between(self._columns, start, end).columns)
 
 
 class Groups:
@@ -121,6 +135,21 @@ class Groups:
             if recent:
                 parts.append(np.asarray(recent, dtype=np.int64))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _key_reader(blocks: Blocks, columns: Sequence[str]) -> MakeReader | None:
+    """What reads a key from the cells of a row, as ``key_list`` makes it; None for types that it alone knows."""
+    places = [blocks.schema.get_field_index(name) for name in columns]
+    t = pa.types
+    known = (t.is_integer, t.is_string, t.is_decimal128, t.is_date32, t.is_timestamp, t.is_boolean)
+    if not all(any(is_so(blocks.schema.field(at).type) for is_so in known) for at in places):
+        return None
+
+    def write(cells: Sequence[str], _: Sequence[bool]) -> str:
+        return cells[0] if len(cells) == 1 else f"({', '.join(cells)})"
+
+    forms = [store_of(f.type) for f in blocks.schema]
+    return compile_reader(forms, places, write, times=False)
 
 
 def _encode(rows: pa.Table) -> tuple[Slots, list[Key]]:

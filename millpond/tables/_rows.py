@@ -35,11 +35,18 @@ def compile_reader(
     columns: Sequence[int],
     write: Callable[[Sequence[str], Sequence[bool]], str],
     arguments: str = "i",
+    *,
+    times: bool = True,
 ) -> MakeReader:
     """A function from the cells of a block, what tells which are not NULL, and the block's stores, to a function of
     ``arguments``, one of which is ``i``, the row. ``write`` makes its expression of one for the cell of each of the
-    columns, and of whether it may be NULL."""
-    cells = [_cell(stores[at], at) for at in columns]
+    columns, and of whether it may be NULL. Without ``times`` dates and times are the numbers that they are stored
+    as."""
+    plain = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
+    cells = [
+        _cell(stores[at], at) if times or not any(is_so(stores[at].dtype) for is_so in plain) else f"c{at}[i]"
+        for at in columns
+    ]
     texts = [at for at in columns if isinstance(stores[at], Coded)]
     or_null = [
         f"(None if v{at} is not None and not v{at}[i] else {cell})" if stores[at].nulls_apart else cell
