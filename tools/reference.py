@@ -29,6 +29,7 @@ from millpond.sql.functions import known_functions
 from millpond.sql.parse import parse, parse_condition
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
 from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
+from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.base import backend_names, find_backend
 from millpond.types import type_name
 
@@ -92,6 +93,7 @@ def _options() -> Iterator[str]:
         )
         yield from _section(title, find_backend(name).options)
     yield from _section("Streams", STREAM_OPTIONS)
+    yield from _section("Queries with a window", WINDOW_OPTIONS, "They stand in the WITH of the statement.")
     for source in sources():
         if source.kind == "stream":
             continue  # the embedded log: no statement names it

@@ -121,6 +121,7 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         query=statement.query if isinstance(statement, CreateView) and entry.kind == "view" else None,
         live=entry.live,
         strict=entry.options.get("on.conflict") == "error",
+        watermark=statement.watermark if isinstance(statement, CreateStream) else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.app.lookups import lookup_columns
+from millpond.app.windows import describe_mark
 from millpond.errors import without_passwords
 from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
@@ -98,6 +99,9 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
         about |= dict(table.get_stats())
         about["health"] = str(table.health_check())
         about["durability"] = _durability(app, relation.name)
+    mark = app._store.table(f"table:{relation.name}$watermark")
+    if mark is not None:
+        about |= describe_mark(mark.scan())
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)
     about |= {f"index {i.name}": ", ".join(i.columns) for i in app._catalog.indexes(relation.name)}

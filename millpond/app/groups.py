@@ -9,28 +9,36 @@ import pyarrow as pa
 from millpond.app.aggregates import LiveAggregate, Merged, target_changes
 from millpond.app.running import RunningStatement
 from millpond.app.store import Moment
+from millpond.app.windows import WindowedAggregate
 from millpond.changes import Changes, Position
+from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
 
+_HIGH = b"high"
+"""Where the rows of a batch carry the highest time in it, of all rows of the stream."""
+
+
 class Groups(RunningStatement):
-    """What is kept of the groups is a table beside the target; one without groups has its row from the beginning."""
+    """What is kept of the groups is in tables beside the target; one without groups has its row from the beginning."""
 
     def set_up(self) -> None:
         plan, store = self.plan, self.app._store
         assert plan.aggregation is not None
         self._stage = self.stage(plan.batch)
-        self._aggregate = LiveAggregate(plan, self.app._evaluator)
-        if self.ephemeral:
-            store.create_hidden(plan.state, plan.aggregation.state, null_keys=True)
-        else:
-            extension, options = self.beside()
-            relation = Relation(plan.state, "table", plan.aggregation.state)
-            store.create(relation, extension, {**options, "null_keys": True})
-        is_new = not len(store.moment().snapshot(plan.state))
+        self._mark = self.stage(plan.mark) if plan.mark is not None else None
+        kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
+        self._aggregate = kind(plan.aggregation, self.app._evaluator, plan.name)
+        for table, schema in self._aggregate.tables.items():
+            if self.ephemeral:
+                store.create_hidden(table, schema, null_keys=True)
+            else:
+                extension, options = self.beside()
+                store.create(Relation(table, "table", schema), extension, {**options, "null_keys": True})
+        is_new = self._aggregate.is_new(store.moment())
         if not plan.aggregation.keys and plan.target.kind == "table" and is_new:
             self._begin()
 
@@ -38,26 +46,37 @@ class Groups(RunningStatement):
         plan, moment = self.plan, self.app._store.moment()
         assert plan.aggregation is not None
         inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
-        inputs[plan.batch.stream.view] = plan.batch.stream.relation.schema.arrow().empty_table()
-        self.commit(self.app._evaluator.answer(plan.aggregation.partial, inputs), None)
+        stream = plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+        inputs[plan.batch.stream.view] = stream.empty_table()
+        rows = self.app._evaluator.answer(plan.aggregation.partial, inputs)
+        self.commit(rows.cast(plan.batch.output.arrow()), None)
 
     def drop(self) -> None:
         super().drop()
-        self.app._store.drop(self.plan.state)
+        for table in self._aggregate.tables:
+            self.app._store.drop(table)
 
     def evaluate(self, batch: Batch) -> pa.Table:
-        rows = self._stage.run(batch, self.app._store.moment())
+        moment = self.app._store.moment()
+        rows = self._stage.run(batch, moment)
         arrow = self.plan.batch.output.arrow()
-        return rows.rename_columns(arrow.names).cast(arrow)
+        rows = rows.rename_columns(arrow.names).cast(arrow)
+        if self._mark is None:
+            return rows
+        high = self._mark.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
+        return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        plan, target = self.plan, self.plan.target
+        target = self.plan.target
+        high = (rows.schema.metadata or {}).get(_HIGH)
 
         def find(moment: Moment) -> tuple[dict[str, Changes], Merged]:
-            merged = self._aggregate.merge(rows, moment.snapshot(plan.state))
-            changes = {plan.state: Changes(merged.state)}
+            merged = self._aggregate.merge(rows, moment, int(high) if high is not None else None)
+            changes = dict(merged.changes)
             if target.kind == "table":
-                changes[target.name] = target_changes(merged, moment.snapshot(target.name))
+                changes[target.name] = target_changes(
+                    merged, moment.snapshot(target.name), once=self._aggregate.aggregation.once
+                )
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.
                 self.emit(merged.seen)
@@ -66,5 +85,5 @@ class Groups(RunningStatement):
         def sent(merged: Merged) -> dict[str, pa.Table]:
             return {target.name: merged.seen} if target.kind == "stream" else {}
 
-        into = (plan.state, target.name) if target.kind == "table" else (plan.state,)
+        into = (*self._aggregate.tables, *((target.name,) if target.kind == "table" else ()))
         return int(self.write(find, position, sent=sent, into=into).seen.num_rows)

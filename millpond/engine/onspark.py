@@ -135,7 +135,8 @@ def _struct(lookup: Lookup) -> str:
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a Spark DataFrame with the same types."""
+    """Arrow rows as a Spark DataFrame with the same types. In one piece: Spark stops at an empty one."""
+    rows = rows.combine_chunks()
     ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
     return spark.createDataFrame(rows, schema=ddl)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch
 from millpond.plan.plans import BatchPlan, Target
+from millpond.plan.state import explain_state
 from millpond.plan.view import find_parts
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
@@ -65,9 +66,7 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
     if is_live_aggregate(checked.resolved):
         aggregation = split(checked.resolved)
         yield from _batch(plan_batch(aggregation.partial), ways)
-        groups = ", ".join(str(k) for k in aggregation.keys) or "all rows"
-        values = len(aggregation.state) - len(aggregation.state.key)
-        yield f"state: {values} values for each group of {groups}; it grows with the groups"
+        yield from explain_state(aggregation)
         return
     if checked.running:
         yield from _batch(plan_batch(checked.resolved), ways)

@@ -7,15 +7,14 @@ from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
 from millpond.plan.plans import BatchPlan, MissPlan, PipelinePlan, Target, target_of
-from millpond.sql.aggregate import is_live_aggregate, split
+from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
+from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import Streams, from_items
 from millpond.types import Column, Schema, quote
-
-SEQ = "_seq"
 
 
 def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
@@ -33,6 +32,7 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         on_error=checked.query_options.get("on.error", "table"),
         errors_into=getattr(checked.statement, "errors_into", None),
         miss=_plan_misses(checked),
+        mark=_plan_mark(checked.resolved, aggregation) if aggregation is not None else None,
     )
 
 
@@ -63,6 +63,24 @@ def _plan_misses(checked: Checked) -> MissPlan | None:
     return MissPlan(plan_batch(query), tables, checked.query_options.get("on.miss") == "fail")
 
 
+def _plan_mark(resolved: Resolved, aggregation: Aggregation) -> BatchPlan | None:
+    """The highest time of the stream in a batch, also of rows that the query leaves out."""
+    mark = aggregation.window.window.mark if aggregation.window is not None else None
+    if mark is None:
+        return None
+    stream = next(i for i in resolved.inputs if i.relation.running)
+    column = stream.relation.schema.find(mark)
+    assert column is not None
+    view, alias = exp.to_identifier(stream.view), exp.to_identifier(stream.alias, quoted=True)
+    time = exp.Column(this=exp.to_identifier(column.name, quoted=True), table=alias.copy())
+    time.meta["dtype"] = column.type
+    select = exp.Select(
+        expressions=[exp.Alias(this=exp.Max(this=time), alias=exp.to_identifier("high", quoted=True))],
+        from_=exp.From(this=exp.Table(this=view, alias=exp.TableAlias(this=alias))),
+    )
+    return plan_batch(Resolved(select, Schema((Column("high", column.type),)), (stream,)))
+
+
 def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
     """The batch stage of a query over one stream, or over the source ``by`` read in chunks."""
     stream = by or next(i for i in resolved.inputs if i.relation.running)
@@ -71,7 +89,7 @@ def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
     streams.views = {stream.view}
     grouped = isinstance(tree, exp.Select) and is_aggregated(tree)
     if not grouped:
-        _carry_seq(tree, streams)
+        carry_seq(tree, streams)
     direct = _select_of(tree, stream.view)
     needed = _columns_of(tree, stream, direct)
     inputs = tuple(i for i in resolved.inputs if i.view != stream.view)
@@ -94,31 +112,6 @@ def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
 
 def _keeps(tree: exp.Expr, streams: Streams) -> bool:
     return any(streams.keeps_table_rows(select) for select in tree.find_all(exp.Select))
-
-
-def _carry_seq(query: exp.Expr, streams: Streams) -> None:
-    """Every SELECT from the stream to the outermost also gives the stream's ``_seq``."""
-    while isinstance(query, exp.Subquery):
-        query = query.this
-    for item, _ in from_items(query):
-        if not streams.is_stream(item):
-            continue
-        if isinstance(item, exp.Subquery):
-            _carry_seq(item.this, streams)
-        elif isinstance(item, exp.Table) and item.name not in streams.views:
-            inner = streams.ctes[item.name.lower()]
-            if not any(p.alias == SEQ for p in inner.expressions):
-                _carry_seq(inner, streams)
-        names = item.args.get("alias")
-        if isinstance(names, exp.TableAlias) and names.args.get("columns"):
-            names.append("columns", exp.to_identifier(SEQ, quoted=True))
-        column = exp.Column(
-            this=exp.to_identifier(SEQ, quoted=True),
-            table=exp.to_identifier(item.alias_or_name, quoted=True),
-        )
-        column.meta["dtype"] = pa.int64()
-        query.append("expressions", exp.alias_(column, SEQ, quoted=True))
-        return
 
 
 def _select_of(tree: exp.Expr, view: str) -> exp.Select | None:

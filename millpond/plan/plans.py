@@ -96,6 +96,8 @@ class PipelinePlan:
     """For a live aggregate: the batch gives the rows that are merged with what is kept."""
     fold: Fold | None = None
     """For a running UPDATE, DELETE, MERGE or UPSERT: the batch gives the events that are applied to the target."""
+    mark: BatchPlan | None = None
+    """For windows with a watermark: the highest time of a batch, of all its rows."""
 
     block: tuple[PipelinePlan, ...] = ()
     """For BEGIN … COMMIT: the batch gives the rows of the stream, which these statements get one after another."""
@@ -122,11 +124,6 @@ class PipelinePlan:
     def errors(self) -> str:
         """The table of its error records."""
         return self.errors_into or error_table(self.name)
-
-    @property
-    def state(self) -> str:
-        """The table that keeps what the aggregate has merged."""
-        return f"{self.name}$state"
 
 
 @dataclass(frozen=True, slots=True)

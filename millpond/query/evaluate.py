@@ -90,5 +90,9 @@ class Evaluator:
             raise Unrenderable("only Spark knows the type of a column")
         return to_duckdb(query)
 
+    def duckdb(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The answer of DuckDB's own SQL, for bookkeeping that no user wrote."""
+        return self._duck.run(sql, tables)
+
     def close(self) -> None:
         self._duck.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millpond.errors import Place, UnknownName, did_you_mean
-from millpond.sql.statements import Query
+from millpond.sql.statements import Query, Watermark
 from millpond.types import Schema
 
 RelationKind = Literal["stream", "table", "view", "source"]
@@ -23,6 +23,7 @@ class Relation:
     source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
     INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
     ``place`` is the database that a table lives in, None for the app's journal.
+    ``watermark`` says how far the times of a stream have come.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Relation:
     strict: bool = False
     live: bool = False
     place: str | None = None
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)

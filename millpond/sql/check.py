@@ -26,7 +26,7 @@ from millpond.errors import (
 )
 from millpond.options import Option, Setting, find_option, read_options, unknown_option
 from millpond.sql import statements as st
-from millpond.sql.aggregate import check_aggregate, is_live_aggregate, split
+from millpond.sql.aggregate import check_aggregate, is_live_aggregate, lower_distinct, split
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.blocks import Blocks, stream_of, whole_stream
 from millpond.sql.catalog import Catalog, Relation
@@ -49,6 +49,7 @@ from millpond.sql.running import check_running
 from millpond.sql.sharing import share_out, without_later
 from millpond.sql.typing import type_of
 from millpond.sql.wanted import wanted_schemas
+from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
 from millpond.types import Column, Schema, type_name
 
 Locate = Callable[[int, int], Place]
@@ -146,8 +147,6 @@ class Checker:
         skip = self._name_taken(s.name, "stream", s)
         if skip:
             return Checked(s, skip=True)
-        if s.watermark is not None:
-            self.refuse("WATERMARK", s)
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
         self._no_duplicates(declared, s)
         if s.query is not None:
@@ -163,7 +162,8 @@ class Checker:
                         place=s.place,
                     )
                 )
-            relation = Relation(s.name, "stream", declared, running=True)
+            relation = Relation(s.name, "stream", declared, running=True, watermark=s.watermark)
+            self._check_watermark(relation, s)
             self.catalog.add(relation)
             return Checked(s, relation=relation)
         return self._connected_stream(s, connector, declared)
@@ -179,7 +179,8 @@ class Checker:
         rest = [x for x in self._later(s.settings) if x is not connector]
         values = read_options(f'stream "{s.name}"', options, rest)
         described = self.world.describe(uri, values, declared if s.columns else None)
-        relation = Relation(s.name, "stream", described.schema, running=True, uri=uri)
+        relation = Relation(s.name, "stream", described.schema, running=True, uri=uri, watermark=s.watermark)
+        self._check_watermark(relation, s)
         self.catalog.add(relation)
         return Checked(s, relation=relation, source_options={uri: values})
 
@@ -192,11 +193,33 @@ class Checker:
         if not resolved.running:
             self.refuse("CREATE STREAM … AS over tables", s)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
-        relation = Relation(s.name, "stream", resolved.schema, running=True)
+        relation = Relation(s.name, "stream", resolved.schema, running=True, watermark=s.watermark)
+        self._check_watermark(relation, s)
         self.catalog.add(relation)
         return Checked(
             s, resolved=resolved, relation=relation, target=relation, source_options=self._source_values
         )
+
+    def _check_watermark(self, relation: Relation, s: st.CreateStream) -> None:
+        if s.watermark is None:
+            return
+        column = relation.schema.find(s.watermark.column)
+        if column is None:
+            names = relation.schema.names
+            self.errors.append(
+                UnknownName(
+                    f'column "{s.watermark.column}" of WATERMARK is not in stream "{s.name}"',
+                    hint=did_you_mean(s.watermark.column, names, f"its columns: {', '.join(names)}"),
+                    place=s.place,
+                )
+            )
+        elif column.type is not None and not pa.types.is_timestamp(column.type):
+            self.errors.append(
+                TypeMismatch(
+                    f'WATERMARK is for a TIMESTAMP, "{column.name}" is {type_name(column.type)}',
+                    place=s.place,
+                )
+            )
 
     def _createtable(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
         skip = self._name_taken(s.name, "table", s)
@@ -566,7 +589,8 @@ class Checker:
         targets: Sequence[pa.DataType | None] = (),
     ) -> Resolved | None:
         """The query, resolved; ``targets`` are the types of the columns that its outputs go to, if known."""
-        if query.emit == "final" and query.window is None:
+        windowed = has_window(query)
+        if query.emit == "final" and not windowed:
             self.errors.append(
                 SqlError(
                     "EMIT FINAL needs a window: without one nothing ever closes",
@@ -575,23 +599,32 @@ class Checker:
                 )
             )
             return None
-        if query.window is not None:
-            self.refuse(f"WINDOW {query.window.kind.upper()}", s)
+        values: Mapping[str, Any] = {}
+        if windowed:
+            mine = [x for x in settings if find_option(WINDOW_OPTIONS, x.name)]
+            values = read_options("a window", WINDOW_OPTIONS, mine)
+            settings = tuple(x for x in settings if x not in mine)
+        expression, window = lower_window(query, self.catalog, outputs=not isinstance(s, st.Insert))
         settings = self._running_settings(self._later(settings, own_options), owner)
-        uris = _uris(query.expression)
+        uris = _uris(expression)
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
         self._wanted = {}
         resolver = self.resolver()
-        resolved = resolver.resolve(query.expression)
+        resolved = resolver.resolve(expression)
         if not resolver.errors and (wanted := wanted_schemas(resolved, targets)):
             self._wanted = wanted
             resolver = self.resolver()
-            resolved = resolver.resolve(query.expression)
+            resolved = resolver.resolve(expression)
         self.errors.extend(resolver.errors)
         if resolver.errors:
             return None
+        if window is not None:
+            window = dataclasses.replace(window, late=values["late"], retention=retained(values["retention"]))
+            self.errors.extend(check_window(window, resolved.running, s.place))
+            resolved.expression.meta["window"] = window
         if resolved.running:
+            lower_distinct(resolved)
             self.errors.extend(check_running(resolved, resolver.place, s.place))
             self.errors.extend(check_aggregate(resolved, resolver.place, s.place))
         elif (first := self._query_settings[:1]) and not self.errors:
@@ -707,6 +740,8 @@ class Checker:
     def _group_outputs(self, resolved: Resolved, s: st.Statement) -> list[int] | None:
         """The outputs that are grouping columns, for an aggregate over a stream; None for any other query."""
         if self.errors or not is_live_aggregate(resolved):
+            return None
+        if isinstance(s, st.Insert) and resolved.expression.meta.get("distinct"):
             return None
         found: list[int] = []
         for name in split(resolved).keys:

@@ -144,7 +144,6 @@ LATER: Mapping[str, str] = {
     "retention": "keeping rows for a limited time",
     "ttl": "keeping rows for a limited time",
     "table.wait.timeout": "starting before a table is loaded",
-    "late": "late rows",
     "delivery": "delivery guarantees of sinks",
 }
 """Options of the language that this version cannot honour: they are refused by name."""

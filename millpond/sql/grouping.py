@@ -103,14 +103,14 @@ def _inputs(select: exp.Select) -> Iterator[exp.Expr]:
     yield from select.args.get("laterals") or ()
 
 
-def _without_filter(node: exp.Expr) -> exp.Expr:
+def without_filter(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
         node = node.this
     return node
 
 
 def _ungrouped(node: exp.Expr, keys: list[exp.Expr]) -> Iterator[exp.Column]:
-    if any(node == k for k in keys) or is_aggregate(_without_filter(node)):
+    if any(node == k for k in keys) or is_aggregate(without_filter(node)):
         return
     if isinstance(node, exp.Column):
         yield node

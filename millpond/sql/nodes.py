@@ -69,3 +69,12 @@ class ArraySum(exp.Expression):
 def seconds_text(seconds: float) -> str:
     """A number of seconds that reads back as the same number, without an exponent."""
     return f"{Decimal(repr(seconds)):f}".removesuffix(".0")
+
+
+class WindowStart(exp.Expression):
+    """When the window of a time begins: the time rounded down to a multiple of ``size`` microseconds.
+
+    With a ``size`` of 0 it is the time itself, where a session begins that nothing has been added to.
+    """
+
+    arg_types = {"this": True, "size": True, "offset": False}

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from sqlglot import exp
 
 from millpond.errors import NotSupported, Place, SqlError
-from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.grouping import is_aggregated
 from millpond.sql.nodes import PathValues
 from millpond.sql.resolve import Resolved
+
+_ENDLESS = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
 
 
 def from_items(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Join | None]]:
@@ -98,23 +100,35 @@ def _check(
         yield from _check(query.this, streams, place, at)
         return
     if isinstance(query, exp.SetOperation):
-        yield refuse(type(query).__name__.upper(), query)
+        yield NotSupported(
+            f"{type(query).__name__.upper()} on a stream is not supported yet",
+            hint="two INSERT INTO t SELECT … make a union; keep streams in tables for the others",
+            place=place(query) or at,
+        )
         return
     yield from _check_subqueries(query, streams, place, at)
     if not streams.query_has_stream(query):
         return
     if is_aggregated(query) and not outermost:  # type: ignore[arg-type]
-        yield refuse("GROUP BY in a subquery of FROM", query.args.get("group") or query.expressions[0])
-    for key, title in (
-        ("distinct", "DISTINCT"),
-        ("order", "ORDER BY"),
-        ("limit", "LIMIT"),
-        ("offset", "OFFSET"),
-    ):
+        group = query.args.get("group") or query.expressions[0]
+        yield NotSupported(
+            "GROUP BY in a subquery of FROM on a stream: its groups change, and rows of a stream do not",
+            hint="keep the aggregate with CREATE TABLE … AS, and ask that table",
+            place=place(group) or at,
+        )
+    for key, title in _ENDLESS.items():
         if query.args.get(key):
-            yield refuse(title, query.args[key])
-    if any(contains_window(p) for p in query.expressions):
-        yield refuse("OVER", query.expressions[0])
+            yield NotSupported(
+                f"{title} on a stream: it has no end, so that none of its rows is the last",
+                hint="keep the rows with CREATE TABLE … AS, and ask that table; CREATE VIEW names the query",
+                place=place(query.args[key]) or at,
+            )
+    if query.args.get("distinct"):
+        yield NotSupported(
+            "DISTINCT on a stream stands in the outermost SELECT, without GROUP BY and OVER",
+            hint="GROUP BY the columns, or keep the rows with CREATE TABLE … AS",
+            place=place(query.args["distinct"]) or at,
+        )
     if is_aggregated(query) and streams.keeps_table_rows(query):  # type: ignore[arg-type]
         yield refuse("an aggregate over a join that keeps rows of a table", query.args["joins"][0].this)
     seen = 0

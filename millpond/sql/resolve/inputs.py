@@ -12,6 +12,7 @@ from millpond.sql.resolve.model import Input
 from millpond.sql.scope import Item, Scope, Visible
 from millpond.sql.spans import span_of
 from millpond.sql.typing import widest
+from millpond.sql.windowing import lower_window
 
 _ITEM = frozenset({"this", "alias", "db", "catalog", "joins", "expressions", "with_"})
 
@@ -118,7 +119,8 @@ class Inputs(Expressions):
         if relation is None:
             return node, []
         if relation.kind == "view" and relation.query is not None:
-            inner, columns = self._query(relation.query.expression.copy(), None)
+            expression, _ = lower_window(relation.query, self.catalog, outputs=True)
+            inner, columns = self._query(expression.copy(), None)
             columns = [(c.name, t) for c, (_, t) in zip(relation.schema, columns, strict=True)]
             names = [exp.to_identifier(n, quoted=True) for n, _ in columns]
             outer_alias = exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names)

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported, SqlError, TypeMismatch
 from millpond.sql.grouping import check_grouping, contains_aggregate
+from millpond.sql.nodes import StreamWindow
 from millpond.sql.resolve.expressions import Columns
 from millpond.sql.resolve.model import Resolved
 from millpond.sql.resolve.outputs import Outputs
@@ -126,6 +127,14 @@ class Resolver(Outputs):
             if clause is not None:
                 clause.set("this", self._condition(clause.this, scope, outputs))
         for window in node.args.get("windows") or ():
+            if isinstance(window, StreamWindow):
+                self.errors.append(
+                    NotSupported(
+                        "WINDOW in a subquery is not supported yet",
+                        hint="name it with CREATE VIEW, or keep it with CREATE TABLE … AS",
+                        place=self.place(node),
+                    )
+                )
             self._children(window, scope)
         columns = [(o.alias, self._type(o.this)) for o in outputs]
         self._order_by(node, scope, columns, outputs)

@@ -90,13 +90,20 @@ def neighbour(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def within(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """PERCENTILE_CONT/DISC(p) WITHIN GROUP (ORDER BY x)."""
+    """PERCENTILE_CONT/DISC(p) and MODE() WITHIN GROUP (ORDER BY x)."""
     if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
         a = of(node.expression.expressions[0].this)
         if a is not None and not is_numeric(a):
             raise mismatch(node.this.key.upper(), a)
         return None if a is None else DOUBLE
+    if isinstance(node.this, exp.Mode):
+        return of(node.expression.expressions[0].this)
     return of(node.this)
+
+
+def first_argument(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """FIRST(x, true) and the like, as calls that are known by name."""
+    return of(node.expressions[0])
 
 
 def inner(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -171,4 +178,5 @@ NAMED: dict[str, Rule] = {
     "STD": lambda node, of: double("STD")(exp.Stddev(this=node.expressions[0].copy()), of),
     "EVERY": always(BOOLEAN),
     "SOME": always(BOOLEAN),
+    **dict.fromkeys(("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE", "ANY_VALUE"), first_argument),
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.nodes import WindowStart
 from millpond.sql.typing.coercion import BIGINT, DATE, INT, STRING
 from millpond.sql.typing.literals import unit_name
-from millpond.sql.typing.rule import Of, Rule, always, like_argument, visit
-from millpond.types import TIMESTAMP
+from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 
 def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -16,6 +17,13 @@ def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
     visit(node, of)
     a = of(node.this)
     return TIMESTAMP if a in (DATE, STRING, TIMESTAMP) else a
+
+
+def window_start(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.this)
+    if a is None or a in (TIMESTAMP, TIMESTAMP_NTZ):
+        return a
+    raise mismatch("a window", a, hint="its time is a TIMESTAMP: CAST(… AS TIMESTAMP)")
 
 
 def extracted(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -52,6 +60,7 @@ _FIELDS = (
 )
 
 RULES: dict[type[exp.Expr], Rule] = {
+    WindowStart: window_start,
     **dict.fromkeys(_FIELDS, always(INT)),
     exp.TsOrDsAdd: always(DATE),
     exp.TsOrDsToDate: always(DATE),

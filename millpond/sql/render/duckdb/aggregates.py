@@ -19,7 +19,8 @@ from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE, DURATION, NULL
 
 
 def _distinct(node: exp.Expr) -> str:
-    return "DISTINCT " if isinstance(node.this, exp.Distinct) else ""
+    inner = node.this.this if isinstance(node.this, exp.Order) else node.this
+    return "DISTINCT " if isinstance(inner, exp.Distinct) else ""
 
 
 def count(r: Expressions, node: exp.Expr) -> Call:
@@ -95,6 +96,14 @@ def quantile(r: Expressions, node: exp.Expr) -> Call:
     return Call((f"quantile_cont({_distinct(node)}{r.to(argument(node), DOUBLE)}, {portion})",))
 
 
+def approximate(r: Expressions, node: exp.Expr) -> Call:
+    """PERCENTILE_APPROX: the exact value is near enough."""
+    share = node.args.get("quantile")
+    if not isinstance(share, exp.Literal) or share.is_string:
+        raise Unrenderable("PERCENTILE_APPROX with another share than a number")
+    return Call((f"quantile_disc({_distinct(node)}{r.sql(argument(node))}, {share.name})",))
+
+
 def within_group(r: Expressions, node: exp.Expr) -> Call:
     inner, order = node.this, node.expression.expressions[0]
     names = {exp.PercentileCont: "quantile_cont", exp.PercentileDisc: "quantile_disc"}
@@ -134,7 +143,7 @@ def _order(r: Expressions, node: exp.Expr) -> str:
 
 
 def by(name: str) -> Aggregate:
-    """MAX_BY, MIN_BY."""
+    """MAX_BY, MIN_BY: a row whose value is NULL counts, one whose place is NULL does not."""
 
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         key = r.sql(node.expression)
@@ -161,6 +170,7 @@ AGGREGATES: dict[type[exp.Expr], Aggregate] = {
     exp.CovarSamp: of_doubles("covar_samp"),
     exp.Median: quantile,
     exp.Quantile: quantile,
+    exp.ApproxQuantile: approximate,
     exp.WithinGroup: within_group,
     exp.ArrayAgg: collected,
     exp.ArrayUniqueAgg: collected,
@@ -172,8 +182,8 @@ AGGREGATES: dict[type[exp.Expr], Aggregate] = {
     exp.Last: simple("last"),
     exp.FirstValue: simple("first"),
     exp.LastValue: simple("last"),
-    exp.ArgMax: by("arg_max"),
-    exp.ArgMin: by("arg_min"),
+    exp.ArgMax: by("arg_max_null"),
+    exp.ArgMin: by("arg_min_null"),
     exp.BitwiseAndAgg: simple("bit_and"),
     exp.BitwiseOrAgg: simple("bit_or"),
     exp.BitwiseXorAgg: simple("bit_xor"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.nodes import WindowStart
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, text, typed
 from millpond.sql.render.duckdb.strings import literal
@@ -89,6 +90,18 @@ def extracted(r: Expressions, node: exp.Expr) -> str:
     if template is None:
         raise Unrenderable(f"EXTRACT({unit})")
     return typed(template.format(x=value), INT)
+
+
+def window_start(r: Expressions, node: exp.Expr) -> str:
+    """The time rounded down to a multiple of so many microseconds, also before 1970."""
+    size, offset = int(node.args["size"].name), int(node.args["offset"].name)
+    if not size:
+        return r.sql(node.this)
+    at, zero = f"epoch_us({r.sql(node.this)})", f"CAST({offset} AS BIGINT)"
+    length = f"CAST({size} AS BIGINT)"
+    over = f"((({at} - {zero}) % {length}) + {length}) % {length}"
+    name = "make_timestamp" if r.type(node) == TIMESTAMP_NTZ else "make_timestamptz"
+    return f"{name}({at} - {over})"
 
 
 def to_date(r: Expressions, node: exp.Expr) -> str:
@@ -240,6 +253,7 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.NextDay: next_day,
     exp.DateTrunc: truncated_date,
     exp.TimestampTrunc: truncated_time,
+    WindowStart: window_start,
     exp.TimestampAdd: time_later,
     exp.TimestampDiff: time_between,
     exp.TimeToStr: formatted,

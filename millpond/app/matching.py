@@ -1,0 +1,20 @@
+"""Rows that are, or are not, among others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from millpond.query.evaluate import Evaluator
+
+
+def matching(
+    evaluator: Evaluator, rows: pa.Table, others: pa.Table, columns: Sequence[str], *, keep: bool
+) -> pa.Table:
+    """The rows whose columns equal those of one of the others, NULL being equal to NULL; without ``keep`` the rest."""
+    if not rows.num_rows or not others.num_rows:
+        return rows if not keep else rows.slice(0, 0)
+    same = " AND ".join(f'a."{c}" IS NOT DISTINCT FROM b."{c}"' for c in columns)
+    sql = f"SELECT a.* FROM rows AS a {'SEMI' if keep else 'ANTI'} JOIN others AS b ON {same}"
+    return evaluator.duckdb(sql, {"rows": rows, "others": others}).cast(rows.schema)

@@ -1,0 +1,90 @@
+"""The final query of a live aggregate: what a reader sees of merged groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.aggregate.model import MERGED
+from millpond.sql.aggregate.nodes import column, named, source
+from millpond.sql.grouping import is_aggregate, without_filter
+from millpond.sql.resolve import Input, Resolved
+from millpond.types import Column, Schema
+
+_HOLDS = "__holds"
+Replacement = tuple[exp.Expr, exp.Expr]
+
+
+def build_final(
+    resolved: Resolved,
+    select: exp.Select,
+    keys: Sequence[exp.Expr],
+    read: Sequence[tuple[exp.Expr, Callable[[Sequence[exp.Column]], exp.Expr]]],
+    state: Schema,
+    joins: list[exp.Join],
+) -> Resolved:
+    width = len(state.key)
+    columns = [column(MERGED, c) for c in state.columns]
+    replacements: list[Replacement] = [(node, made(columns[width:])) for node, made in read]
+    replacements += [(k, columns[i]) for i, k in enumerate(keys)]
+    outputs: list[exp.Expr] = [
+        named(replaced(p.unalias().copy(), replacements), p.alias) for p in select.expressions
+    ]
+    having = select.args.get("having")
+    holds = replaced(having.this.copy(), replacements) if having is not None else exp.true()
+    outputs.append(named(holds, _HOLDS))
+    inner = exp.Select(expressions=outputs, from_=source(MERGED), joins=joins)
+    schema = Schema((*resolved.schema.columns, Column(_HOLDS, pa.bool_())))
+    tree = _wrapped(resolved.expression, select, inner)
+    return Resolved(tree, schema, _used(tree, resolved.inputs))
+
+
+def replaced(node: exp.Expr, replacements: Sequence[Replacement]) -> exp.Expr:
+    """The expression with calls and grouping columns replaced by the columns that hold them; in a subquery only
+    the grouping columns."""
+    for pattern, value in replacements:
+        if node == pattern:
+            return value.copy()
+    if isinstance(node, exp.Select):
+        own = {i.alias_or_name.lower() for i in _items(node)}
+        keys = (r for r in replacements if not is_aggregate(without_filter(r[0])))
+        replacements = [r for r in keys if not _names(r[0]) & own]
+    for key, child in list(node.args.items()):
+        if isinstance(child, exp.Expr):
+            node.set(key, replaced(child, replacements))
+        elif isinstance(child, list):
+            node.set(key, [replaced(c, replacements) if isinstance(c, exp.Expr) else c for c in child])
+    if not isinstance(node, exp.Column | exp.Query):
+        node.meta.pop("dtype", None)
+    return node
+
+
+def _items(select: exp.Select) -> list[exp.Expr]:
+    from_ = select.args.get("from_")
+    found = [from_.this] if from_ is not None else []
+    return found + [j.this for j in select.args.get("joins") or ()]
+
+
+def _names(node: exp.Expr) -> set[str]:
+    """The inputs that an expression names: a subquery with one of the same name means its own."""
+    return {c.table.lower() for c in node.find_all(exp.Column)}
+
+
+def _used(tree: exp.Expr, inputs: Sequence[Input]) -> tuple[Input, ...]:
+    names = {t.name for t in tree.find_all(exp.Table)}
+    return tuple(i for i in inputs if i.view in names)
+
+
+def _wrapped(tree: exp.Expr, select: exp.Select, inner: exp.Select) -> exp.Expr:
+    """The final SELECT under the SELECT that gives the columns of a target, if there is one."""
+    if tree is select:
+        return inner
+    outer = tree.copy()
+    holder = outer.args["from_"].this
+    alias = holder.alias
+    holder.set("this", inner)
+    holds = column(alias, Column(_HOLDS, pa.bool_()))
+    outer.append("expressions", named(holds, _HOLDS))
+    return outer

@@ -1,0 +1,42 @@
+"""The order of a stream: ``_seq``, its hidden column, carried to where a query needs it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.running import Streams, from_items
+
+SEQ = "_seq"
+
+
+def carry_seq(query: exp.Expr, streams: Streams) -> None:
+    """Every SELECT from the stream to the outermost also gives the stream's ``_seq``."""
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    column = seq_column(query, streams)
+    if column is not None:
+        query.append("expressions", exp.alias_(column, SEQ, quoted=True))
+
+
+def seq_column(select: exp.Expr, streams: Streams) -> exp.Column | None:
+    """The ``_seq`` of the stream that a SELECT reads, also where it stands in a subquery of FROM."""
+    for item, _ in from_items(select):
+        if not streams.is_stream(item):
+            continue
+        if isinstance(item, exp.Subquery):
+            carry_seq(item.this, streams)
+        elif isinstance(item, exp.Table) and item.name not in streams.views:
+            inner = streams.ctes[item.name.lower()]
+            if not any(p.alias == SEQ for p in inner.expressions):
+                carry_seq(inner, streams)
+        names = item.args.get("alias")
+        if isinstance(names, exp.TableAlias) and names.args.get("columns"):
+            names.append("columns", exp.to_identifier(SEQ, quoted=True))
+        column = exp.Column(
+            this=exp.to_identifier(SEQ, quoted=True),
+            table=exp.to_identifier(item.alias_or_name, quoted=True),
+        )
+        column.meta["dtype"] = pa.int64()
+        return column
+    return None
