@@ -112,10 +112,11 @@ def update(matches: Callable[[Row, Event], bool], change: Callable[[Row, Event],
     return model
 
 
-def merge(on: Callable[[Row, Event], bool]) -> Model:
+def merge(on: Callable[[Row, Event], bool], *, keyed: bool = False) -> Model:
     def model(rows: list[Row], event: Event, log: list[Row]) -> list[Row]:
         if not any(on(r, event) for r in rows):
-            return [*rows, {"id": event["id"], "x": event["a"], "y": 0}] if event["b"] != 1 else rows
+            kept = [r for r in rows if not keyed or r["id"] != event["id"]]
+            return [*kept, {"id": event["id"], "x": event["a"], "y": 0}] if event["b"] != 1 else rows
         made = []
         for row in rows:
             if on(row, event) and equal(event["b"], 2):
@@ -190,6 +191,16 @@ CASES: dict[str, tuple[str, str, Model]] = {
         "t",
         MERGE.format(t="t", on="t.id = e.id"),
         merge(lambda r, e: equal(r["id"], e["id"])),
+    ),
+    "merge by key and more": (
+        "t",
+        MERGE.format(t="t", on="t.id = e.id AND t.y = e.b"),
+        merge(lambda r, e: equal(r["id"], e["id"]) and equal(r["y"], e["b"]), keyed=True),
+    ),
+    "merge by another column": (
+        "t",
+        MERGE.format(t="t", on="t.x = e.a"),
+        merge(lambda r, e: equal(r["x"], e["a"]), keyed=True),
     ),
     "merge by several rows": (
         "u",

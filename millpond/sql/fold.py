@@ -92,6 +92,13 @@ class KeyFold:
     returning: None = None
 
     @property
+    def single(self) -> bool:
+        """Whether at most one row has the key of an event."""
+        return bool(self.target.schema.key) and {mine for mine, _ in self.lookup} >= set(
+            self.target.schema.key
+        )
+
+    @property
     def read(self) -> Schema:
         return self.events.schema
 

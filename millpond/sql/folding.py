@@ -274,11 +274,22 @@ def _fold_keys(
             )
             for action, test, row in shaped
         ),
-        lookup=events.lookup(keys),
+        lookup=_group_by(target, events.lookup(keys), inserts=any(a == "insert" for a, _, _ in shaped)),
     )
     found = events.query(tree, resolved.inputs, _view(tree), [])
     _check(build, found)
     return KeyFold(target, found, fold.on, fold.whens, fold.lookup)
+
+
+def _group_by(
+    target: Relation, lookup: tuple[tuple[str, str], ...], *, inserts: bool
+) -> tuple[tuple[str, str], ...]:
+    """The columns by which rows and events are folded together. A new row takes the place of the one with its key: if
+    the columns do not say where that one is, all rows are folded together."""
+    key = set(target.schema.key)
+    if not key or not inserts:
+        return lookup
+    return tuple(pair for pair in lookup if pair[0] in key) if key <= {mine for mine, _ in lookup} else ()
 
 
 def _keeps(build: MutationBuilder, mine: exp.Column, value: exp.Expr, row: list[exp.Expr]) -> bool:

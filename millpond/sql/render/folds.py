@@ -39,7 +39,9 @@ OUT = "out"
 
 def render_fold(fold: Fold, words: Words) -> str:
     """The query of a fold. It reads PAIRS and ROWS, or EVENTS and ROWS, and answers ``st``, i0, …, r0, …"""
-    return _rows(fold, words) if isinstance(fold, RowFold) else _keys(fold, words)
+    if isinstance(fold, RowFold):
+        return _rows(fold, words)
+    return _single(fold, words) if fold.single else _keys(fold, words)
 
 
 def fold_outputs(fold: Fold) -> list[str]:
@@ -111,6 +113,55 @@ def _out_type(fold: RowFold) -> pa.DataType | None:
     return pa.list_(pa.struct([pa.field(n, t) for n, t in fields]))
 
 
+def _single(fold: KeyFold, w: Words) -> str:
+    """A fold by the primary key: the state is one row, or none yet (NEVER)."""
+    identity = dict(zip(_identities(fold), identity_columns(fold.target), strict=True))
+    rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
+    event = {c.name: w.null(c.type) for c in fold.read}
+
+    def item(status: str, values: Mapping[str, str], read: Mapping[str, str], seq: str) -> str:
+        return w.struct({ST: status, **values, **read, SEQ: seq})
+
+    nothing = {n: w.null(c.type) for n, c in (*identity.items(), *rows.items())}
+    given = {c.name: w.name(c.name) for c in fold.read}
+    collected = item(w.status(NEVER), nothing, given, w.name(SEQ))
+    before = {n: w.of("w", n) for n in nothing}
+    there = f"CASE WHEN {w.of('w', ST)} IS NULL THEN {w.status(NEVER)} ELSE {w.status(SAME)} END"
+    same = {n: w.of(T, n) for n in identity}
+
+    def then(when: When) -> str:
+        fresh = {"update": (NEW, CHANGED), "delete": (NEVER, GONE), "insert": (NEW, CHANGED)}[when.action]
+        news = f"{NEVER}, {NEW}" if when.action == "insert" else str(NEW)
+        status = (
+            f"CASE WHEN {w.of(T, ST)} IN ({news}) THEN {w.status(fresh[0])} ELSE {w.status(fresh[1])} END"
+        )
+        values = [w.sql(v) for v in when.values] or [w.of(T, n) for n in rows]
+        return item(status, {**same, **dict(zip(rows, values, strict=True))}, event, w.of(E, SEQ))
+
+    matched = _first(w, [x for x in fold.whens if x.action != "insert"], then, w.name(T))
+    inserted = _first(w, [x for x in fold.whens if x.action == "insert"], then, w.name(T))
+    step = f"CASE WHEN {_live(fold, w)} THEN {matched} ELSE {inserted} END"
+    names = fold.target.schema.names
+    marks = [f"m{n}" for n in range(len(fold.lookup))]
+    events = _grouped(w, marks, [w.name(c) for _, c in fold.lookup], w.collect(collected), "es", EVENTS)
+    on = " AND ".join(
+        f"{w.of('p', m)} = {w.of('w', f'r{names.index(mine)}')}"
+        for m, (mine, _) in zip(marks, fold.lookup, strict=True)
+    )
+    reduced = w.reduce(w.of("p", "es"), T, E, step, item(there, before, event, w.null(pa.int64())))
+    outputs = ", ".join(w.of("f", n) for n in (ST, *identity, *rows))
+    return (
+        f"SELECT {outputs} FROM (SELECT {reduced} AS f FROM ({events}) AS p "
+        f"LEFT JOIN {w.name(ROWS)} AS w ON {on}) AS y "
+        f"WHERE {w.of('f', ST)} NOT IN ({SAME}, {NEVER}) ORDER BY {w.of('f', SEQ)}"
+    )
+
+
+def _live(fold: KeyFold, w: Words) -> str:
+    """Whether the row of the fold is there and the event matches it."""
+    return f"{w.of(T, ST)} NOT IN ({GONE}, {NEVER}) AND COALESCE({w.sql(fold.on)}, FALSE)"
+
+
 def _keys(fold: KeyFold, w: Words) -> str:
     identity = dict(zip(_identities(fold), identity_columns(fold.target), strict=True))
     rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
@@ -150,7 +201,7 @@ def _grouped(w: Words, marks: list[str], by: list[str], collected: str, name: st
 
 def _merged(fold: KeyFold, w: Words, identity: Mapping[str, Column], rows: Mapping[str, Column]) -> str:
     """The rows of a key after one event."""
-    live = f"{w.of(T, ST)} NOT IN ({GONE}, {NEVER}) AND COALESCE({w.sql(fold.on)}, FALSE)"
+    live = _live(fold, w)
     matched = [x for x in fold.whens if x.action != "insert"]
     inserts = [x for x in fold.whens if x.action == "insert"]
     before = w.of(S, "rows")
@@ -167,7 +218,20 @@ def _merged(fold: KeyFold, w: Words, identity: Mapping[str, Column], rows: Mappi
         return row(status, values, w.of(T, SEQ))
 
     def inserted(when: When) -> str:
-        return w.append(before, row(w.status(NEW), [w.sql(v) for v in when.values], w.of(E, SEQ), new=True))
+        values = dict(zip(rows, [w.sql(v) for v in when.values], strict=True))
+        return w.append(free(values), row(w.status(NEW), list(values.values()), w.of(E, SEQ), new=True))
+
+    def free(values: Mapping[str, str]) -> str:
+        """The rows without the one whose key a new row has: it takes its place."""
+        names = fold.target.schema.names
+        if not fold.target.schema.key:
+            return before
+        keys = [f"r{names.index(k)}" for k in fold.target.schema.key]
+        taken = " AND ".join([f"{w.of(T, ST)} <> {GONE}", *(f"{w.of(T, k)} = {values[k]}" for k in keys)])
+        status = f"CASE WHEN {w.of(T, ST)} = {NEW} THEN {w.status(NEVER)} ELSE {w.status(GONE)} END"
+        gone = row(status, [w.of(T, n) for n in rows], w.of(T, SEQ))
+        left = w.each(before, T, f"CASE WHEN {taken} THEN {gone} ELSE {w.name(T)} END")
+        return w.keep(left, T, f"{w.of(T, ST)} <> {NEVER}")
 
     one = _first(w, matched, changed, w.name(T))
     all_rows = w.each(before, T, f"CASE WHEN {live} THEN {one} ELSE {w.name(T)} END")
