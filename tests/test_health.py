@@ -95,7 +95,8 @@ def test_statistics_wait_for_no_writer() -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_a_table_that_a_query_fills() -> None:
-    with App("CREATE STREAM s (n INT); CREATE TABLE t AS SELECT 10 DIV n AS n FROM s") as app:
+    sql = "CREATE TABLE t AS SELECT 10 DIV n AS n FROM s WITH ('on.error' = 'fail')"
+    with App("CREATE STREAM s (n INT);" + sql) as app:
         app.send("s", {"n": 5})
         app.drain()
         table = app.table("t")

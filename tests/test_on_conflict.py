@@ -147,8 +147,16 @@ def test_wrong_uses(app: App, statement: str) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_running_insert_stops(app: App) -> None:
-    app.sql("CREATE STREAM arriving (id INT, name STRING); INSERT INTO item SELECT id, name FROM arriving")
+def test_a_running_insert_puts_the_row_aside_or_stops(app: App) -> None:
+    app.sql("CREATE STREAM arriving (id INT, name STRING)")
+    app.sql("INSERT INTO item SELECT id, name FROM arriving WITH ('query.name' = 'aside')")
+    app.send("arriving", [{"id": 2, "name": "x"}, {"id": 3, "name": "three"}, {"id": 3, "name": "y"}])
+    app.drain()
+    assert items(app) == {1: "one", 2: "two", 3: "three"}
+    assert [r["seq"] for r in app.sql("SELECT seq FROM aside$errors").rows()] == [0, 2]
+    app.sql("DROP QUERY aside; DELETE FROM item WHERE id = 3; DROP STREAM arriving")
+    app.sql("CREATE STREAM arriving (id INT, name STRING)")
+    app.sql("INSERT INTO item SELECT id, name FROM arriving WITH ('on.error' = 'fail')")
     app.send("arriving", [{"id": 3, "name": "three"}, {"id": 4, "name": "four"}])
     app.drain()
     app.send("arriving", [{"id": 5, "name": "five"}, {"id": 3, "name": "x"}])

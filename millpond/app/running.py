@@ -21,6 +21,7 @@ from millpond.errors import DataError, PipelineFailed, QueryFailed
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.sources.base import SEQ
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
+from millpond.tables.cache import behind
 from millpond.types import Schema
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class RunningStatement(ABC):
             return "memory", {"durability": store.durability(target.name)}
         options = dict(self.app._table_options[target.name.lower()])
         options.pop("table", None)
-        return str(options["extension"]), options
+        return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
 
     def apply(self, batch: Batch, position: Position) -> int:
         """Makes what the batch gives and the position count, both or neither; answers how many rows it gave.

@@ -72,13 +72,13 @@ class CacheTable(Backend):
             )
         over = None
         if values.get("cache.over"):
-            backend, behind = _behind(values)
+            backend, options = behind(values)
             if not schema.key:
                 raise NotSupported(
                     f'table "{name}" has no primary key: a cache cannot tell its rows',
                     hint="declare a PRIMARY KEY, or leave out 'cache.over'",
                 )
-            over = backend.open(name, schema, behind, null_keys=null_keys, home=home)
+            over = find_backend(backend).open(name, schema, options, null_keys=null_keys, home=home)
         rows = BoundedRows(
             MemoryTable(schema, name=name, null_keys=null_keys),
             max_size=size,
@@ -91,8 +91,8 @@ class CacheTable(Backend):
     def place(cls, values: Mapping[str, Any]) -> str | None:
         if not values.get("cache.over"):
             return None
-        backend, behind = _behind(values)
-        return backend.place(behind)
+        backend, options = behind(values)
+        return find_backend(backend).place(options)
 
     # changes
 
@@ -289,8 +289,8 @@ def _is_key(schema: Schema, columns: Sequence[str]) -> bool:
     return bool(schema.key) and {c.lower() for c in columns} == {k.lower() for k in schema.key}
 
 
-def _behind(values: Mapping[str, Any]) -> tuple[type[Backend], dict[str, Any]]:
-    """The backend behind the cache and the values of its options."""
+def behind(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of the backend behind the cache, and the values of its options."""
     over = str(values["cache.over"])
     scheme, colon, _ = over.partition(":")
     name = _SCHEMES.get(scheme.lower(), scheme)
@@ -300,7 +300,7 @@ def _behind(values: Mapping[str, Any]) -> tuple[type[Backend], dict[str, Any]]:
     settings = [Setting("url", over)] if colon else []
     if values.get("table"):
         settings.append(Setting("table", str(values["table"])))
-    return backend, read_options("the table behind the cache", backend.options, settings)
+    return name, read_options("the table behind the cache", backend.options, settings)
 
 
 BACKEND = CacheTable
