@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from millpond import App, Error
-from millpond.errors import AlreadyExists, Conflict, NotSupported
+from millpond.errors import AlreadyExists, Conflict, InvalidRecord, NotSupported
 from tests.contract.places import OUTSIDE, Places
 
 
@@ -53,6 +54,42 @@ def test_the_table_api(app: App) -> None:
     assert users.clone().sql_scalar("COUNT(*)") == 4
     assert users.get_stats().rows == 4
     assert users.health_check().status == "healthy"
+
+
+def test_a_record_by_its_key_is_what_a_scan_gives(app: App, options: str) -> None:
+    app.sql(
+        f"""
+        CREATE TABLE one (a INT, b STRING, t BOOLEAN, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(20,3), day DATE,
+          at TIMESTAMP, local TIMESTAMP_NTZ, i INTERVAL DAY TO SECOND, PRIMARY KEY (a, b)) {options};
+        """
+    )
+    noon = datetime(2024, 5, 6, 7, 8, 9, 1)
+    values = {
+        "t": [True, False],
+        "l": [2**63 - 1, -1],
+        "f": [0.5, -1.25],
+        "d": [float("nan"), 0.1],
+        "m": ["12.5", "-0.001"],
+        "day": [date(1, 1, 1), date(9999, 12, 31)],
+        "at": [noon.replace(tzinfo=UTC), None],
+        "local": [datetime(1900, 1, 1), noon],
+        "i": [timedelta(days=1), timedelta(days=-3, microseconds=1)],
+    }
+    one = app.table("one")
+    one.bulk_insert(
+        [
+            {"a": 1, "b": "x", **{name: v[0] for name, v in values.items()}},
+            {"a": 2, "b": "", **{name: v[1] for name, v in values.items()}},
+            {"a": 3, "b": 'ž"\\'},
+        ]
+    )
+    rows = one.all_rows()
+    assert len(rows) == 3
+    for row in rows:
+        assert repr(one.get_record((row["a"], row["b"]))) == repr(row)
+        assert one.contains((row["a"], row["b"])) and not one.contains((row["a"], "other"))
+    with pytest.raises(InvalidRecord):
+        one.get_record((2**40, "x"))
 
 
 def test_standalone_statements(app: App) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,10 @@ def test_what_is_pushed(where: str, expected: str | None) -> None:
     relation = Relation("t", "table", parse_columns(COLUMNS))
     found = predicate_of(parse_filter(relation, where).tree, relation.schema)
     assert (found and text(found)) == expected
+
+
+def test_explain_says_what_is_pushed(tmp_path: Path) -> None:
+    options = f"WITH ('extension' = 'sqlite', 'path' = '{tmp_path}/x.db')"
+    with App(f"CREATE TABLE t ({COLUMNS}) {options}") as app:
+        plan = [r["plan"] for r in app.sql("EXPLAIN SELECT id FROM t WHERE i > 5 AND upper(s) = 'A'").rows()]
+    assert f"read table t as t from sqlite:{tmp_path}/x.db where i > 5" in plan

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from millpond.errors import without_passwords
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch
 from millpond.plan.plans import BatchPlan, Target
 from millpond.plan.state import explain_state
 from millpond.plan.view import find_parts
+from millpond.predicates import text
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold, RowFold
+from millpond.sql.pushdown import pushed
 from millpond.sql.render import spark
 from millpond.sql.resolve import Resolved
 from millpond.types import type_name
@@ -74,8 +77,15 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
             yield from _fold(checked.fold, ways)
         yield "state: none beside the target"
         return
+    conditions = pushed(checked.resolved)
     for i in checked.resolved.inputs:
-        yield f"read {i.relation.kind} {i.relation.name} as {i.alias}"
+        line = f"read {i.relation.kind} {i.relation.name} as {i.alias}"
+        if i.relation.place is not None:
+            where = conditions.get(i.view)
+            line += f" from {without_passwords(i.relation.place)}" + (
+                f" where {text(where)}" if where else ""
+            )
+        yield line
     if checked.live:
         parts = find_parts(checked.resolved)
         yield (

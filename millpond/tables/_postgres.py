@@ -227,6 +227,23 @@ class PostgresDatabase(SqlDatabase):
                     return self._begin(1 + (first + step) % replicas)
         return retried(lambda: self._begin(0), on=_RETRIED, timeout=self.retry_timeout)
 
+    def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
+        replicas = len(self._urls) - 1
+        if replicas:
+            with suppress(ConnectionLost):
+                return self._one(1 + next(self._turn) % replicas, sql, values)
+        return retried(lambda: self._one(0, sql, values), on=_RETRIED, timeout=self.retry_timeout)
+
+    def _one(self, at: int, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
+        connection = self._take(at)
+        try:
+            found = Session(connection, self._names[at]).query(sql, values)
+        except BaseException:
+            self._drop(at, connection)
+            raise
+        self._release(at, connection)
+        return found[0] if found else None
+
     def _begin(self, at: int) -> PostgresReading:
         connection = self._take(at)
         session = Session(connection, self._names[at])

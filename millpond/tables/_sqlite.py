@@ -162,6 +162,21 @@ class SqliteDatabase(SqlDatabase):
         weakref.finalize(reading, self._release, connection)
         return reading
 
+    def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
+        if self._closed:
+            raise Closed(f"{self.name} is closed")
+        try:
+            connection = self._idle.popleft()
+        except IndexError:
+            connection = self._connect()
+        try:
+            found: Sequence[Any] | None = connection.execute(sql, values).fetchone()
+            return found
+        except sqlite3.Error as error:
+            raise explained(error, self.name) from error
+        finally:
+            self._release(connection)
+
     def _version(self) -> int:
         with self._watching:
             return int(self._watcher.execute("PRAGMA data_version").fetchone()[0])

@@ -6,7 +6,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -15,7 +15,8 @@ from millpond.errors import BadData, Error, NotSupported
 from millpond.predicates import All, Any_, Compare, IsNull, Predicate
 from millpond.tables._fit import fitting_keys
 from millpond.tables._outside import OutsideTable
-from millpond.tables.base import Database, Snapshot
+from millpond.tables._records import converters, quick_reads
+from millpond.tables.base import Database, Get, Has, Snapshot
 from millpond.types import Column, type_name
 
 KEPT_ROWS = 100_000
@@ -33,6 +34,10 @@ class Session(Protocol):
 
 class SqlDatabase(Database):
     """A database that may be asked to do something beside, if nobody in this process is writing to it."""
+
+    @abstractmethod
+    def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
+        """The first row of a query that stands for itself."""
 
     @abstractmethod
     def when_free(self, work: Callable[[Any], object]) -> bool:
@@ -95,6 +100,21 @@ class SqlTable(OutsideTable):
             case Any_(parts):
                 every = [self.condition(p) for p in parts]
                 return _joined(" OR ", [e for e in every if e is not None]) if None not in every else None
+
+    cells: Literal["driver", "sqlite"] = "driver"
+    """How the driver gives values."""
+
+    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+        if not self.made or self.null_keys or not self.schema.key:
+            return get, has
+        where = " AND ".join(f"{name} = {self.mark}" for name in self.quoted(self.identity))
+        sql = f"SELECT {', '.join(self.quoted(self.schema.names))} FROM {self.table} WHERE {where}"
+
+        def fetch(key: tuple[Any, ...]) -> Sequence[Any] | None:
+            self.check_open()
+            return self.database.one(sql, key)
+
+        return quick_reads(self.schema, converters(self.schema, self.cells), fetch, step, get, has)
 
     # indexes
 

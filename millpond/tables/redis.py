@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,8 +26,9 @@ from millpond.predicates import All, Compare, Predicate
 from millpond.tables._fit import fitting_keys
 from millpond.tables._outside import shared
 from millpond.tables._plain import from_texts, to_texts
+from millpond.tables._records import converters, quick_reads
 from millpond.tables._redis import RedisBacked, RedisDatabase, RedisWriting, driver, spot
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, Schema, type_name
 
 _THERE = "_"
@@ -228,6 +229,22 @@ class RedisTable(RedisBacked):
         return [json.dumps(parts, ensure_ascii=False) for parts in zip(*texts, strict=True)]
 
     # reading
+
+    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+        if self.null_keys or not self.schema.key:
+            return get, has
+        names = self.schema.names
+        key = [names.index(self.column(k).name) for k in self.identity]
+
+        def fetch(parts: tuple[Any, ...]) -> Sequence[Any] | None:
+            self.check_open()
+            id_ = (
+                str(parts[0]) if len(parts) == 1 else json.dumps([str(p) for p in parts], ensure_ascii=False)
+            )
+            cells: list[Any] = self.database.ask("HMGET", self.row_key + id_, *names)
+            return None if any(cells[at] is None for at in key) else cells
+
+        return quick_reads(self.schema, converters(self.schema, "text"), fetch, step, get, has)
 
     def reader(self, version: int) -> Snapshot:
         self.check_open()

@@ -52,6 +52,7 @@ class SqliteTable(SqlTable):
         ),
     )
 
+    cells = "sqlite"
     database: SqliteDatabase
 
     @classmethod

@@ -60,6 +60,8 @@ class Places:
                 return {"url": self._servers.redis.url(), "prefix": f"p{self._made}:", "retry.timeout": "5s"}
             case "cache":
                 return {"max_size": "1000000"}
+            case "cache over postgresql":
+                return {"max_size": "3", "cache.over": self._servers.postgresql.new_schema(f"p{self._made}")}
             case "cache over sqlite":
                 return {"max_size": "3", "cache.over": f"sqlite:///{home / 'tables.db'}"}
             case _:

@@ -231,8 +231,13 @@ def test_a_table_behaves_as_a_dict(kind: str, machine: type[Machine], places: Pl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", [TableMachine, LogMachine])
-@pytest.mark.parametrize("kind", SERVED)
+@pytest.mark.parametrize(
+    ("kind", "machine"),
+    [
+        *((kind, machine) for kind in SERVED for machine in (TableMachine, LogMachine)),
+        ("cache over postgresql", TableMachine),
+    ],
+)
 def test_a_table_of_a_server_behaves_as_a_dict(kind: str, machine: type[Machine], places: Places) -> None:
     run(kind, machine, places, examples=5)
 
