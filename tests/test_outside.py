@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond import App, Error
+from millpond.changes import Changes
 from millpond.errors import AlreadyExists, Conflict, InvalidRecord, NotSupported
 from tests.contract.places import OUTSIDE, Places
 
@@ -164,6 +165,20 @@ def test_tables_of_two_places_do_not_change_together(app: App) -> None:
         tx.sql("UPDATE users SET tier = 'X'")
         tx.sql("INSERT INTO plain VALUES (1, 'x')")
     assert app.table("users").find(tier="X") == [] and len(app.table("plain")) == 0
+
+
+def test_what_a_running_statement_changes_is_in_one_place(app: App, options: str) -> None:
+    app.sql("CREATE STREAM s (id BIGINT, name STRING); CREATE TABLE bad (reason STRING)")
+    for statement in (
+        "INSERT INTO users SELECT id, name, 'X', 0 FROM s ERROR INTO bad",
+        "BEGIN; INSERT INTO users SELECT id, name, 'X', 0 FROM s; INSERT INTO plain SELECT id, name FROM s; COMMIT",
+    ):
+        with pytest.raises(NotSupported, match=r"one commit cannot|crash in between"):
+            app.sql(statement)
+    with pytest.raises(NotSupported, match="a stream"):
+        app._store.commit(
+            {"users": Changes(app.table("users").to_arrow())}, sent={"s": app.table("plain").to_arrow()}
+        )
 
 
 def test_on_conflict_is_kept(app: App, options: str) -> None:

@@ -14,12 +14,19 @@ def one_database(tables: Iterable[Backend]) -> Database | None:
     """The database that all the tables live in; None if they are of the journal. Raises NotSupported for a mix."""
     found = dict.fromkeys(table.database for table in tables)
     if len(found) > 1:
-        places = " and ".join("the journal" if d is None else d.name for d in found)
-        raise NotSupported(
-            f"one commit cannot change tables of {places}: a crash in between would leave one of them behind",
-            hint="change them in transactions of their own, or keep the tables in one place",
-        )
+        first, second = list(found)[:2]
+        known = first or second
+        assert known is not None
+        other = second if known is first else first
+        raise no_common_commit(known, "tables of the journal" if other is None else f"tables of {other.name}")
     return next(iter(found), None)
+
+
+def no_common_commit(database: Database, other: str) -> NotSupported:
+    return NotSupported(
+        f"one commit cannot change tables of {database.name} and {other}: a crash in between would leave one behind",
+        hint="change them in transactions of their own, or keep the tables in one place",
+    )
 
 
 def copied(snapshot: Snapshot) -> Snapshot:

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, cast
 import pyarrow as pa
 
 from millpond.app.feed import Feed, Touched
-from millpond.app.outside import copied, one_database
+from millpond.app.outside import copied, no_common_commit, one_database
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Error
 from millpond.journal.journal import Journal
@@ -223,6 +223,8 @@ class Store:
         given = changes or {}
         database = one_database(self._tables[name.lower()] for name in given)
         if database is not None:
+            if sent:
+                raise no_common_commit(database, "a stream")
             return self._write_outside(database, lambda _: (given, None), position, done)[0]
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
@@ -268,7 +270,14 @@ class Store:
         """
         database = one_database(self._tables[name.lower()] for name in into)
         if database is not None:
-            return self._write_outside(database, find, position, done)[1]
+
+            def alone(moment: Moment) -> tuple[Mapping[str, Changes], T]:
+                changes, answer = find(moment)
+                if sent is not None and sent(answer):
+                    raise no_common_commit(database, "a stream")
+                return changes, answer
+
+            return self._write_outside(database, alone, position, done)[1]
         with self._writing:
             changes, answer = find(self.moment())
             rows = sent(answer) if sent is not None else {}
@@ -346,9 +355,10 @@ class Store:
         return self.write(found, into=(table,))
 
     def close(self) -> None:
+        used = dict.fromkeys(b.database for b in self._tables.values() if b.database is not None)
+        for database in used if not self._state.durable else ():
+            with suppress(Error):
+                database.forget(self._spelled(""))
         for backend in self._tables.values():
-            if backend.database is not None and not self._state.durable:
-                with suppress(Error):
-                    backend.database.forget(self._spelled(""))
             backend.close()
         self.journal.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from millpond.errors import Error, Place, SqlError
+from millpond.errors import Error, NotSupported, Place, SqlError
 from millpond.sql.catalog import Catalog, Relation
 from millpond.types import Column, Schema, type_name
 
@@ -47,6 +47,12 @@ def check_errors_into(
     if relation.kind != "table" or (target is not None and target.name.lower() == relation.name.lower()):
         yield SqlError(f'"{name}" cannot take the errors of this statement', hint=hint, place=place)
         return
+    if relation.place != (None if target is None else target.place):
+        yield NotSupported(
+            f'table "{name}" is not where the rows of this statement go: one commit cannot change both',
+            hint="keep the table of errors in the same place as the target",
+            place=place,
+        )
     if relation.schema.key:
         yield SqlError(f'table "{name}" has a key: errors are appended', hint=hint, place=place)
     for column in relation.schema:

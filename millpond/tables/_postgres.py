@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -177,6 +178,9 @@ class PostgresDatabase(SqlDatabase):
         self._kept = idle
         self._connect_timeout = connect_timeout
         self._turn = count()
+        self._commits = count()
+        self._me = f"last/{uuid.uuid4().hex}"
+        """The position that holds the number of the last commit of this object."""
         self._writing = threading.RLock()
         self._is_writing = False
         self._closed = False
@@ -294,7 +298,13 @@ class PostgresDatabase(SqlDatabase):
         try:
             session.begin("READ WRITE")
             done.append(work(writing))
-            number = session.query("SELECT pg_current_xact_id_if_assigned()::text::bigint")[0][0]
+            mark = next(self._commits)
+            session.execute(
+                "INSERT INTO millpond_positions VALUES (%s, '', %s, '{}')"
+                " ON CONFLICT (pipeline) DO UPDATE SET batch = excluded.batch",
+                (self._me, mark),
+            )
+            number = mark
             session.execute("COMMIT")
         except ConnectionLost:
             self._drop(0, connection)
@@ -310,16 +320,24 @@ class PostgresDatabase(SqlDatabase):
         return done[0]
 
     def _has_committed(self, number: int) -> bool:
-        """Whether the transaction whose COMMIT was not answered has counted."""
+        """Whether the transaction whose COMMIT was not answered has counted. The server's own number of it does not
+        tell: after a crash another transaction may have got it."""
 
         def ask() -> bool:
-            reading = self._begin(0)
-            status = reading.session.query("SELECT pg_xact_status(%s::text::xid8)", (str(number),))[0][0]
-            if status == "in progress":
-                raise ConnectionLost(f"{self.name} has not ended a transaction yet")
-            return bool(status == "committed")
+            connection = self._take(0)
+            session = Session(connection, self.name)
+            try:
+                session.begin("READ WRITE")
+                # The lock waits for a transaction that has not ended yet.
+                sql = "SELECT batch FROM millpond_positions WHERE pipeline = %s FOR UPDATE"
+                return session.query(sql, (self._me,)) == [(number,)]
+            finally:
+                self._release(0, connection)
 
-        return retried(ask, on=_RETRIED, timeout=self.retry_timeout)
+        try:
+            return retried(ask, on=_RETRIED, timeout=self.retry_timeout)
+        except UnknownName:
+            return False  # what has not counted is the table itself
 
     def position(self, pipeline: str) -> Position | None:
         return retried(
@@ -336,6 +354,8 @@ class PostgresDatabase(SqlDatabase):
 
     def close(self) -> None:
         with self._writing:
+            with suppress(Exception):
+                self._idle[0][0].execute("DELETE FROM millpond_positions WHERE pipeline = %s", (self._me,))
             self._closed = True
             for at, idle in enumerate(self._idle):
                 while idle:
