@@ -69,7 +69,7 @@ class StateDirectory:
     def _create(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         present = set(os.listdir(self.path))
-        if present - {"lock"} and "format" not in present:
+        if present - {"lock", "format.new"} and "format" not in present:
             raise StateForeign(
                 f'"{self.path}" is not empty and is not a state directory of Millpond',
                 hint="name an empty or a new directory",

@@ -92,3 +92,10 @@ def test_a_path_that_cannot_be_a_directory(tmp_path: Path) -> None:
         StateDirectory(tmp_path / "file")
     with pytest.raises(StateUnwritable):
         StateDirectory(tmp_path / "file" / "below")
+
+
+def test_a_kill_before_the_format_was_named_leaves_a_directory_that_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "format.new").write_text("mill")
+    with StateDirectory(tmp_path) as state:
+        assert (state.path / "format").exists() and not (state.path / "format.new").exists()
