@@ -216,6 +216,7 @@ class Model:
     delay: float | None
     drop: bool
     mark: float = -math.inf
+    late: int = 0
     taken: list[tuple[Row, float]] = field(default_factory=list)
     sessions: list[dict[str, Any]] = field(default_factory=list)
 
@@ -224,6 +225,8 @@ class Model:
             for start in self._starts(_seconds(row)):
                 if not self.drop or start + self.size > self.mark:
                     self._take(row, start)
+                else:
+                    self.late += 1
         if self.kind == "session":
             self._join()
         if self.delay is not None:
@@ -316,6 +319,7 @@ def test_windows_in_every_split(
     if way == "final":
         same(live.emitted, wanted)
     if way in ("drop", "final"):
+        assert live.tables.tables["q$watermark"].scan()["late"].to_pylist() == [model.late]
         assert all(end > model.mark for end in _ends(live, size, session=kind == "session"))
 
 
