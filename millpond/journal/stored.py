@@ -55,6 +55,10 @@ class Schemas:
             self._numbers[schema] = number
         return number
 
+    def known(self, schema: bytes) -> int | None:
+        """The schema's number, if it has been asked for since the start."""
+        return self._numbers.get(schema)
+
     def data(self, connection: sqlite3.Connection, number: int) -> bytes:
         row = connection.execute("SELECT data, seal FROM schemas WHERE id = ?", (number,)).fetchone()
         if row is None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from millpond.changes import Position
 from millpond.errors import Closed, Error, StateUnwritable
-from millpond.journal import facts
+from millpond.journal import facts, single
 from millpond.journal.blobs import DATA, remove_files
 from millpond.journal.database import (
     Mark,
@@ -59,6 +59,7 @@ class Writer:
                 self._mark.check(self.facts.revision)
                 if not read_only:
                     self._remove_unnamed_files()
+                    single.set_up(self._connection)
             except BaseException:
                 self._mark.close()
                 self._connection.close()
@@ -161,6 +162,9 @@ class Writer:
                     self.facts.done.update(request.done)
             return
 
+        if len(group) == 1 and self._write_single(group[0]):
+            return
+
         def write(connection: sqlite3.Connection, after: Facts) -> None:
             sent_at = time.time()
             for request in group:
@@ -172,6 +176,22 @@ class Writer:
         for stream in {s for r in group for s in r.sent}:
             if self.facts.inline.get(stream, 0) >= ROLL_BYTES:
                 self._roll(stream)
+
+    def _write_single(self, request: Request) -> bool:
+        """Writes a request that is one small change of one table; False if it is not."""
+        if len(request.changes) != 1 or request.sent or request.position or request.done:
+            return False
+        ((name, (rows, deletes)),) = request.changes.items()
+        schema = self.schemas.known(rows.schema)
+        if schema is None or len(rows.blobs) != 1 or rows.blobs[0].data is None:
+            return False
+        self._check_writable()
+        with guarded(self.directory):
+            self._wait_for_disk(request.sync)
+            single.write(self._connection, self.facts, name, rows.blobs[0], schema, deletes)
+        request.number = self.facts.last
+        self._written(request.sync)
+        return True
 
     def _write_request(
         self, connection: sqlite3.Connection, request: Request, after: Facts, sent_at: float
@@ -196,9 +216,7 @@ class Writer:
         self._check_writable()
         after = self.facts.copy()
         with guarded(self.directory):
-            if self.durable and sync != self._waits_for_disk:
-                set_sync(self._connection, sync)
-                self._waits_for_disk = sync
+            self._wait_for_disk(sync)
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 result = write(self._connection, after)
@@ -211,14 +229,23 @@ class Writer:
                     self._connection.execute("ROLLBACK")
                 raise
         self.facts = after
-        if self.durable and sync:
-            # A sync of the log is one of all that was written to it before.
-            self._behind = False
-            self._mark.write(after.revision)
-        elif self.durable:
-            self._behind = True
-            self._late.due()
+        self._written(sync)
         return result
+
+    def _wait_for_disk(self, sync: bool) -> None:
+        if self.durable and sync != self._waits_for_disk:
+            set_sync(self._connection, sync)
+            self._waits_for_disk = sync
+
+    def _written(self, synced: bool) -> None:
+        """Notes what became of a commit. A sync of the log is one of all that was written to it before."""
+        if not self.durable:
+            return
+        self._behind = not synced
+        if synced:
+            self._mark.write(self.facts.revision)
+        else:
+            self._late.due()
 
     def _roll(self, stream: str) -> None:
         """The commit before has succeeded, so a failure only puts this off."""
