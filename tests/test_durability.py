@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond import App, Error
-from millpond.errors import InvalidOption, StateCorrupt
+from millpond.errors import InvalidOption, NotSupported, StateCorrupt
 from millpond.journal.late import LATEST
 
 SQL = """
@@ -199,3 +199,17 @@ def test_a_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         App(state=state)
     assert e.value.hint is not None and "nothing of it can be read" in e.value.hint
     assert isinstance(e.value, Error)
+
+
+def test_a_block_over_tables_that_survive_and_one_that_does_not_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(NotSupported, match='"scratch", which is empty after a restart'),
+        App(
+            "CREATE TABLE kept (n INT PRIMARY KEY);"
+            "CREATE TABLE scratch (n INT PRIMARY KEY) WITH ('durability' = 'none');"
+            "CREATE STREAM s (n INT);"
+            "BEGIN; INSERT INTO kept SELECT n FROM s; INSERT INTO scratch SELECT n FROM s; COMMIT",
+            state=tmp_path / "state",
+        ),
+    ):
+        pass

@@ -130,9 +130,9 @@ def kill_after(process: subprocess.Popen[str], word: str, times: int, delay: flo
     process.wait(60)
 
 
-def run_to_the_end(*arguments: str) -> str:
+def run_to_the_end(*arguments: str, timeout: float = 400) -> str:
     with running(*arguments) as process:
-        out, err = process.communicate(timeout=400)
+        out, err = process.communicate(timeout=timeout)
         assert process.returncode == 0, err
         return out
 

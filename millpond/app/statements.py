@@ -16,7 +16,7 @@ from millpond.app.mutate import changes_of
 from millpond.app.store import Moment
 from millpond.app.transaction import Transaction
 from millpond.changes import Changes
-from millpond.errors import Error
+from millpond.errors import Error, NotSupported
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import Target, target_of
@@ -136,10 +136,24 @@ def _mutate(app: App, checked: Checked) -> Result:
 def _block(app: App, checked: Checked) -> Result:
     """BEGIN … COMMIT that a stream drives."""
     checked = dataclasses.replace(checked, block=tuple(app._with_types(c) for c in checked.block))
+    _kept_alike(app, checked)
     name = app._query_name("block", checked)
     app._declare_query(name, checked.statement)
     app._start_pipeline(plan_block(checked, name), checked)
     return Result(_NOTHING, count=0)
+
+
+def _kept_alike(app: App, block: Checked) -> None:
+    """One position stands for all targets of a block: either all of them survive a restart, or none."""
+    targets = {c.target.name: c.target for c in block.block if c.target is not None}.values()
+    kept = {t.name: t.kind == "stream" or app._keeps(t.name) for t in targets}
+    if len(set(kept.values())) > 1:
+        lost = next(name for name, keeps in kept.items() if not keeps)
+        raise NotSupported(
+            f'a block cannot change table "{lost}", which is empty after a restart, together with others that are not',
+            hint="give all tables of the block the same durability",
+            place=block.statement.place,
+        )
 
 
 def _begin(app: App, checked: Checked) -> Result:

@@ -1,0 +1,160 @@
+"""Everything that a stream can do to tables, while the process is killed again and again.
+
+A join, three live aggregates, a running UPDATE that takes from a stock, and a block over two tables, all on one stream.
+The end is compared row by row with what DuckDB makes of the same events in one go.
+
+``work`` is the program that is killed: it sends events from where the stream ends, then waits and prints.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from millpond import App
+from tests.test_kill import kill_after, run_to_the_end, running, say
+
+SKUS, ACCOUNTS, CHUNK = 500, 2_000, 2_000
+
+SQL = f"""
+CREATE TABLE products (sku INT, title STRING, price DECIMAL(10,2), PRIMARY KEY (sku)) AS SELECT * FROM file://{{csv}};
+CREATE TABLE stock (sku INT PRIMARY KEY, qty BIGINT);
+INSERT INTO stock SELECT sku, CAST(1000000 AS BIGINT) FROM products;
+CREATE TABLE balances (account INT PRIMARY KEY, spent DECIMAL(20,2), orders BIGINT);
+INSERT INTO balances SELECT CAST(id AS INT), CAST(0 AS DECIMAL(20,2)), CAST(0 AS BIGINT) FROM
+  (SELECT explode(sequence(0, {ACCOUNTS - 1})) AS id);
+CREATE TABLE ledger (n BIGINT PRIMARY KEY, account INT, amount DECIMAL(12,2));
+CREATE STREAM orders (n BIGINT, sku INT, account INT, qty INT, amount DECIMAL(12,2));
+
+CREATE TABLE enriched (n BIGINT PRIMARY KEY, title STRING, total DECIMAL(20,2));
+INSERT INTO enriched SELECT o.n, p.title, CAST(o.amount * p.price AS DECIMAL(20,2))
+  FROM orders o LEFT JOIN products p ON p.sku = o.sku;
+
+CREATE TABLE by_sku AS SELECT sku, COUNT(*) AS orders, SUM(amount) AS amount, MIN(n) AS first_n, MAX(amount) AS most
+  FROM orders GROUP BY sku;
+CREATE TABLE by_account AS SELECT account, SUM(qty) AS qty, COUNT(DISTINCT sku) AS skus FROM orders GROUP BY account;
+CREATE TABLE overall AS SELECT COUNT(*) AS orders, SUM(amount) AS amount, MIN(amount) AS least FROM orders;
+
+UPDATE stock SET qty = stock.qty - o.qty FROM orders o WHERE stock.sku = o.sku;
+
+BEGIN;
+UPDATE balances SET spent = balances.spent + o.amount, orders = balances.orders + 1
+  FROM orders o WHERE balances.account = o.account;
+INSERT INTO ledger SELECT n, account, amount FROM orders WHERE qty > 5;
+COMMIT;
+"""
+
+EXPECTED = {
+    "enriched": (
+        "SELECT o.n, p.title, CAST(o.amount * p.price AS DECIMAL(20,2)) "
+        "FROM orders o LEFT JOIN products p ON o.sku = p.sku"
+    ),
+    "by_sku": "SELECT sku, COUNT(*), SUM(amount), MIN(n), MAX(amount) FROM orders GROUP BY sku",
+    "by_account": "SELECT account, SUM(qty), COUNT(DISTINCT sku) FROM orders GROUP BY account",
+    "overall": "SELECT COUNT(*), SUM(amount), MIN(amount) FROM orders",
+    "stock": (
+        "SELECT p.sku, 1000000 - coalesce(SUM(o.qty), 0) "
+        "FROM products p LEFT JOIN orders o ON p.sku = o.sku GROUP BY p.sku"
+    ),
+    "balances": (
+        f"SELECT a.i, coalesce(SUM(o.amount), 0), COUNT(o.n) FROM range({ACCOUNTS}) a(i) "
+        "LEFT JOIN orders o ON o.account = a.i GROUP BY a.i"
+    ),
+    "ledger": "SELECT n, account, amount FROM orders WHERE qty > 5",
+}
+
+
+def orders(start: int, end: int) -> pa.Table:
+    """Events start … end-1; the same each time."""
+    return duckdb.sql(
+        f"""
+        SELECT n::BIGINT AS n, (hash(n) % {SKUS + 20})::INT AS sku, (hash(n + 1000000007) % {ACCOUNTS})::INT AS account,
+               (hash(n * 31) % 10)::INT AS qty, ((hash(n * 17) % 100000) / 100.0)::DECIMAL(12,2) AS amount
+        FROM range({start}, {end}) t(n)
+        """
+    ).to_arrow_table()
+
+
+def write_products(path: Path) -> None:
+    rows = (f"{i},title-{i},{i % 97 + 1}.{i % 90 + 10}" for i in range(SKUS))
+    path.write_text("sku,title,price\n" + "\n".join(rows) + "\n")
+
+
+# the program that is killed
+
+
+def work(sql: str, state: str, events: str) -> None:
+    total = int(events)
+    say("start")
+    with App(sql, state=state) as app:
+        say("ready")
+        for start in range(app._journal.stream_end("orders"), total, CHUNK):
+            app.send("orders", orders(start, min(start + CHUNK, total)))
+            say("sent")
+        app.drain(timeout=1_200)
+        print(
+            json.dumps({name: digest(app.sql(f"SELECT * FROM {name}").to_arrow()) for name in EXPECTED}),
+            flush=True,
+        )
+
+
+def digest(table: pa.Table) -> list[Any]:
+    """The number of rows, and a checksum of all of them in any order."""
+    named = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
+    texts = " || '|' || ".join(f"coalesce(c{i}::VARCHAR, 'NULL')" for i in range(table.num_columns))
+    connection = duckdb.connect()
+    connection.register("named", named)
+    (found,) = connection.sql(f"SELECT COUNT(*), SUM(hash({texts})::HUGEINT)::VARCHAR FROM named").fetchall()
+    return list(found)
+
+
+def expected(csv: Path, total: int) -> dict[str, list[Any]]:
+    connection = duckdb.connect()
+    connection.register("orders", orders(0, total))
+    connection.execute("CREATE TABLE products (sku INT, title VARCHAR, price DECIMAL(10,2))")
+    connection.execute(f"COPY products FROM '{csv}' (HEADER)")
+    return {name: digest(connection.sql(query).to_arrow_table()) for name, query in EXPECTED.items()}
+
+
+def moments(kills: int, seed: int, sends: int) -> Iterator[tuple[str, int, float]]:
+    """Word, times and delay of each kill: mostly while events come, now and then while it starts or catches up."""
+    choice = random.Random(seed)
+    for number in range(kills):
+        if number % 5 == 4:
+            yield "start", 1, choice.uniform(0.5, 4)
+        elif number % 5 == 3:
+            yield "ready", 1, choice.uniform(0, 1.5)
+        else:
+            yield "sent", choice.randint(1, max(1, sends // kills)), choice.uniform(0, 1.5)
+
+
+def check(tmp_path: Path, *, events: int, kills: int, seed: int) -> None:
+    csv = tmp_path / "products.csv"
+    write_products(csv)
+    root = str(Path(__file__).parent.parent)
+    code = f"import sys; sys.path.insert(0, {root!r}); from tests.test_chaos import work; work(*sys.argv[1:])"
+    command = (sys.executable, "-c", code, SQL.format(csv=csv), str(tmp_path / "state"), str(events))
+    for moment in moments(kills, seed, events // CHUNK):
+        with running(*command) as process:
+            kill_after(process, *moment)
+    result = json.loads(run_to_the_end(*command, timeout=1_800).splitlines()[-1])
+    assert result == expected(csv, events)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_five_kills(tmp_path: Path) -> None:
+    check(tmp_path, events=30_000, kills=5, seed=1)
+
+
+@pytest.mark.chaos
+def test_fifty_kills(tmp_path: Path) -> None:
+    check(tmp_path, events=1_000_000, kills=50, seed=0)
