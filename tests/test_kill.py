@@ -172,12 +172,6 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
     assert result["balances"] == [[i, sum(range(i, EVENTS, 2))] for i in range(2)]
 
 
-@pytest.mark.slow
-@pytest.mark.spark
-def test_three_kills(tmp_path: Path) -> None:
-    check_kills(tmp_path, kills=3, seed=1)
-
-
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(5))
 def test_many_kills(tmp_path: Path, seed: int) -> None:

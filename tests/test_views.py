@@ -95,7 +95,7 @@ def bag(app: App, sql: str) -> Counter[tuple[Any, ...]]:
 SQL = TABLES + ";".join(f"CREATE TABLE v{i} AS {q}" for i, q in enumerate(QUERIES))
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(st.lists(changes, min_size=1, max_size=6), min_size=1, max_size=4))
 def test_a_view_is_what_its_query_answers(steps: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     state = tmp_path_factory.mktemp("views")
