@@ -36,6 +36,7 @@ Error
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -262,6 +263,14 @@ class Closed(EngineError):
 
 class PackageMissing(Error):
     code = "package_missing"
+
+
+def known(error: Exception) -> Error:
+    """The error as one of ours; one that nobody foresaw is logged with its trace."""
+    if isinstance(error, Error):
+        return error
+    logging.getLogger("millpond").error("an internal error", exc_info=error)
+    return EngineError(f"internal error: {type(error).__name__}: {error}", hint="please report it")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from millpond.app.store import Store
 from millpond.changes import Changes
-from millpond.errors import SqlError
 from millpond.query.stats import Health
+from millpond.sql.live import follows_its_query
 from millpond.tables.base import Snapshot
 
 
@@ -43,23 +43,16 @@ class ViewHome(AppHome):
     """The home of a table that follows a query: nobody else changes it."""
 
     def commit(self, changes: Changes) -> object:
-        raise refuse_write(self._table)
+        raise follows_its_query(self._table)
 
     def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
-        raise refuse_write(self._table)
+        raise follows_its_query(self._table)
 
     def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
-        raise refuse_write(self._table)
+        raise follows_its_query(self._table)
 
     def patch(self, key: Any, changes: Mapping[str, Any]) -> int | None:
-        raise refuse_write(self._table)
+        raise follows_its_query(self._table)
 
     def drop(self, key: Any) -> int | None:
-        raise refuse_write(self._table)
-
-
-def refuse_write(table: str) -> SqlError:
-    return SqlError(
-        f'table "{table}" follows its query: its rows cannot be changed',
-        hint="change the tables that it reads, or make a copy of it WITH ('refresh' = 'once')",
-    )
+        raise follows_its_query(self._table)

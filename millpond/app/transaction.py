@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from millpond.app.home import refuse_write
 from millpond.app.outside import one_database
 from millpond.app.overlay import Overlay
 from millpond.app.staged import StagedTable
@@ -18,6 +17,7 @@ from millpond.errors import Closed, Conflict
 from millpond.query.result import Result
 from millpond.query.table import Table
 from millpond.sql.bind import Params
+from millpond.sql.live import follows_its_query
 from millpond.tables.base import Snapshot
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class View(Moment):
-    """The tables as a transaction sees them: as they were when it began, with its own changes."""
+    """A moment in which some tables are others: for a transaction, those with its own changes."""
 
-    def __init__(self, base: Moment, overlays: Mapping[str, Overlay]):
+    def __init__(self, base: Moment, overlays: Mapping[str, Snapshot]):
         self._base = base
         self._overlays = overlays
 
@@ -65,7 +65,7 @@ class Transaction:
         for name in changes:
             relation = self._app._catalog.find(name)
             if relation is not None and relation.live:
-                raise refuse_write(relation.name)
+                raise follows_its_query(relation.name)
         backends = {name: self._app._backend(name) for name in changes}
         others = (self._app._backend(name) for name in self._overlays)
         one_database((*backends.values(), *others))

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from millpond.app.feed import Touched
 from millpond.app.loading import read_all
 from millpond.app.store import Moment
+from millpond.app.transaction import View
 from millpond.changes import Changes
-from millpond.errors import Closed, EngineError, Error, TimedOut
+from millpond.errors import Closed, Error, TimedOut, known
 from millpond.plan.plans import ViewPlan
 from millpond.plan.view import find_parts
 from millpond.tables.base import Snapshot
@@ -130,21 +131,6 @@ class LiveView:
         }
 
 
-class _Now(Moment):
-    """A moment in which some views have gone on."""
-
-    def __init__(self, base: Moment):
-        self._base = base
-        self.fresh: dict[str, Snapshot] = {}
-
-    def snapshot(self, table: str) -> Snapshot:
-        fresh = self.fresh.get(table.lower())  # one without rows is false
-        return self._base.snapshot(table) if fresh is None else fresh
-
-    def version(self, table: str) -> int:
-        return self.snapshot(table).version
-
-
 class Views:
     """The live views of an app, kept by one thread that starts with the first of them."""
 
@@ -247,8 +233,6 @@ class Views:
         own = {v.plan.target.name.lower() for v in self}
         names = {name for v in self for name in v.tables} - own
         self._app._store.follow({name: self._app._backend(name).schema for name in names})
-        for view in self:
-            view.whole = True
 
     def _run(self) -> None:
         while not self._stopped:
@@ -260,10 +244,15 @@ class Views:
 
     def _round(self) -> None:
         moment, touched, commits = self._app._store.news()
-        now = _Now(moment)
+        fresh: dict[str, Snapshot] = {}
+        now = View(moment, fresh)
         for view in self._ordered():
             if view.whole or view.tables & touched.keys():
-                self._step(view, now, touched)
+                changes = self._step(view, now, touched)
+                if changes is not None and len(changes):
+                    target = view.plan.target.name
+                    fresh[target.lower()] = self._app._backend(target).snapshot()
+                    touched.setdefault(target.lower(), Touched(view.schema)).add(changes)
         # A table of a database is not held: only the whole query tells what a change there did.
         names = {name for view in self for name in view.tables}
         self._before = {n: now.snapshot(n) for n in names if self._app._backend(n).database is None}
@@ -271,7 +260,8 @@ class Views:
             self._seen = commits
             self._progress.notify_all()
 
-    def _step(self, view: LiveView, now: _Now, touched: dict[str, Touched]) -> None:
+    def _step(self, view: LiveView, now: Moment, touched: Mapping[str, Touched]) -> Changes | None:
+        """What a view has changed; None if its query failed."""
         began, target = time.perf_counter(), view.plan.target.name
         try:
             changes = view.changes(now.snapshot, self._before, touched)
@@ -280,11 +270,11 @@ class Views:
         except Exception as error:
             view.whole = True
             if isinstance(error, Closed):
-                return
-            view.error = error if isinstance(error, Error) else _unexpected(error)
+                return None
+            view.error = known(error)
             view.error.place = view.error.place or view.plan.place
             log.warning('table "%s" stays as it was: %s', target, self._app._mask(view.error.message))
-            return
+            return None
         view.error, view.whole = None, False
         if view.emit is not None and view.rounds and len(changes):
             came = (
@@ -294,9 +284,7 @@ class Views:
         view.rounds += 1
         view.rows += len(changes)
         view.milliseconds = round(1000 * (time.perf_counter() - began))
-        if len(changes):
-            now.fresh[target.lower()] = self._app._backend(target).snapshot()
-            touched.setdefault(target.lower(), Touched(view.schema)).add(changes)
+        return changes
 
     def _ordered(self) -> list[LiveView]:
         """Those that others read come first."""
@@ -312,8 +300,3 @@ class Views:
         for view in self:
             visit(view)
         return ordered
-
-
-def _unexpected(error: Exception) -> Error:
-    log.error("an internal error", exc_info=error)
-    return EngineError(f"internal error: {type(error).__name__}: {error}", hint="please report it")

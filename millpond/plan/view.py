@@ -7,7 +7,7 @@ belong to. Any other query is answered anew and compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,10 +15,10 @@ from sqlglot import exp
 
 from millpond.plan.plans import Parts, Target, ViewPlan
 from millpond.sql.checked import Checked
+from millpond.sql.conjuncts import compared_alike, conjuncts
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
-from millpond.sql.typing import type_of
 
 Place = Mapping[str, str]
 """The column of each input, by view, that an output equals."""
@@ -153,11 +153,11 @@ class _Select:
 
     def _join(self, condition: exp.Expr, *, one_way: str | None) -> None:
         """Notes the equalities of a condition; with ``one_way`` only how that input follows the others."""
-        for part in _conjuncts(condition):
+        for part in conjuncts(condition):
             if not isinstance(part, exp.EQ):
                 continue
             a, b = part.this.unnest(), part.expression.unnest()
-            if not (isinstance(a, exp.Column) and isinstance(b, exp.Column)) or not _alike(a, b):
+            if not (isinstance(a, exp.Column) and isinstance(b, exp.Column)) or not compared_alike(a, b):
                 continue
             for x, y in ((_node(a), _node(b)), (_node(b), _node(a))):
                 if one_way is None or (y[0] == one_way and x[0] != one_way):
@@ -215,22 +215,5 @@ def _output_names(item: exp.Subquery) -> list[str]:
     return [p.alias_or_name.lower() for p in query.expressions]
 
 
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    else:
-        yield condition
-
-
 def _node(column: exp.Column) -> Node:
     return column.table.lower(), column.name.lower()
-
-
-def _alike(a: exp.Column, b: exp.Column) -> bool:
-    """Whether an index compares the two as Spark would: equal types, or integers of any width."""
-    x, y = type_of(a), type_of(b)
-    if x is None or y is None:
-        return False
-    return x == y or bool(pa.types.is_integer(x) and pa.types.is_integer(y))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import socket
@@ -15,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.app.follow import follow
-from millpond.errors import Closed, EngineError, Error, SqlError
+from millpond.errors import Closed, EngineError, Error, SqlError, known
 from millpond.query.result import Result, RunningResult
 from millpond.server.address import NAME, address_in
 from millpond.server.messages import dump_error, read_line, write_line
 
 if TYPE_CHECKING:
     from millpond.app.app import App
-
-log = logging.getLogger("millpond.server")
 
 CONNECTIONS = 32
 """Clients at a time; one more is told to come back."""
@@ -108,7 +105,7 @@ class SocketServer:
         try:
             result = self._run(request)
         except Exception as error:
-            write_line(file, {"error": dump_error(_known(error))})
+            write_line(file, {"error": dump_error(known(error))})
             return
         if isinstance(result, RunningResult):
             write_line(file, {"running": True})
@@ -142,7 +139,7 @@ class SocketServer:
             except OSError:
                 raise
             except Exception as error:
-                ending = {"error": dump_error(_known(error))}
+                ending = {"error": dump_error(known(error))}
         write_line(file, ending)
 
     def _rows(self, result: RunningResult, connection: socket.socket) -> Iterator[pa.Table]:
@@ -156,10 +153,3 @@ class SocketServer:
             if rows.num_rows > WAITING_ROWS:
                 raise EngineError("the rows come faster than they are read", hint="select fewer of them")
             yield rows
-
-
-def _known(error: Exception) -> Error:
-    if isinstance(error, Error):
-        return error
-    log.error("an internal error", exc_info=error)
-    return EngineError(f"internal error: {type(error).__name__}: {error}", hint="please report it")

@@ -34,7 +34,7 @@ from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_O
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
-from millpond.sql.live import check_live, grouping_outputs
+from millpond.sql.live import check_live, follows_its_query, grouping_outputs
 from millpond.sql.misses import miss_query, with_misses
 from millpond.sql.mutation import (
     Mutation,
@@ -329,7 +329,7 @@ class Checker:
             )
             return None
         if target.live:
-            self.errors.append(_follows(target, s))
+            self.errors.append(follows_its_query(target.name, s.place))
             return None
         columns = self._target_columns(s, target)
         if columns is None:
@@ -453,7 +453,7 @@ class Checker:
             )
             return None
         elif target.live:
-            self.errors.append(_follows(target, s))
+            self.errors.append(follows_its_query(target.name, s.place))
             return None
         return target
 
@@ -822,14 +822,6 @@ class Checker:
                 place=s.place,
             )
         )
-
-
-def _follows(target: Relation, s: st.Statement) -> SqlError:
-    return SqlError(
-        f'table "{target.name}" follows its query: its rows cannot be changed',
-        hint="change the tables that it reads, or make a copy WITH ('refresh' = 'once')",
-        place=s.place,
-    )
 
 
 def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:

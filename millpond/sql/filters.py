@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ from millpond.lookup import Lookup
 from millpond.sql.assign import assign
 from millpond.sql.bind import Binder
 from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.conjuncts import conjuncts
 from millpond.sql.lookup import lookup_of
 from millpond.sql.parse import parse_condition, parse_one_statement
 from millpond.sql.resolve import Resolved, Resolver
@@ -60,7 +61,7 @@ def parse_filter(relation: Relation, text: str) -> Filter:
     """The condition, checked against the table. Raises what is wrong with it."""
     tree = parse_condition(text)
     _resolve(relation, _select(relation, [exp.Star()], tree), text)
-    parts = list(_conjuncts(tree))
+    parts = list(conjuncts(tree))
     equal: dict[str, Any] = {}
     for part in parts:
         found = _equality(part, relation.schema)
@@ -199,16 +200,6 @@ def _raise(errors: Sequence[Error]) -> None:
         raise errors[0]
     if errors:
         raise CheckFailed(errors)
-
-
-def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(tree, exp.Paren):
-        yield from _conjuncts(tree.this)
-    elif isinstance(tree, exp.And):
-        yield from _conjuncts(tree.left)
-        yield from _conjuncts(tree.right)
-    else:
-        yield tree
 
 
 def _equality(tree: exp.Expr, schema: Schema) -> tuple[str, Any] | None:

@@ -29,6 +29,15 @@ def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
             )
 
 
+def follows_its_query(table: str, place: Place | None = None) -> SqlError:
+    """The error for a change of a live table."""
+    return SqlError(
+        f'table "{table}" follows its query: its rows cannot be changed',
+        hint="change the tables that it reads, or make a copy WITH ('refresh' = 'once')",
+        place=place,
+    )
+
+
 def grouping_outputs(resolved: Resolved) -> tuple[int, ...]:
     """The outputs that are the columns of GROUP BY: the key of the groups. Nothing if one of them is not given."""
     select = resolved.expression

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from math import isfinite
@@ -14,6 +14,7 @@ from sqlglot import exp
 from millpond.lookup import Compare, Either, Every, Given, Holds, IsNull, Lookup, OneOf, Output, Test
 from millpond.records.values import Unfit
 from millpond.sql.bind import PARAMETER
+from millpond.sql.conjuncts import conjuncts
 from millpond.sql.resolve import Resolved
 from millpond.sql.template import name_of
 from millpond.types import Schema
@@ -75,7 +76,7 @@ class _Reading:
         outputs = tuple(self.output(o) for o in select.expressions)
         equal: dict[str, Compare] = {}
         rest: list[Test] = []
-        for part in _conjuncts(select.args["where"].this):
+        for part in conjuncts(select.args["where"].this):
             test = self.test(part, True)
             if isinstance(test, Compare) and test.operator == "=" and test.column not in equal:
                 equal[test.column] = test
@@ -183,16 +184,6 @@ class _Reading:
         if found is None or found.type is None:
             raise _Other
         return found.type
-
-
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(node, exp.Paren):
-        yield from _conjuncts(node.this)
-    elif isinstance(node, exp.And):
-        yield from _conjuncts(node.left)
-        yield from _conjuncts(node.right)
-    else:
-        yield node
 
 
 Convert = Callable[[Any], Any]

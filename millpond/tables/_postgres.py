@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import uuid
 import weakref
 from collections import deque
@@ -13,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from millpond.changes import Changes, Position
+from millpond.changes import Position
 from millpond.errors import (
     AccessRefused,
     Closed,
@@ -21,13 +19,12 @@ from millpond.errors import (
     ConnectionLost,
     Error,
     InvalidRecord,
-    PackageMissing,
     SourceError,
     UnknownName,
 )
 from millpond.retry import retried
-from millpond.tables._sqltable import SqlDatabase, SqlSnapshot, SqlTable
-from millpond.tables.base import Backend, Reading, Writing
+from millpond.tables._drivers import needed
+from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
 if TYPE_CHECKING:
     import psycopg
@@ -43,14 +40,7 @@ _SET_UP = (
 
 
 def driver() -> Any:
-    """psycopg, or the command that installs it."""
-    try:
-        import psycopg
-    except ImportError:
-        raise PackageMissing(
-            "tables in PostgreSQL need the package psycopg", hint="pip install 'millpond[postgresql]'"
-        ) from None
-    return psycopg
+    return needed("psycopg", "tables in PostgreSQL", "postgresql")
 
 
 def spot(url: str) -> str:
@@ -113,63 +103,16 @@ class Session:
             raise explained(error, self._name, lost=bool(self.connection.closed)) from error
 
 
-class PostgresReading(Reading):
-    def __init__(self, session: Session):
-        self.session = session
-
-    def snapshot(self, table: Backend) -> SqlSnapshot:
-        assert isinstance(table, SqlTable)
-        return _HeldSnapshot(table, self)
-
-
-class _HeldSnapshot(SqlSnapshot):
-    """A snapshot that holds the transaction of its moment."""
-
-    def __init__(self, table: SqlTable, reading: PostgresReading):
-        super().__init__(table, reading.session)
-        self._reading = reading
-
-
-class PostgresWriting(Writing):
-    def __init__(self, session: Session):
-        self.session = session
-        self.touched: list[SqlTable] = []
-
-    def snapshot(self, table: Backend) -> SqlSnapshot:
-        assert isinstance(table, SqlTable)
-        return SqlSnapshot(table, self.session, keep=False)
-
-    def apply(self, table: Backend, changes: Changes) -> None:
-        assert isinstance(table, SqlTable)
-        table.change(self.session, changes)
-        self.touched.append(table)
-
-    def advance(self, position: Position) -> bool:
-        known = known_position(self.session, position.pipeline)
-        if known is not None and known.covers(position):
-            return False
-        self.session.execute(
-            "INSERT INTO millpond_positions VALUES (%s, %s, %s, %s) ON CONFLICT (pipeline) DO UPDATE SET"
-            " checkpoint = excluded.checkpoint, batch = excluded.batch, offsets = excluded.offsets",
-            (position.pipeline, position.checkpoint, position.batch, json.dumps(dict(position.offsets))),
-        )
-        return True
-
-
-def known_position(session: Session, pipeline: str) -> Position | None:
-    found = session.query(
-        "SELECT checkpoint, batch, offsets FROM millpond_positions WHERE pipeline = %s", (pipeline,)
-    )
-    return Position(pipeline, found[0][0], found[0][1], json.loads(found[0][2])) if found else None
-
-
 class PostgresDatabase(SqlDatabase):
     """A database and its replicas. Writes of this process come one after another; others may write too: the second
     writer of a row begins again."""
 
+    mark = "%s"
+
     def __init__(
         self, url: str, replicas: Sequence[str], *, idle: int, retry_timeout: float, connect_timeout: float
     ):
+        super().__init__()
         self.name = f"the database {spot(url)}"
         self.retry_timeout = retry_timeout
         self._urls = (url, *replicas)
@@ -181,8 +124,6 @@ class PostgresDatabase(SqlDatabase):
         self._commits = count()
         self._me = f"last/{uuid.uuid4().hex}"
         """The position that holds the number of the last commit of this object."""
-        self._writing = threading.RLock()
-        self._is_writing = False
         self._closed = False
         self.write(_set_up)
 
@@ -222,7 +163,7 @@ class PostgresDatabase(SqlDatabase):
 
     # reading
 
-    def read(self) -> PostgresReading:
+    def read(self) -> SqlReading:
         replicas = len(self._urls) - 1
         if replicas:
             first = next(self._turn)
@@ -248,7 +189,7 @@ class PostgresDatabase(SqlDatabase):
         self._release(at, connection)
         return found[0] if found else None
 
-    def _begin(self, at: int) -> PostgresReading:
+    def _begin(self, at: int) -> SqlReading:
         connection = self._take(at)
         session = Session(connection, self._names[at])
         try:
@@ -256,7 +197,7 @@ class PostgresDatabase(SqlDatabase):
         except BaseException:
             self._drop(at, connection)
             raise
-        reading = PostgresReading(session)
+        reading = SqlReading(session)
         weakref.finalize(reading, self._release, at, connection)
         return reading
 
@@ -270,7 +211,7 @@ class PostgresDatabase(SqlDatabase):
 
     # writing
 
-    def write(self, work: Callable[[PostgresWriting], T]) -> T:
+    def write(self, work: Callable[[SqlWriting], T]) -> T:
         with self._writing:
             self._is_writing = True
             try:
@@ -278,21 +219,10 @@ class PostgresDatabase(SqlDatabase):
             finally:
                 self._is_writing = False
 
-    def when_free(self, work: Callable[[PostgresWriting], object]) -> bool:
-        if not self._writing.acquire(blocking=False):
-            return False
-        try:
-            if self._is_writing:
-                return False
-            self.write(work)
-            return True
-        finally:
-            self._writing.release()
-
-    def _write(self, work: Callable[[PostgresWriting], T]) -> T:
+    def _write(self, work: Callable[[SqlWriting], T]) -> T:
         connection = self._take(0)
         session = Session(connection, self.name)
-        writing = PostgresWriting(session)
+        writing = SqlWriting(self, session)
         number: int | None = None
         done: list[T] = []
         try:
@@ -341,7 +271,9 @@ class PostgresDatabase(SqlDatabase):
 
     def position(self, pipeline: str) -> Position | None:
         return retried(
-            lambda: known_position(self._begin(0).session, pipeline), on=_RETRIED, timeout=self.retry_timeout
+            lambda: self.known_position(self._begin(0).session, pipeline),
+            on=_RETRIED,
+            timeout=self.retry_timeout,
         )
 
     def forget(self, pipeline: str) -> None:
@@ -362,7 +294,7 @@ class PostgresDatabase(SqlDatabase):
                     self._release(at, idle.popleft())
 
 
-def _set_up(writing: PostgresWriting) -> None:
+def _set_up(writing: SqlWriting) -> None:
     there = writing.session.query(
         "SELECT to_regclass('millpond_positions') IS NOT NULL AND to_regclass('millpond_tables') IS NOT NULL"
     )

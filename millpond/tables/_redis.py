@@ -17,10 +17,10 @@ from millpond.errors import (
     Conflict,
     ConnectionLost,
     Error,
-    PackageMissing,
     SourceError,
 )
 from millpond.retry import retried
+from millpond.tables._drivers import needed
 from millpond.tables._outside import OutsideTable
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing
 
@@ -34,14 +34,7 @@ _COMMIT_KEPT = 3600
 
 
 def driver() -> Any:
-    """redis-py, or the command that installs it."""
-    try:
-        import redis
-    except ImportError:
-        raise PackageMissing(
-            "tables in Redis need the package redis", hint="pip install 'millpond[redis]'"
-        ) from None
-    return redis
+    return needed("redis", "tables in Redis", "redis")
 
 
 def spot(url: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import weakref
@@ -13,10 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
-from millpond.changes import Changes, Position
+from millpond.changes import Position
 from millpond.errors import AccessRefused, BadData, Closed, ConnectionLost, Error, SourceError
-from millpond.tables._sqltable import SqlDatabase, SqlSnapshot, SqlTable
-from millpond.tables.base import Backend, Reading, Writing
+from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
 T = TypeVar("T")
 
@@ -59,65 +57,16 @@ class Session:
             raise explained(error, self._name) from error
 
 
-class SqliteReading(Reading):
-    def __init__(self, session: Session):
-        self.session = session
-
-    def snapshot(self, table: Backend) -> SqlSnapshot:
-        assert isinstance(table, SqlTable)
-        return _HeldSnapshot(table, self)
-
-
-class _HeldSnapshot(SqlSnapshot):
-    """A snapshot that holds the transaction of its moment."""
-
-    def __init__(self, table: SqlTable, reading: SqliteReading):
-        super().__init__(table, reading.session)
-        self._reading = reading
-
-
-class SqliteWriting(Writing):
-    def __init__(self, session: Session):
-        self.session = session
-        self.touched: list[SqlTable] = []
-
-    def snapshot(self, table: Backend) -> SqlSnapshot:
-        assert isinstance(table, SqlTable)
-        return SqlSnapshot(table, self.session, keep=False)
-
-    def apply(self, table: Backend, changes: Changes) -> None:
-        assert isinstance(table, SqlTable)
-        table.change(self.session, changes)
-        self.touched.append(table)
-
-    def advance(self, position: Position) -> bool:
-        known = known_position(self.session, position.pipeline)
-        if known is not None and known.covers(position):
-            return False
-        self.session.execute(
-            "INSERT INTO millpond_positions VALUES (?, ?, ?, ?) ON CONFLICT (pipeline) DO UPDATE SET"
-            " checkpoint = excluded.checkpoint, batch = excluded.batch, offsets = excluded.offsets",
-            (position.pipeline, position.checkpoint, position.batch, json.dumps(dict(position.offsets))),
-        )
-        return True
-
-
-def known_position(session: Session, pipeline: str) -> Position | None:
-    found = session.query(
-        "SELECT checkpoint, batch, offsets FROM millpond_positions WHERE pipeline = ?", (pipeline,)
-    )
-    return Position(pipeline, found[0][0], found[0][1], json.loads(found[0][2])) if found else None
-
-
 class SqliteDatabase(SqlDatabase):
     """A file. One thread writes at a time; a reader waits for nobody."""
 
+    mark = "?"
+
     def __init__(self, path: Path, *, sync: bool = True):
+        super().__init__()
         self.name = f'the SQLite file "{path}"'
         self._path = path
         self._sync = sync
-        self._writing = threading.RLock()
-        self._active: SqliteWriting | None = None
         self._idle: deque[sqlite3.Connection] = deque()
         self._closed = False
         self._writer = self._connect()
@@ -143,13 +92,16 @@ class SqliteDatabase(SqlDatabase):
         except sqlite3.Error as error:
             raise explained(error, self.name) from error
 
-    def read(self) -> SqliteReading:
+    def _take(self) -> sqlite3.Connection:
         if self._closed:
             raise Closed(f"{self.name} is closed")
         try:
-            connection = self._idle.popleft()
+            return self._idle.popleft()
         except IndexError:
-            connection = self._connect()
+            return self._connect()
+
+    def read(self) -> SqlReading:
+        connection = self._take()
         # The number of the watcher tells which commits a moment has, if none came while it began.
         while True:
             before = self._version()
@@ -158,17 +110,12 @@ class SqliteDatabase(SqlDatabase):
             if self._version() == before:
                 break
             connection.execute("ROLLBACK")
-        reading = SqliteReading(Session(connection, before, self.name))
+        reading = SqlReading(Session(connection, before, self.name))
         weakref.finalize(reading, self._release, connection)
         return reading
 
     def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
-        if self._closed:
-            raise Closed(f"{self.name} is closed")
-        try:
-            connection = self._idle.popleft()
-        except IndexError:
-            connection = self._connect()
+        connection = self._take()
         try:
             found: Sequence[Any] | None = connection.execute(sql, values).fetchone()
             return found
@@ -190,7 +137,7 @@ class SqliteDatabase(SqlDatabase):
             else:
                 self._idle.append(connection)
 
-    def write(self, work: Callable[[SqliteWriting], T]) -> T:
+    def write(self, work: Callable[[SqlWriting], T]) -> T:
         with self._writing:
             if self._closed:
                 raise Closed(f"{self.name} is closed")
@@ -198,7 +145,7 @@ class SqliteDatabase(SqlDatabase):
             session.execute("BEGIN IMMEDIATE")
             try:
                 session.version = self._version()
-                self._active = writing = SqliteWriting(session)
+                self._is_writing, writing = True, SqlWriting(self, session)
                 answer = work(writing)
                 session.execute("COMMIT")
             except BaseException:
@@ -206,24 +153,13 @@ class SqliteDatabase(SqlDatabase):
                     self._writer.execute("ROLLBACK")
                 raise
             finally:
-                self._active = None
+                self._is_writing = False
             for table in writing.touched:
                 table.changed()
             return answer
 
-    def when_free(self, work: Callable[[SqliteWriting], object]) -> bool:
-        if not self._writing.acquire(blocking=False):
-            return False
-        try:
-            if self._active is not None:
-                return False
-            self.write(work)
-            return True
-        finally:
-            self._writing.release()
-
     def position(self, pipeline: str) -> Position | None:
-        return known_position(self.read().session, pipeline)
+        return self.known_position(self.read().session, pipeline)
 
     def forget(self, pipeline: str) -> None:
         where, values = "pipeline = ?", [pipeline]
@@ -242,7 +178,7 @@ class SqliteDatabase(SqlDatabase):
             self._idle.clear()
 
 
-def _set_up(writing: SqliteWriting) -> None:
+def _set_up(writing: SqlWriting) -> None:
     for sql in _SET_UP:
         writing.session.execute(sql)
 

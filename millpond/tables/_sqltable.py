@@ -6,7 +6,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -16,8 +16,11 @@ from millpond.predicates import All, Any_, Compare, IsNull, Predicate
 from millpond.tables._fit import fitting_keys
 from millpond.tables._outside import OutsideTable
 from millpond.tables._records import converters, quick_reads
-from millpond.tables.base import Database, Get, Has, Snapshot
+from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, type_name
+
+if TYPE_CHECKING:
+    from millpond.tables._sqldatabase import SqlDatabase
 
 KEPT_ROWS = 100_000
 """Rows up to which the last scan of a table is kept in memory, for as long as the database does not change."""
@@ -32,22 +35,9 @@ class Session(Protocol):
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None: ...
 
 
-class SqlDatabase(Database):
-    """A database that may be asked to do something beside, if nobody in this process is writing to it."""
-
-    @abstractmethod
-    def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
-        """The first row of a query that stands for itself."""
-
-    @abstractmethod
-    def when_free(self, work: Callable[[Any], object]) -> bool:
-        """As ``write``; False if somebody is writing."""
-
-
 class SqlTable(OutsideTable):
     """The part that SQL databases share. ``table`` is its name there, quoted; ``stored`` the columns' names there."""
 
-    mark = "?"
     table: str
     stored: dict[str, str]
     made: bool
@@ -55,6 +45,12 @@ class SqlTable(OutsideTable):
     indexed: set[tuple[str, ...]]
     kept: tuple[int, pa.Table] | None = None
     database: SqlDatabase
+    _name: str
+    """Its name there, as it was given."""
+
+    @property
+    def mark(self) -> str:
+        return self.database.mark
 
     def quoted(self, names: Sequence[str]) -> list[str]:
         return [quoted(self.stored[self.column(name).name]) for name in names]
@@ -72,6 +68,51 @@ class SqlTable(OutsideTable):
     def selected(self, name: str) -> str:
         """A column in a SELECT, as ``decode`` takes it."""
         return self.quoted([name])[0]
+
+    # the table in the database
+
+    def is_made(self, session: Session) -> bool:
+        """Whether Millpond has made it."""
+        sql = f"SELECT 1 FROM millpond_tables WHERE name = {self.mark}"
+        return bool(session.query(sql, (self._name,)))
+
+    def definitions(self, type_there: Callable[[pa.DataType], str]) -> list[str]:
+        """Its columns for CREATE TABLE."""
+        required = set() if self.null_keys else {k.lower() for k in self.identity}
+        return [
+            f"{name} {type_there(c.type)}"
+            + (" NOT NULL" if not c.nullable or c.name.lower() in required else "")
+            for name, c in zip(self.quoted([c.name for c in self.columns]), self.columns, strict=True)
+        ]
+
+    before_drop: tuple[str, ...] = ()
+    """Statements that come before DROP TABLE."""
+
+    def remove(self) -> None:
+        """Drops the table if Millpond made it; one that was there before stays."""
+
+        def work(writing: Any) -> None:
+            session = writing.session
+            if self.is_made(session):
+                for sql in (*self.before_drop, f"DROP TABLE IF EXISTS {self.table}"):
+                    session.execute(sql)
+                session.execute(f"DELETE FROM millpond_tables WHERE name = {self.mark}", (self._name,))
+
+        self.database.write(work)
+
+    @abstractmethod
+    def size(self, session: Any) -> int:
+        """The bytes that it takes, or all tables of its file."""
+
+    def stats(self) -> dict[str, Any]:
+        reading = self.database.read()
+        return {
+            "rows": len(reading.snapshot(self)),
+            "bytes": self.size(reading.session),
+            "changed_at": self.changed_at,
+            "indexes": [list(columns) for columns in sorted(self.indexed)],
+            "where": f"{self.database.name}, table {self._name}",
+        }
 
     # statements
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -301,19 +302,25 @@ class Backend(ABC):
 def backend_names() -> dict[str, str]:
     """The file that each name of a backend stands for, its other names included, in lower case."""
     names: dict[str, str] = {}
-    for module in iter_modules([str(Path(__file__).parent)]):
-        if module.ispkg or module.name.startswith("_") or module.name == "base":
-            continue
-        names[module.name] = module.name
-        backend = _load(module.name)
-        names.update({alias.lower(): module.name for alias in backend.aliases})
+    for file in _files():
+        names[file] = file
+        names.update({alias.lower(): file for alias in _load(file).aliases})
     return names
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    """The files of backends."""
+    modules = iter_modules([str(Path(__file__).parent)])
+    return tuple(m.name for m in modules if not m.ispkg and not m.name.startswith("_") and m.name != "base")
 
 
 def find_backend(name: str) -> type[Backend]:
     """The backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that is not
     there yet.
     """
+    if name.lower() in _files():
+        return _load(name.lower())  # the others are not loaded for their other names
     names = backend_names()
     found = names.get(name.lower())
     if found is not None:

@@ -19,7 +19,8 @@ from millpond.options import Option
 from millpond.tables._nested import from_json
 from millpond.tables._outside import shared
 from millpond.tables._plain import to_texts
-from millpond.tables._postgres import PostgresDatabase, PostgresWriting, Session, driver, spot
+from millpond.tables._postgres import PostgresDatabase, Session, driver, spot
+from millpond.tables._sqldatabase import SqlWriting
 from millpond.tables._sqltable import SqlTable, quoted
 from millpond.types import Column, Schema, type_name
 
@@ -53,7 +54,6 @@ class PostgresTable(SqlTable):
         Option("retry.timeout", "duration", "How long a lost connection is tried again.", default=30.0),
     )
 
-    mark = "%s"
     database: PostgresDatabase
 
     @classmethod
@@ -109,14 +109,14 @@ class PostgresTable(SqlTable):
         self.indexed = set()
         self.database.write(self._create_or_check)
 
-    def _create_or_check(self, writing: PostgresWriting) -> None:
+    def _create_or_check(self, writing: SqlWriting) -> None:
         session = writing.session
         there = session.query(
             "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             (self.table.replace("%%", "%"),),
         )
-        self.made = not there or self._is_made(session)
+        self.made = not there or self.is_made(session)
         if not there:
             self._create(session)
         else:
@@ -124,19 +124,10 @@ class PostgresTable(SqlTable):
             if not self.made:
                 self._check_foreign(session)
 
-    def _is_made(self, session: Session) -> bool:
-        return bool(session.query("SELECT 1 FROM millpond_tables WHERE name = %s", (self._name,)))
-
     def _create(self, session: Session) -> None:
-        required = set() if self.null_keys else {k.lower() for k in self.identity}
-        columns = [
-            f"{escaped(c.name)} {_sql_type(c.type)}"
-            + (" NOT NULL" if not c.nullable or c.name.lower() in required else "")
-            for c in self.columns
-        ]
         key = ", ".join(self.quoted(self.identity))
         end = f"UNIQUE NULLS NOT DISTINCT ({key})" if self.null_keys else f"PRIMARY KEY ({key})"
-        session.execute(f"CREATE TABLE {self.table} ({', '.join(columns)}, {end})")
+        session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions(_sql_type))}, {end})")
         session.execute("INSERT INTO millpond_tables VALUES (%s, 0)", (self._name,))
 
     def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
@@ -176,29 +167,11 @@ class PostgresTable(SqlTable):
                 hint="declare the key that the table has there, or give it a UNIQUE index",
             )
 
-    def remove(self) -> None:
-        """Drops the table if Millpond made it; one that was there before stays."""
+    before_drop = ("SET LOCAL lock_timeout = '10s'",)
 
-        def work(writing: PostgresWriting) -> None:
-            if self._is_made(writing.session):
-                writing.session.execute("SET LOCAL lock_timeout = '10s'")
-                writing.session.execute(f"DROP TABLE IF EXISTS {self.table}")
-                writing.session.execute("DELETE FROM millpond_tables WHERE name = %s", (self._name,))
-
-        self.database.write(work)
-
-    def stats(self) -> dict[str, Any]:
-        reading = self.database.read()
-        size = reading.session.query(
-            "SELECT pg_total_relation_size(to_regclass(%s))", (self.table.replace("%%", "%"),)
-        )
-        return {
-            "rows": len(reading.snapshot(self)),
-            "bytes": size[0][0] or 0,
-            "changed_at": self.changed_at,
-            "indexes": [list(columns) for columns in sorted(self.indexed)],
-            "where": f"{self.database.name}, table {self._name}",
-        }
+    def size(self, session: Any) -> int:
+        sql, name = "SELECT pg_total_relation_size(to_regclass(%s))", self.table.replace("%%", "%")
+        return session.query(sql, (name,))[0][0] or 0
 
     # statements
 

@@ -23,7 +23,8 @@ from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownNa
 from millpond.options import Option
 from millpond.tables._nested import from_json, to_json
 from millpond.tables._outside import shared
-from millpond.tables._sqlite import SqliteDatabase, SqliteWriting
+from millpond.tables._sqldatabase import SqlWriting
+from millpond.tables._sqlite import SqliteDatabase
 from millpond.tables._sqltable import Session, SqlTable, quoted
 from millpond.types import TIMESTAMP_NTZ, Column, Schema, type_name
 
@@ -95,7 +96,7 @@ class SqliteTable(SqlTable):
         self.indexed = set()
         session = self.database.read().session
         there = session.query(f"PRAGMA table_info({self.table})")
-        self.made = not there or self._is_made(session)
+        self.made = not there or self.is_made(session)
         if not there:
             self.database.write(self._create)
         elif self.made:
@@ -103,19 +104,10 @@ class SqliteTable(SqlTable):
         else:
             self._check_foreign(session, there)
 
-    def _is_made(self, session: Session) -> bool:
-        return bool(session.query("SELECT 1 FROM millpond_tables WHERE name = ?", (self._name,)))
-
-    def _create(self, writing: SqliteWriting) -> None:
-        required = {k.lower() for k in self.identity} if not self.null_keys else set()
-        columns = [
-            f"{quoted(c.name)} {_affinity(c.type)}"
-            + (" NOT NULL" if not c.nullable or c.name.lower() in required else "")
-            for c in self.columns
-        ]
+    def _create(self, writing: SqlWriting) -> None:
         key = ", ".join(self.quoted(self.identity))
         end = ")" if self.null_keys else f", PRIMARY KEY ({key})) WITHOUT ROWID"
-        writing.session.execute(f"CREATE TABLE {self.table} ({', '.join(columns)}{end}")
+        writing.session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions(_affinity))}{end}")
         if self.null_keys:
             index = quoted(f"{self._name} key")
             writing.session.execute(f"CREATE UNIQUE INDEX {index} ON {self.table} ({self._conflict()})")
@@ -159,26 +151,9 @@ class SqliteTable(SqlTable):
                 hint="declare the key that the table has there, or give it a UNIQUE index",
             )
 
-    def remove(self) -> None:
-        """Drops the table if Millpond made it; one that was there before stays."""
-
-        def work(writing: SqliteWriting) -> None:
-            if self._is_made(writing.session):
-                writing.session.execute(f"DROP TABLE IF EXISTS {self.table}")
-                writing.session.execute("DELETE FROM millpond_tables WHERE name = ?", (self._name,))
-
-        self.database.write(work)
-
-    def stats(self) -> dict[str, Any]:
-        reading = self.database.read()
-        pages, size = (reading.session.query(f"PRAGMA {what}")[0][0] for what in ("page_count", "page_size"))
-        return {
-            "rows": len(reading.snapshot(self)),
-            "bytes": pages * size,
-            "changed_at": self.changed_at,
-            "indexes": [list(columns) for columns in sorted(self.indexed)],
-            "where": f"{self.database.name}, table {self._name}",
-        }
+    def size(self, session: Any) -> int:
+        pages, size = (session.query(f"PRAGMA {what}")[0][0] for what in ("page_count", "page_size"))
+        return int(pages * size)
 
     # statements
 

@@ -1,0 +1,18 @@
+"""Packages that only some tables need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from millpond.errors import PackageMissing
+
+
+def needed(package: str, by: str, extra: str) -> Any:
+    """The package, or the command that installs it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise PackageMissing(
+            f"{by} need the package {package}", hint=f"pip install 'millpond[{extra}]'"
+        ) from None
