@@ -13,7 +13,7 @@ FILES = sorted((Path(__file__).parent / "sql").glob("*.test"))
 
 
 def _needs_spark(case: Case, mode: Mode) -> bool:
-    return mode == "spark" or (case.has_stream and len(modes_of(case)) > 1)
+    return mode == "spark" or (case.has_stream and mode == "restart")
 
 
 def _all() -> Iterator[object]:

@@ -97,6 +97,7 @@ class App:
         _path: EvaluationPath = "auto",
         _read_only: bool = False,
         _defer: bool = False,
+        _direct: bool = False,
     ):
         text = _read_text(path_or_sql)
         self._master = master
@@ -129,7 +130,7 @@ class App:
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._store = Store(self._journal, self._state)
-            self._runner = Pipelines(self)
+            self._runner = Pipelines(self, direct=_direct)
             self._views = Views(self)
             restore(self)
             if text is not None:

@@ -23,8 +23,11 @@ from millpond.sources.base import Source
 
 if TYPE_CHECKING:
     from millpond.app.app import App
+    from millpond.engine.direct import DirectStream
     from millpond.engine.pipeline import Pipeline
     from millpond.engine.stream import StreamQuery
+
+    Reading = StreamQuery | DirectStream
 
 
 _AT_ONCE = max(2, os.cpu_count() or 2)
@@ -43,12 +46,16 @@ def statement_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> RunningSta
 
 
 class Pipelines:
-    """All of them, and the queries that read their streams. Spark starts with the first."""
+    """All of them, and the queries that read their streams. Spark starts with the first.
 
-    def __init__(self, app: App):
+    With ``direct`` there are no queries: statements move when the app is drained.
+    """
+
+    def __init__(self, app: App, *, direct: bool = False):
         self._app = app
-        self._running: dict[str, tuple[Pipeline, StreamQuery]] = {}
-        self._streams: dict[str, StreamQuery] = {}
+        self._direct = direct
+        self._running: dict[str, tuple[Pipeline, Reading]] = {}
+        self._streams: dict[str, Reading] = {}
         self._waiting: dict[str, tuple[RunningStatement, Source]] = {}
         self._progress = threading.Condition()
         self._delivering = threading.Lock()
@@ -120,10 +127,10 @@ class Pipelines:
         ]
         return [p.describe() for p in self] + starting
 
-    def _settle(self, streams: list[StreamQuery]) -> None:
+    def _settle(self, streams: list[Reading]) -> None:
         """Lets the queries of streams run that a statement wants, and no others."""
-        spark = self._app._spark() if any(p.wanted for p in self) else None
-        starting: list[StreamQuery] = []
+        spark = self._app._spark() if not self._direct and any(p.wanted for p in self) else None
+        starting: list[Reading] = []
         for stream in streams:
             stream.settle(spark)
             starting.append(stream)
@@ -132,16 +139,21 @@ class Pipelines:
         for stream in starting:
             stream.wait_until_up()
 
-    def _stream(self, source: Source) -> StreamQuery:
+    def _stream(self, source: Source) -> Reading:
         """The query that reads a source; statements with the same one share it."""
-        from millpond.engine.stream import StreamQuery
-
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
         found = self._streams.get(key)
         if found is None:
-            found = StreamQuery(source, self._scratch / f"stream-{next(self._numbers)}")
-            self._streams[key] = found
+            found = self._streams[key] = self._new_stream(source)
         return found
+
+    def _new_stream(self, source: Source) -> Reading:
+        from millpond.engine.direct import DirectStream
+        from millpond.engine.stream import StreamQuery
+
+        if self._direct:
+            return DirectStream(source, self._app._spark)
+        return StreamQuery(source, self._scratch / f"stream-{next(self._numbers)}")
 
     @property
     def _scratch(self) -> Path:
@@ -251,6 +263,7 @@ class Pipelines:
         for pipeline in self._in_order():
             end = pipeline.source.latest(None)
             while True:
+                self._running[pipeline.name][1].pull()
                 self.check()
                 if not pipeline.wanted or pipeline.reached(end):
                     break

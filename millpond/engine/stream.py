@@ -152,6 +152,9 @@ class StreamQuery:
                 return
             time.sleep(0.02)
 
+    def pull(self) -> None:
+        """The query moves by itself."""
+
     def _batch(self, frame: DataFrame, number: int, launched: int) -> None:
         """What Spark has read, in batches of a size that takes a fair time."""
         end, given = self._end_of(number), True

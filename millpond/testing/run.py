@@ -5,8 +5,9 @@
     spark     table queries answered by Spark
     restart   the app is cut off in the middle and started again on its state directory
 
-A case without streams runs on both paths and with a restart. One with streams runs plain, where small batches are
-answered in process, and with a restart, where Spark answers them.
+A case without streams runs on both paths and with a restart. One with streams runs plain, where its statements are
+handed their batches directly and answer them in process, and with a restart, where a query of Spark reads the stream
+and Spark answers.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class _Run:
         path = {"spark": "spark", "duckdb": "duckdb"}.get(self.mode, "auto")
         if self.mode == "restart":
             path = "spark" if self.case.has_stream else "duckdb"
-        self.app = App(self._sql(self.case.app), state=self.state, _path=path)  # type: ignore[arg-type]
+        self.app = App(self._sql(self.case.app), state=self.state, _path=path, _direct=self.mode == "plain")  # type: ignore[arg-type]
 
     def _restart(self) -> None:
         app = self._running()

@@ -1,0 +1,60 @@
+"""A stream without a query: its statements get a batch when somebody asks, in the thread of who asks.
+
+For tests of SQL apps: what a statement makes of a batch is the same function, but nothing waits for Spark's query, and
+where batches end is decided by who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from millpond.engine.batch import Batch
+from millpond.engine.local import SMALL_BATCH
+from millpond.engine.pipeline import Pipeline
+from millpond.sources.base import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class DirectStream:
+    """The statements on one stream; as StreamQuery, but ``pull`` moves them. ``spark`` starts Spark if a batch
+    needs it."""
+
+    def __init__(self, source: Source, spark: Callable[[], SparkSession]):
+        self.source = source
+        self._spark = spark
+        self._members: list[Pipeline] = []
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, pipeline: Pipeline) -> None:
+        self._members.append(pipeline)
+
+    def remove(self, pipeline: Pipeline) -> None:
+        pipeline.close()
+        if pipeline in self._members:
+            self._members.remove(pipeline)
+
+    def settle(self, spark: SparkSession | None = None) -> None:
+        """Nothing runs by itself."""
+
+    def wait_until_up(self) -> None:
+        """It always is."""
+
+    def pull(self) -> None:
+        """Brings the statements to the end of the stream, with one batch for all that are at the same place."""
+        for pipeline in list(self._members):
+            end = self.source.latest(pipeline.offset)
+            if not pipeline.active or pipeline.reached(end):
+                continue
+            batch = Batch(self.source, pipeline.offset, end, limit=SMALL_BATCH, spark=self._spark)
+            for other in list(self._members):
+                if other.offset == batch.start:
+                    other.advance(batch)
+
+    def close(self) -> None:
+        for pipeline in list(self._members):
+            pipeline.close()
