@@ -82,6 +82,15 @@ class Place:
         return f"{without_passwords(self.text)}\n{pad}{'^' * self.length}"
 
 
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Something to know about a statement that can run: what, what to do about it, and where it stands."""
+
+    message: str
+    hint: str
+    place: Place | None = None
+
+
 class Error(Exception):
     """Base of all errors: a message, a code, a hint what to do, and a place if there is one."""
 

@@ -59,6 +59,7 @@ from millpond.sql.bind import Binder, Params
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
+from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.parse import parse
 from millpond.sql.pushdown import pushed
 from millpond.sql.resolve import Input, Resolved
@@ -450,19 +451,22 @@ class App:
             )
         for one in (checked, *checked.block):
             self._source_values.update(one.source_options)
-        inputs = [i for c in (checked, *checked.block) if c.resolved is not None for i in c.resolved.inputs]
-        for i in inputs:
+        resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
+        for i in all_inputs(i for r in resolved for i in r.inputs):
             if i.relation.kind == "source" and not i.relation.running:
                 self._store.create_hidden(
                     i.relation.name, i.relation.schema, read_all(self._source(i.relation))
                 )
-        source = self._source(plan.batch.stream.relation)
-        if source.local:
-            raise NotSupported(
-                f"a running query cannot read {source.kind}://: only this process can",
-                hint="make a table of it: CREATE TABLE t AS SELECT * FROM " + source.uri,
-            )
-        self._runner.add(plan, source, ephemeral=not self._kept(plan))
+        sources = [self._source(stream) for stream in plan.streams]
+        for source in sources:
+            if source.local:
+                raise NotSupported(
+                    f"a running query cannot read {source.kind}://: only this process can",
+                    hint="make a table of it: CREATE TABLE t AS SELECT * FROM " + source.uri,
+                )
+        for caution in join_warnings(checked.resolved):
+            log.warning("%s (%s)", caution.message, caution.hint)
+        self._runner.add(plan, sources, ephemeral=not self._kept(plan))
 
     def _cancel(self, result: RunningResult) -> None:
         """Ends a running SELECT that nobody follows any more."""

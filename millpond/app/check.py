@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millpond.errors import Error, InvalidOption, NotSupported, SqlSyntaxError, UnknownName
+from millpond.errors import Caution, Error, InvalidOption, NotSupported, SqlSyntaxError, UnknownName
 from millpond.plan.explain import explain_checked
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
@@ -17,6 +17,7 @@ from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
+from millpond.sql.joins import join_warnings
 from millpond.sql.parse import Parsed, parse
 from millpond.sql.reads import names_read
 from millpond.sql.text import Script, pieces
@@ -31,10 +32,12 @@ _CREATE = re.compile(
 
 @dataclass(frozen=True)
 class CheckedText:
-    """The statements without mistakes, and all mistakes in text order. ``script`` hides secrets."""
+    """The statements without mistakes, all mistakes in text order, and what to know of statements that can run.
+    ``script`` hides secrets."""
 
     statements: tuple[Checked, ...]
     errors: tuple[Error, ...]
+    warnings: tuple[Caution, ...]
     script: Script
 
 
@@ -69,7 +72,8 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     errors.sort(key=lambda e: (e.line or 0, e.column or 0))
     for error in errors:
         _mask(error, parsed.script)
-    return CheckedText(tuple(found), tuple(errors), parsed.script)
+    warnings = tuple(w for checked in found if checked.runs for w in join_warnings(checked.resolved))
+    return CheckedText(tuple(found), tuple(errors), warnings, parsed.script)
 
 
 def _lost(parsed: Parsed, catalog: Catalog) -> set[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.app.joins import describe_join
 from millpond.app.lookups import lookup_columns
 from millpond.app.windows import describe_mark
 from millpond.errors import without_passwords
@@ -102,13 +103,16 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     mark = app._store.table(f"table:{relation.name}$watermark")
     if mark is not None:
         about |= describe_mark(mark.scan())
+    about |= describe_join(f"{relation.kind}:{relation.name}", app._store.table)
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)
     about |= {f"index {i.name}": ", ".join(i.columns) for i in app._catalog.indexes(relation.name)}
     about["running queries"] = ", ".join(
-        p.plan.name
-        for p in app._pipelines.values()
-        if relation.name in p.plan.reads or relation.name in p.plan.writes
+        dict.fromkeys(
+            p.plan.query
+            for p in app._pipelines.values()
+            if relation.name in p.plan.reads or relation.name in p.plan.writes
+        )
     )
     rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
     rows += [{"property": k, "value": str(v)} for k, v in about.items()]

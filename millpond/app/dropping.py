@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) -> None:
     """Drops a stream, table or view with the query that fills it; with ``cascade`` also what uses it."""
     own = f"{relation.kind}:{relation.name}"
-    users = [p for p in app._runner if p.plan.name != own and uses(p.plan, relation)]
+    users = {p.plan.query: p.plan for p in app._runner if p.plan.query != own and uses(p.plan, relation)}
     live = app._views.users(relation.name)
     views = [r for r in app._catalog if r.query is not None and view_reads(r, relation)]
     if (users or views or live) and not cascade:
-        named = [f'query "{p.plan.name}"' for p in users] + [f'view "{v.name}"' for v in views]
+        named = [f'query "{name}"' for name in users] + [f'view "{v.name}"' for v in views]
         names = ", ".join(named + [f'table "{v.plan.target.name}"' for v in live])
         raise InUse(
             f'{relation.kind} "{relation.name}" is used by {names}',
@@ -36,12 +36,12 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
             drop(app, table, cascade=True, place=place)
     for view in views:
         drop(app, view, cascade=True, place=place)
-    for pipeline in users:
-        app._runner.remove(pipeline.plan.name)
-        target = app._catalog.find(pipeline.plan.target.name)
-        if target is not None and pipeline.plan.name == f"{target.kind}:{target.name}":
+    for name, plan in users.items():
+        app._runner.remove(name)
+        target = app._catalog.find(plan.target.name)
+        if target is not None and name == f"{target.kind}:{target.name}":
             drop(app, target, cascade=True, place=place)
-        forget_named(app, "query", pipeline.plan.name)
+        forget_named(app, "query", name)
     app._runner.remove(own)
     for index in app._catalog.indexes(relation.name):
         drop_index(app, index)

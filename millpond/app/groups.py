@@ -12,7 +12,6 @@ from millpond.app.store import Moment
 from millpond.app.windows import WindowedAggregate
 from millpond.changes import Changes, Position
 from millpond.sources.base import SEQ
-from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
@@ -32,12 +31,7 @@ class Groups(RunningStatement):
         self._mark = self.stage(plan.mark) if plan.mark is not None else None
         kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
         self._aggregate = kind(plan.aggregation, self.app._evaluator, plan.name)
-        for table, schema in self._aggregate.tables.items():
-            if self.ephemeral:
-                store.create_hidden(table, schema, null_keys=True)
-            else:
-                extension, options = self.beside()
-                store.create(Relation(table, "table", schema), extension, {**options, "null_keys": True})
+        self.keep(self._aggregate.tables)
         is_new = self._aggregate.is_new(store.moment())
         if not plan.aggregation.keys and plan.target.kind == "table" and is_new:
             self._begin()

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.app.block import Block
 from millpond.app.folding import Folded
 from millpond.app.groups import Groups
+from millpond.app.joining import joined_streams
 from millpond.app.running import Rows, RunningStatement
 from millpond.errors import Closed, SqlError, TimedOut, UnknownName, did_you_mean
 from millpond.journal.catalog import Entry
@@ -24,7 +25,7 @@ from millpond.sources.base import Source
 if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.engine.direct import DirectStream
-    from millpond.engine.pipeline import Pipeline
+    from millpond.engine.pipeline import Pipeline, Statement
     from millpond.engine.stream import StreamQuery
 
     Reading = StreamQuery | DirectStream
@@ -37,12 +38,15 @@ HELD = "held"
 DROPPED = "dropped"
 
 
-def statement_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> RunningStatement:
-    """The statement of a plan, by its kind."""
+def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[RunningStatement]:
+    """The statement of a plan, by its kind; where streams are joined, one for each of them."""
     if plan.block:
-        return Block(app, plan, ephemeral=ephemeral)
+        return [Block(app, plan, ephemeral=ephemeral)]
     kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
-    return kind(app, plan, ephemeral=ephemeral)
+    statement = kind(app, plan, ephemeral=ephemeral)
+    if plan.join is None:
+        return [statement]
+    return joined_streams(app, statement, plan, ephemeral=ephemeral)
 
 
 class Pipelines:
@@ -68,16 +72,26 @@ class Pipelines:
     def __iter__(self) -> Iterator[Pipeline]:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
 
-    def add(self, plan: PipelinePlan, source: Source, *, ephemeral: bool) -> None:
+    def add(self, plan: PipelinePlan, sources: Sequence[Source], *, ephemeral: bool) -> None:
+        """Puts a statement in line. ``sources`` are those of its streams."""
         if self._held.get(plan.name) != DROPPED:
-            statement = statement_of(self._app, plan, ephemeral=ephemeral)
-            statement.declare()
-            self._waiting[plan.name] = (statement, source)
+            statements = statements_of(self._app, plan, ephemeral=ephemeral)
+            for statement, source in zip(statements, sources, strict=True):
+                statement.declare()
+                self._waiting[statement.plan.name] = (statement, source)
 
     @property
     def names(self) -> list[str]:
         """Of all queries, those that wait to be started too."""
-        return [*self._running, *self._waiting]
+        return list(dict.fromkeys(self._parts().values()))
+
+    def _parts(self) -> dict[str, str]:
+        """The query of each part that runs or waits; most have one, of their own name."""
+        running = {name: pipeline.plan.query for name, (pipeline, _) in list(self._running.items())}
+        return running | {name: s.plan.query for name, (s, _) in list(self._waiting.items())}
+
+    def _parts_of(self, query: str) -> list[str]:
+        return [name for name, owner in self._parts().items() if owner == query]
 
     def restore_held(self, name: str, state: str) -> None:
         """What a query was told before a restart: it is paused, stopped or dropped."""
@@ -112,7 +126,8 @@ class Pipelines:
             shutil.rmtree(self._scratch, ignore_errors=True)
         for name, (statement, source) in list(self._waiting.items()):
             statement.set_up()
-            pipeline = Pipeline(statement, source, State(self._held.get(name, State.RUNNING)))
+            held = self._held.get(statement.plan.query, State.RUNNING)
+            pipeline = Pipeline(statement, source, State(held))
             pipeline.on_progress = self._signal
             stream = self._stream(source)
             stream.add(pipeline)
@@ -160,25 +175,25 @@ class Pipelines:
         return self._app._state.path / "scratch"
 
     def remove(self, name: str) -> None:
-        """Stops a pipeline, and what it keeps beside its target goes."""
-        waiting = self._waiting.pop(name, None)
-        if waiting is not None:
-            waiting[0].drop()
+        """Stops a query, and what it keeps beside its target goes."""
+        parts = self._parts_of(name)
         self._hold(name, None)
-        found = self._running.pop(name, None)
-        if found is None:
-            return
-        pipeline, stream = found
-        stream.remove(pipeline)
-        if not len(stream):
-            self._streams = {key: s for key, s in self._streams.items() if s is not stream}
-        pipeline.statement.drop()
+        statements: list[Statement] = [self._waiting.pop(part)[0] for part in parts if part in self._waiting]
+        for part in parts:
+            if part in self._running:
+                pipeline, stream = self._running.pop(part)
+                stream.remove(pipeline)
+                if not len(stream):
+                    self._streams = {key: s for key, s in self._streams.items() if s is not stream}
+                statements.append(pipeline.statement)
+        for statement in statements:
+            statement.drop()
 
     # control
 
     def find(self, name: str) -> str:
         """The query of a name, or the one that fills the table or stream of that name."""
-        known = {n.lower(): n for n in self.names}
+        known = {n.lower(): query for part, query in self._parts().items() for n in (part, query)}
         for key in (name.lower(), f"table:{name.lower()}", f"stream:{name.lower()}"):
             if key in known:
                 return known[key]
@@ -187,21 +202,21 @@ class Pipelines:
 
     def control(self, name: str, action: str) -> None:
         """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
-        from millpond.engine.states import State, moved
+        from millpond.engine.states import State, can_move, moved
 
         name = self.find(name)
-        found = self._running.get(name)
+        found = [self._running[part] for part in self._parts_of(name) if part in self._running]
+        # Of a query with several parts one may have failed: the others are as they were asked to be.
+        able = [p for p, _ in found if can_move(p.state, action)] or [p for p, _ in found[:1]]
         try:
-            if found is None:
-                state = moved(State(self._held.get(name, State.RUNNING)), action)
-            else:
-                state = found[0].ask(action)
+            state = moved(able[0].state if able else State(self._held.get(name, State.RUNNING)), action)
+            for pipeline in able:
+                pipeline.ask(action)
         except SqlError as error:
             raise SqlError(f'query "{name}": {error.message}', hint=error.hint) from None
-        if found is None or not found[0].statement.ephemeral:
+        if not found or not found[0][0].statement.ephemeral:
             self._hold(name, None if state is State.RUNNING else str(state))
-        if found is not None:
-            self._settle([found[1]])
+        self._settle([stream for _, stream in found])
 
     def replay(self, table: str) -> int:
         """Applies the rows of error records again, and answers how many went through; the others stay."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from millpond.changes import ROW, Changes, Position
 from millpond.errors import DataError, PipelineFailed, QueryFailed
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.sources.base import SEQ
+from millpond.sql.catalog import Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
 from millpond.tables.cache import behind
 from millpond.types import Schema
@@ -92,8 +94,18 @@ class RunningStatement(ABC):
         options.pop("table", None)
         return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
 
-    def apply(self, batch: Batch, position: Position) -> int:
-        """Makes what the batch gives and the position count, both or neither; answers how many rows it gave.
+    def keep(self, tables: Mapping[str, Schema]) -> None:
+        """Makes tables beside the target, which are kept as it is."""
+        store = self.app._store
+        for name, schema in tables.items():
+            if self.ephemeral:
+                store.create_hidden(name, schema, null_keys=True)
+            else:
+                extension, options = self.beside()
+                store.create(Relation(name, "table", schema), extension, {**options, "null_keys": True})
+
+    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE) -> int:
+        """Makes what the batch gives, the position and ``more`` count, all or nothing; answers how many rows it gave.
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
@@ -102,7 +114,7 @@ class RunningStatement(ABC):
         tries = 0
         while True:
             try:
-                count = self._run(batch, kept, self._errors(records))
+                count = self._run(batch, kept, together(more, self._errors(records)))
             except DataError as error:
                 tries += 1
                 if self.plan.on_error == "fail" or tries >= _TRIES:
@@ -113,6 +125,13 @@ class RunningStatement(ABC):
                 self._seen = position
                 self.errors += records.num_rows
                 return count
+
+    def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
+        """Makes the position and ``more`` count, for a batch that gives this statement nothing."""
+        kept = None if self.ephemeral else position
+        with self.app._runner.delivering():
+            self.write(lambda _: (more, None), kept, into=tuple(more))
+        return 0
 
     def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
         return {self.plan.errors: Changes(records)} if records.num_rows else _NO_MORE
@@ -266,6 +285,24 @@ class RunningStatement(ABC):
             self.app._emitted[self.plan.name].add(rows)
         elif rows.num_rows:
             self.app._on_emit(self.plan.name, rows)
+
+
+def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:
+    """Both; those of one table one after the other."""
+    made = {**others, **changes}
+    for name in changes.keys() & others.keys():
+        parts = [changes[name], others[name]]
+        numbered = any(ROW in p.rows.column_names for p in parts)
+        rows = [_numbered(p.rows) if numbered else p.rows for p in parts]
+        deleted = [p.deleted or pa.array(np.zeros(len(p), bool)) for p in parts]
+        made[name] = Changes(pa.concat_tables(rows), pa.concat_arrays(deleted))
+    return made
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    if ROW in rows.column_names:
+        return rows
+    return rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))
 
 
 class Rows(RunningStatement):

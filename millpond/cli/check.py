@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.reporting import render, reporting, say
+from millpond.cli.reporting import render, render_warning, reporting, say
 from millpond.cli.sqlfile import read_sql
 
 EXAMPLES = """
@@ -31,11 +31,14 @@ def check(
         from millpond.app.check import check_text
 
         found = check_text(text)
+        for warning in found.warnings:
+            say(render_warning(warning, str(file)) + "\n")
         if found.errors:
             say("\n\n".join(render(error, str(file)) for error in found.errors))
             say(f"\n{_many(len(found.errors), 'error')}")
             raise typer.Exit(1)
-        print(f"ok: {_many(len(found.statements), 'statement')}")
+        noted = f", {_many(len(found.warnings), 'warning')}" if found.warnings else ""
+        print(f"ok: {_many(len(found.statements), 'statement')}{noted}")
 
 
 def _many(number: int, what: str) -> str:

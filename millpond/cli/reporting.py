@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import typer
 
-from millpond.errors import Error
+from millpond.errors import Caution, Error
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -51,6 +51,15 @@ def render(error: Error, name: str | None = None) -> str:
     if error.hint:
         lines.append(f"hint: {error.hint}")
     return "\n".join(lines)
+
+
+def render_warning(warning: Caution, name: str) -> str:
+    """As an error, but for something that can run."""
+    lines = [f"warning: {warning.message}"]
+    if warning.place is not None:
+        lines = [f"{name}:{warning.place.line}:{warning.place.column}: {lines[0]}"]
+        lines += ["  " + line for line in warning.place.caret().splitlines()]
+    return "\n".join([*lines, f"hint: {warning.hint}"])
 
 
 def say(text: str) -> None:

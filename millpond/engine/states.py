@@ -28,6 +28,10 @@ _MOVES = {
 _ASKED = ("pause", "resume", "stop", "start")
 
 
+def can_move(state: State, by: str) -> bool:
+    return state in _MOVES[by][0]
+
+
 def moved(state: State, by: str) -> State:
     """The state after a move. Raises SqlError for one that is not possible."""
     legal, to = _MOVES[by]

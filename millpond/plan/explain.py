@@ -7,15 +7,16 @@ from typing import Protocol
 
 from millpond.errors import without_passwords
 from millpond.plan.load import plan_load
-from millpond.plan.pipeline import plan_batch
-from millpond.plan.plans import BatchPlan, Target
-from millpond.plan.state import explain_state
+from millpond.plan.pipeline import plan_batch, plan_join
+from millpond.plan.plans import BatchPlan, JoinPlan, Target
+from millpond.plan.state import explain_join, explain_state
 from millpond.plan.view import find_parts
 from millpond.predicates import text
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold, RowFold
+from millpond.sql.joins import join_warnings
 from millpond.sql.pushdown import pushed
 from millpond.sql.render import spark
 from millpond.sql.resolve import Resolved
@@ -66,6 +67,11 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
 
 def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[str]:
     assert checked.resolved is not None
+    for caution in join_warnings(checked.resolved):
+        yield f"warning: {caution.message}; {caution.hint}"
+    join = plan_join(checked.resolved)
+    if join is not None:
+        yield from _join(join, ways)
     if is_live_aggregate(checked.resolved):
         aggregation = split(checked.resolved)
         yield from _batch(plan_batch(aggregation.partial), ways)
@@ -75,7 +81,8 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
         yield from _batch(plan_batch(checked.resolved), ways)
         if checked.fold is not None:
             yield from _fold(checked.fold, ways)
-        yield "state: none beside the target"
+        if join is None:
+            yield "state: none beside the target"
         return
     conditions = pushed(checked.resolved)
     for i in checked.resolved.inputs:
@@ -100,6 +107,16 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
     yield f"evaluated by: {who} ({why})"
     if who == "spark":
         yield f"sql: {spark.render(checked.resolved.expression)}"
+
+
+def _join(plan: JoinPlan, ways: Ways) -> Iterator[str]:
+    """The sides of a join of streams, the joins below first, and what is kept of them."""
+    for side in plan.sides:
+        if side.below is not None:
+            yield from _join(side.below, ways)
+        yield from _batch(side.batch, ways)
+    who, why = ways.way(plan.join.pairs)
+    yield from explain_join(plan.join, "in process" if who == "duckdb" else f"by Spark ({why})")
 
 
 def _batch(batch: BatchPlan, ways: Ways) -> Iterator[str]:

@@ -6,10 +6,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
-from millpond.plan.plans import BatchPlan, MissPlan, PipelinePlan, Target, target_of
+from millpond.plan.plans import BatchPlan, JoinPlan, MissPlan, PipelinePlan, SidePlan, Target, target_of
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
+from millpond.sql.joins import JoinedStreams, Side
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
@@ -33,7 +34,47 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         errors_into=getattr(checked.statement, "errors_into", None),
         miss=_plan_misses(checked),
         mark=_plan_mark(checked.resolved, aggregation) if aggregation is not None else None,
+        join=plan_join(checked.resolved),
     )
+
+
+def plan_join(resolved: Resolved) -> JoinPlan | None:
+    """The join of streams that a query reads, if it does."""
+    joined = next((i.relation for i in resolved.inputs if isinstance(i.relation, JoinedStreams)), None)
+    if joined is None:
+        return None
+    left, right = (_plan_side(side) for side in joined.join.sides)
+    return JoinPlan(joined.join, (left, right))
+
+
+def _plan_side(side: Side) -> SidePlan:
+    below = plan_join(side.query)
+    mark = plan_highest(side.query, side.mark.column) if side.mark is not None and below is None else None
+    return SidePlan(side.alias, plan_batch(side.query), mark, below)
+
+
+def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
+    """The statements on the streams that are joined, each with a position of its own."""
+    assert plan.join is not None
+    made: list[PipelinePlan] = []
+    for side in plan.join.streams:
+        name = f"{plan.name}.{side.alias}"
+        taken = {p.name for p in made}
+        made.append(
+            PipelinePlan(
+                name=name if name not in taken else f"{name}{len(made)}",
+                text=plan.text,
+                batch=side.batch,
+                target=plan.target,
+                reads=plan.reads,
+                place=plan.place,
+                mark=side.mark,
+                on_error=plan.on_error,
+                errors_into=plan.errors,
+                part_of=plan.name,
+            )
+        )
+    return tuple(made)
 
 
 def plan_block(checked: Checked, name: str) -> PipelinePlan:
@@ -66,8 +107,11 @@ def _plan_misses(checked: Checked) -> MissPlan | None:
 def _plan_mark(resolved: Resolved, aggregation: Aggregation) -> BatchPlan | None:
     """The highest time of the stream in a batch, also of rows that the query leaves out."""
     mark = aggregation.window.window.mark if aggregation.window is not None else None
-    if mark is None:
-        return None
+    return None if mark is None else plan_highest(resolved, mark)
+
+
+def plan_highest(resolved: Resolved, mark: str) -> BatchPlan:
+    """The highest value in a batch of a column of the stream that a query reads."""
     stream = next(i for i in resolved.inputs if i.relation.running)
     column = stream.relation.schema.find(mark)
     assert column is not None

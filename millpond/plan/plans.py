@@ -11,6 +11,7 @@ from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
 from millpond.sql.fold import Fold
+from millpond.sql.joins import StreamJoin
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
 
@@ -82,6 +83,30 @@ class MissPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SidePlan:
+    """One side of a join of streams: ``batch`` gives its rows, of a stream, or of the rows of the join ``below``.
+    ``mark`` gives the highest time of the stream in a batch, if the side has a watermark."""
+
+    alias: str
+    batch: BatchPlan
+    mark: BatchPlan | None
+    below: JoinPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """A join of two streams. Its rows are the stream that the statement above it reads."""
+
+    join: StreamJoin
+    sides: tuple[SidePlan, SidePlan]
+
+    @property
+    def streams(self) -> tuple[SidePlan, ...]:
+        """The sides that read a stream, from left to right."""
+        return tuple(s for side in self.sides for s in (side.below.streams if side.below else (side,)))
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """A running statement."""
 
@@ -105,6 +130,22 @@ class PipelinePlan:
     """What becomes of a row that cannot be processed: it goes to an error table, or the statement stops."""
     errors_into: str | None = None
     miss: MissPlan | None = None
+    join: JoinPlan | None = None
+    """For a statement over a join of streams: what makes the rows of its batches."""
+    part_of: str | None = None
+    """The statement that this one is a side of."""
+
+    @property
+    def query(self) -> str:
+        """The name of the statement in the text."""
+        return self.part_of or self.name
+
+    @property
+    def streams(self) -> tuple[Relation, ...]:
+        """The streams that it reads."""
+        if self.join is None:
+            return (self.batch.stream.relation,)
+        return tuple(side.batch.stream.relation for side in self.join.streams)
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
+from millpond.sql.joins import StreamJoin
 from millpond.sql.nodes import seconds_text
 from millpond.sql.windowing import Window
 
@@ -25,6 +26,35 @@ def explain_state(aggregation: Aggregation) -> Iterator[str]:
         grows = f"; {_bound(window)}" if window is not None else ": it grows with the stream"
         read = "" if kept.fresh is not None else "; those of a group are read when a batch touches it"
         yield f"state: {what} of each group{grows}{read}"
+
+
+def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
+    """What a join of streams does with a batch of either side, and what it keeps of both."""
+    left, right = join.sides
+    names = f"{left.stream.name} and {right.stream.name}"
+    yield f"join stage: {join.kind} JOIN of {names}{' on ' + join.condition if join.condition else ''}, {by}"
+    found = f" by {', '.join(f'{a} = {b}' for a, b in join.keys)}" if join.keys else ""
+    yield (
+        f"join stage: a batch of either meets the kept rows of the other{found}; what it gives, what is kept"
+        " and its position are one commit"
+    )
+    for n, side in enumerate(join.sides):
+        other = join.sides[1 - n]
+        if join.bounded(n):
+            assert other.mark is not None and side.reach is not None
+            unmet = ", and is given out then if it has met none" if side.outer else ""
+            yield (
+                f"state: each row of {side.stream.name} until the watermark of {other.stream.name}"
+                f" ({other.mark.column} - {_length(other.mark.delay)}) is more than {_length(side.reach)}"
+                f" past its {side.time}{unmet}; late rows of {other.stream.name} are left out and counted"
+            )
+        else:
+            why = (
+                "without a time bound"
+                if side.reach is None
+                else f"without a watermark of {other.stream.name} for the time of the bound"
+            )
+            yield f"state: every row of {side.stream.name}: {why} it grows with the stream"
 
 
 def _window(window: Window) -> str:

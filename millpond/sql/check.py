@@ -34,6 +34,7 @@ from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_O
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
+from millpond.sql.joins import check_joined_window, lower_joins
 from millpond.sql.live import check_live, follows_its_query, grouping_outputs
 from millpond.sql.misses import miss_query, with_misses
 from millpond.sql.mutation import (
@@ -624,6 +625,11 @@ class Checker:
             self.errors.extend(check_window(window, resolved.running, s.place))
             resolved.expression.meta["window"] = window
         if resolved.running:
+            resolved, problems = lower_joins(resolved, resolver.place, s.place)
+            self.errors.extend(problems)
+            if problems:
+                return None
+            self.errors.extend(check_joined_window(resolved, window, s.place))
             lower_distinct(resolved)
             self.errors.extend(check_running(resolved, resolver.place, s.place))
             self.errors.extend(check_aggregate(resolved, resolver.place, s.place))

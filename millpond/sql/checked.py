@@ -11,9 +11,10 @@ from sqlglot import exp
 from millpond.options import Option, Setting
 from millpond.sql.catalog import Index, Relation
 from millpond.sql.fold import Fold
+from millpond.sql.joins.model import all_inputs
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
-from millpond.sql.statements import Explain, Select, Statement
+from millpond.sql.statements import CreateView, Explain, Select, Statement
 from millpond.types import Schema
 
 
@@ -66,6 +67,11 @@ class Checked:
         return self.resolved is not None and self.resolved.running
 
     @property
+    def runs(self) -> bool:
+        """Whether the statement itself is a running one, and not the name of a query."""
+        return self.running and (not isinstance(self.statement, CreateView) or self.statement.materialized)
+
+    @property
     def live(self) -> bool:
         """Whether it follows a query over tables: a table that does, or EMIT CHANGES."""
         if self.resolved is None or self.resolved.running:
@@ -79,7 +85,7 @@ class Checked:
     def reads(self) -> tuple[str, ...]:
         if self.resolved is None:
             return ()
-        inputs = (*self.resolved.inputs, *(self.fold.tables if self.fold is not None else ()))
+        inputs = (*all_inputs(self.resolved.inputs), *(self.fold.tables if self.fold is not None else ()))
         names = [i.relation.name for i in inputs if not _is_source(i.relation)]
         return tuple(dict.fromkeys((*names, *(name for c in self.block for name in c.reads))))
 

@@ -144,8 +144,8 @@ def _check(
         seen += here
     if seen > 1:
         yield NotSupported(
-            "a join of two streams is not supported yet",
-            hint="keep one of them in a table with CREATE TABLE … AS, and join that",
+            "a statement that changes rows reads one stream",
+            hint="make one of them first: CREATE STREAM s AS SELECT … FROM a JOIN b ON …",
             place=at,
         )
 
