@@ -138,6 +138,29 @@ def test_keys_and_indexes_stay_in_memory() -> None:
     assert table.sql_scalar("SUM(n)") == len(table)
 
 
+def test_an_index_that_does_not_fit_is_not_kept() -> None:
+    table = Table("id BIGINT PRIMARY KEY, name STRING, kind INT", name="t", options={"max_memory": "12MB"})
+    ids = range(40_000)
+    names = [f"a rather long name of number {i}" for i in ids]
+    table.bulk_insert(
+        pa.table({"id": ids, "name": names, "kind": pa.array([i % 3 for i in ids], pa.int32())})
+    )
+    limit = table._backend._limit  # type: ignore[attr-defined]
+    assert table.find(kind=1)[0]["id"] == 1
+    assert table.get_stats()["indexes"] == [["kind"]]
+    limit.most = bytes_of(table)[0] + 1_000_000
+    for i in (0, 777, 39_999):
+        assert [r["id"] for r in table.find(name=names[i])] == [i]
+        assert [r["id"] for r in table.find_rows_for_join("name", [names[i]])] == [i]
+        assert [r["id"] for r in table.find(f"name = '{names[i]}' AND kind = {i % 3}")] == [i]
+    assert table.get_stats()["indexes"] == [["kind"]]
+    with pytest.raises(TableFull, match="no room for an index on name"):
+        table._backend.create_index(["name"])
+    limit.most = 100_000_000
+    assert table.find(name=names[5])[0]["id"] == 5
+    assert table.get_stats()["indexes"] == [["kind"], ["name"]]
+
+
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
     """Writes of this process to files fail beyond a size, as on a disk that is full."""

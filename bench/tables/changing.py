@@ -9,13 +9,14 @@ from typing import Any
 
 from bench.figure import Figure
 from bench.tables.measure import best_rates, calls
-from bench.tables.peers import dict_of, records, some_keys, sqlite_of, table_of
+from bench.tables.peers import RedisRows, dict_of, records, some_keys, sqlite_of, table_of
 from millpond import App
 
 
-def run(rows: int) -> Iterator[Figure]:
+def run(rows: int, redis_url: str) -> Iterator[Figure]:
     data = records(rows)
     table, plain, sqlite = table_of(data), dict_of(data), sqlite_of(data)
+    redis = RedisRows(redis_url, data)
     keys = some_keys(rows, 2_000)
     fresh = count(rows).__next__
 
@@ -26,35 +27,41 @@ def run(rows: int) -> Iterator[Figure]:
         plain[new["id"]] = dict(new)
 
     insert = "INSERT INTO t VALUES (:id, :name, :tier, :qty, :price)"
-    ours, peer, sqlite_rate = best_rates(
+    ours, peer, sqlite_rate, redis_rate = best_rates(
         [
             calls(lambda _: table.insert(record()), keys),
             calls(lambda _: put(record()), keys),
             calls(lambda _: sqlite.execute(insert, record()), keys),
+            calls(lambda _: redis.put(record()), keys),
         ]
     )
     yield Figure("F15", f"insert, {rows:,} rows", ours, peer, "a dict of dicts", "records")
     yield Figure("F15", f"insert, {rows:,} rows", ours, sqlite_rate, "SQLite in memory", "records")
-    ours, peer, sqlite_rate = best_rates(
+    yield Figure("F15", f"insert, {rows:,} rows", ours, redis_rate, "Redis on localhost", "records")
+    ours, peer, sqlite_rate, redis_rate = best_rates(
         [
             calls(lambda key: table.update({"id": key}, {"qty": 5}), keys),
             calls(lambda key: plain[key].update(qty=5), keys),
             calls(lambda key: sqlite.execute("UPDATE t SET qty = 5 WHERE id = ?", (key,)), keys),
+            calls(lambda key: redis.update(key, 5), keys),
         ]
     )
     yield Figure("F9", f"update by key, {rows:,} rows", ours, peer, "a dict of dicts", "updates")
     yield Figure("F9", f"update by key, {rows:,} rows", ours, sqlite_rate, "SQLite in memory", "updates")
+    yield Figure("F9", f"update by key, {rows:,} rows", ours, redis_rate, "Redis on localhost", "updates")
     gone = list(dict.fromkeys(keys))
-    ours, peer, sqlite_rate = best_rates(
+    ours, peer, sqlite_rate, redis_rate = best_rates(
         [
             calls(lambda key: table.delete(id=key), gone),
             calls(lambda key: plain.pop(key, None), gone),
             calls(lambda key: sqlite.execute("DELETE FROM t WHERE id = ?", (key,)), gone),
+            calls(redis.delete, gone),
         ],
         rounds=1,
     )
     yield Figure("F9", f"delete by key, {rows:,} rows", ours, peer, "a dict of dicts", "deletes")
     yield Figure("F9", f"delete by key, {rows:,} rows", ours, sqlite_rate, "SQLite in memory", "deletes")
+    yield Figure("F9", f"delete by key, {rows:,} rows", ours, redis_rate, "Redis on localhost", "deletes")
     sqlite.close()
 
 

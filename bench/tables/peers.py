@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = "id BIGINT PRIMARY KEY, name STRING, tier STRING, qty INT, price DOUBLE"
 _TIERS = ("GOLD", "SILVER", "BRONZE", "IRON")
 Record = dict[str, Any]
+_END = "\r\n"
 
 
 def records(rows: int) -> list[Record]:
@@ -31,8 +32,8 @@ def some_keys(rows: int, count: int) -> list[int]:
     return [chance.randrange(rows) for _ in range(count)]
 
 
-def table_of(data: list[Record] | pa.Table) -> Table:
-    table = Table(COLUMNS, name="customers")
+def table_of(data: list[Record] | pa.Table, **options: str) -> Table:
+    table = Table(COLUMNS, name="customers", options=options)
     table.bulk_insert(data)
     return table
 
@@ -63,6 +64,54 @@ def duckdb_of(data: pa.Table) -> duckdb.DuckDBPyConnection:
     connection.register("given", data)
     connection.execute("INSERT INTO t SELECT * FROM given")
     return connection
+
+
+class RedisRows:
+    """A hash for each row in a Redis server on this machine, through redis-py."""
+
+    def __init__(self, url: str, data: list[Record]):
+        import redis
+
+        self.db = redis.Redis.from_url(url, decode_responses=True)
+        self.db.flushdb()
+        for start in range(0, len(data), 10_000):
+            self._load(data[start : start + 10_000])
+
+    def _load(self, data: list[Record]) -> None:
+        """As redis-cli --pipe does: redis-py alone would take a minute for a million rows."""
+        connection = self.db.connection_pool.get_connection()
+        try:
+            connection.send_packed_command([b"".join(_hset(record) for record in data)])
+            for _ in data:
+                connection.read_response()
+        finally:
+            self.db.connection_pool.release(connection)
+
+    def get(self, key: int) -> Any:
+        return self.db.hgetall(f"t:{key}")
+
+    def has(self, key: int) -> Any:
+        return self.db.exists(f"t:{key}")
+
+    def many(self, keys: list[int]) -> list[Any]:
+        pipe = self.db.pipeline(transaction=False)
+        for key in keys:
+            pipe.hgetall(f"t:{key}")
+        return pipe.execute()
+
+    def put(self, record: Record) -> Any:
+        return self.db.hset(f"t:{record['id']}", mapping=record)
+
+    def update(self, key: int, qty: int) -> Any:
+        return self.db.hset(f"t:{key}", "qty", qty)
+
+    def delete(self, key: int) -> Any:
+        return self.db.delete(f"t:{key}")
+
+
+def _hset(record: Record) -> bytes:
+    words = ["HSET", f"t:{record['id']}", *(str(w) for pair in record.items() for w in pair)]
+    return f"*{len(words)}\r\n{''.join(f'${len(w)}{_END}{w}{_END}' for w in words)}".encode("ascii")
 
 
 def polars_of(data: pa.Table) -> polars.DataFrame:

@@ -53,8 +53,22 @@ def _rows(app: App, data: list[dict[str, Any]]) -> Iterator[Figure]:
     yield Figure("F3", f"{what}: name = '…'", ours, polars, "Polars filter", "queries")
     yield Figure("F3", f"{what}: name = '…'", ours, copied, "copy by two dicts", "queries")
     yield Figure("F3", f"{what}: key = …", keyed, sqlite_texts, "SQLite in memory", "queries")
-    yield Figure("F3", "the same with a bound parameter", params, sqlite_bound, "SQLite in memory", "queries")
-    yield Figure("F3", "the same by key, :id", named, sqlite_bound, "SQLite in memory", "queries")
+    yield Figure(
+        "F3",
+        f"SQL with a bound parameter, {len(data):,} rows: name = ?",
+        params,
+        sqlite_bound,
+        "SQLite in memory",
+        "queries",
+    )
+    yield Figure(
+        "F3",
+        f"SQL with a bound parameter, {len(data):,} rows: key = :id",
+        named,
+        sqlite_bound,
+        "SQLite in memory",
+        "queries",
+    )
     sqlite.close()
     duck.close()
 

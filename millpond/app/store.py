@@ -10,6 +10,7 @@ from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
+from millpond.app.edits import Edits
 from millpond.app.feed import Feed, Touched
 from millpond.app.outside import copied, no_common_commit, one_database
 from millpond.changes import ROW, Changes, Position
@@ -17,10 +18,8 @@ from millpond.errors import Error
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.sql.catalog import Relation
-from millpond.tables._single import NOTHING, Edit
 from millpond.tables._turns import OwnTurns
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
-from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 
 T = TypeVar("T")
@@ -85,10 +84,13 @@ class Store:
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
         self._fills: dict[str, str] = {}
-        self._writing = OwnTurns()
-        self._publishing = threading.Lock()
+        self.writing = OwnTurns()
+        """Held by whoever makes a commit."""
+        self.publishing = threading.Lock()
+        """Held while a commit becomes visible."""
         self.on_commit: Callable[[], None] = lambda: None
         self.feed = Feed()
+        self.edit = Edits(self).commit
 
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
@@ -105,7 +107,7 @@ class Store:
                 "spilled_bytes"
             ):
                 self._compact(relation.name, backend)
-        with self._publishing:
+        with self.publishing:
             self._tables[relation.name.lower()] = backend
         return backend
 
@@ -130,7 +132,7 @@ class Store:
         if rows is not None:
             backend.apply(Changes(rows))
         self._durability[name.lower()] = "none"
-        with self._publishing:
+        with self.publishing:
             self._tables[name.lower()] = backend
 
     def table(self, name: str) -> Backend | None:
@@ -140,10 +142,14 @@ class Store:
         """What becomes of the table's commits; "commit" for a table that is not there."""
         return self._durability.get(name.lower(), "commit")
 
+    def journals(self, name: str) -> bool:
+        """Whether changes of the table go to the journal."""
+        return self.journal.durable and self.durability(name) != "none"
+
     def drop(self, name: str) -> None:
-        with self._writing:
+        with self.writing:
             self.journal.drop_table(name)
-            with self._publishing:
+            with self.publishing:
                 backend = self._tables.pop(name.lower(), None)
             self._durability.pop(name.lower(), None)
             if backend is not None:
@@ -163,7 +169,7 @@ class Store:
     def moment(self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False) -> Moment:
         """All tables as of now. Those of a database in ``writing`` are read in its transaction; with ``steady`` a
         table whose snapshots cannot be held is copied when it is first read."""
-        with self._publishing:
+        with self.publishing:
             return self._moment(writing or {}, steady=steady)
 
     def _moment(self, writing: Mapping[Database, Writing], *, steady: bool = False) -> Moment:
@@ -173,12 +179,12 @@ class Store:
 
     def follow(self, tables: Mapping[str, Schema]) -> None:
         """Names the tables whose changes ``news`` tells."""
-        with self._publishing:
+        with self.publishing:
             self.feed.follow({name.lower(): schema for name, schema in tables.items()})
 
     def news(self) -> tuple[Moment, dict[str, Touched], int]:
         """All tables as of now, what has changed since the last time, and how many commits that are in all."""
-        with self._publishing:
+        with self.publishing:
             return self._moment({}), self.feed.take(), self.feed.commits
 
     # how far pipelines have come
@@ -234,7 +240,7 @@ class Store:
             return applied
         # What would make ``apply`` fail is found before the journal holds it.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
-        with self._writing:
+        with self.writing:
             for name, change in changes.items():
                 self._tables[name.lower()].admit(change)
             journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
@@ -242,7 +248,7 @@ class Store:
             number = self.journal.commit(journalled, position, sent or {}, done, sync=sync)
             if number is None:
                 return False
-            with self._publishing:
+            with self.publishing:
                 for name, change in changes.items():
                     self._tables[name.lower()].apply(change, commit=number)
                 self.feed.add({name.lower(): change for name, change in changes.items()})
@@ -278,7 +284,7 @@ class Store:
                 return changes, answer
 
             return self._write_outside(database, alone, position, done)[1]
-        with self._writing:
+        with self.writing:
             changes, answer = find(self.moment())
             rows = sent(answer) if sent is not None else {}
             if changes or rows or done or position is not None:
@@ -313,37 +319,12 @@ class Store:
         applied, answer = database.write(work)
         for name, change in changed.items():
             self._tables[name].noted(change)
-        with self._publishing:
+        with self.publishing:
             self.feed.add(changed)
         if done:
             self.journal.commit({}, None, {}, done)
         self.on_commit()
         return applied, answer
-
-    def edit(self, table: str, make: Callable[[MemoryTable], Edit | None]) -> int | None:
-        """Commits an edit of one row of the newest rows and answers how many rows it touches; None if the table, or
-        what is asked, needs the long way."""
-        name = table.lower()
-        with self._writing:
-            backend = self._tables.get(name)
-            if not isinstance(backend, MemoryTable):
-                return None
-            edit = make(backend)
-            if edit is None or edit is NOTHING:
-                return None if edit is None else 0
-            durability = self._durability[name]
-            journalled = self.journal.durable and durability != "none"
-            changes = {name: backend.edit_changes(edit)} if journalled or self.feed.follows(name) else {}
-            if journalled:
-                number = self.journal.commit(changes, sync=durability == "commit")
-                assert number is not None
-            else:
-                number = self.journal.number()
-            with self._publishing:
-                backend.apply_edit(edit, number)
-                self.feed.add(changes)
-        self.on_commit()
-        return 1
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.records.outgoing import to_rows
 from millpond.tables._block import MASK, SHIFT, SIZE, Block, Cold
-from millpond.tables._columns import bitmap, store_of
-from millpond.tables._rows import Row, row_maker
+from millpond.tables._columns import Coded, bitmap, store_of
+from millpond.tables._rows import Row, row_maker, rows_maker
 from millpond.tables._shelf import Shelf
 
 __all__ = ["MASK", "SHIFT", "SIZE", "Block", "Blocks", "Cold", "Slots", "take"]
@@ -24,6 +25,8 @@ __all__ = ["MASK", "SHIFT", "SIZE", "Block", "Blocks", "Cold", "Slots", "take"]
 Slots = npt.NDArray[np.int64]
 
 _FIRST_CAPACITY = 1024
+_FEW = 16
+"""So many rows are read faster one by one."""
 _ONE_NULL = np.zeros(1, dtype=np.bool_)
 
 
@@ -38,6 +41,7 @@ class Blocks:
         self._shelf = shelf
         self._stores = [store_of(f.type) for f in schema]
         self._make_row = row_maker(schema.names, self._stores)
+        self._make_rows = rows_maker(schema.names, self._stores)
         self.blocks: list[Block | Cold] = []
         self.room = 0
         """How many slots there is room for."""
@@ -151,10 +155,26 @@ class Blocks:
         """The rows of these slots, which are in ascending order."""
         return take(self.blocks, slots, range(len(self.schema)), self.schema)
 
-    def records(self, slots: Sequence[int]) -> list[Row]:
-        """The records of these slots."""
+    def records(self, slots: Sequence[int] | Slots) -> list[Row]:
+        """The records of these slots: of a few in their order, of many in ascending order, column by column, so that
+        the memory is asked for many cells at once."""
         blocks = self.blocks
-        return [blocks[slot >> SHIFT].row(slot & MASK) for slot in slots]
+        if len(slots) <= _FEW:
+            return [blocks[slot >> SHIFT].row(slot & MASK) for slot in slots]
+        ordered = np.sort(np.asarray(slots, dtype=np.int64))
+        make = self._make_rows
+        if make is None:
+            return to_rows(self.take(ordered))
+        found: list[Row] = []
+        for block, inside in _parts(blocks, ordered):
+            raw = [room[inside].tolist() for room in block.room]
+            cells = [
+                store.texts.texts(codes) if isinstance(store, Coded) else codes
+                for store, codes in zip(block.stores, raw, strict=True)
+            ]
+            valid = [None if flags is None else flags[inside].tolist() for flags in block.valid]
+            found += make(cells, valid)
+        return found
 
     def nbytes(self) -> int:
         """The bytes of the blocks that are in memory."""
@@ -168,9 +188,7 @@ def take(blocks: Sequence[Block | Cold], slots: Slots, columns: Sequence[int], s
     """These columns, by their places and under the names of the schema, of slots in ascending order."""
     if not len(slots):
         return schema.empty_table()
-    numbers = slots >> SHIFT
-    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
-    picks = [(blocks[int(numbers[start])], slots[start:end] & MASK) for start, end in pairwise(cuts)]
+    picks = _parts(blocks, slots)
     arrays = []
     if any(block.stores is not picks[0][0].stores for block, _ in picks if isinstance(block, Block)) or any(
         isinstance(block, Cold) for block, _ in picks
@@ -188,6 +206,13 @@ def take(blocks: Sequence[Block | Cold], slots: Slots, columns: Sequence[int], s
         picked = store.pick([(block.room[at], inside) for block, inside in picks], valid)
         arrays.append(store.plain(picked))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _parts(blocks: Sequence[Block | Cold], slots: Slots) -> list[tuple[Block | Cold, Slots]]:
+    """The blocks of slots in ascending order, and where in each they are."""
+    numbers = slots >> SHIFT
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
+    return [(blocks[int(numbers[start])], slots[start:end] & MASK) for start, end in pairwise(cuts)]
 
 
 def _flags(valid: npt.NDArray[np.bool_] | None, inside: Slots) -> npt.NDArray[np.bool_]:

@@ -30,23 +30,47 @@ def make_reads(table: MemoryTable, step: Iterator[int], get: Get, has: Has) -> t
 
     A slot that is not published yet is left to ``get`` and ``has``, which take the newest snapshot.
     """
-    scope: dict[str, Any] = {"table": table, "step": step, "get": get, "has": has}
-    exec(_reads(_plain_key(table.schema)), scope)
+    hot = table.hot
+    hot.count_by(step)
+    scope: dict[str, Any] = {
+        "table": table,
+        "step": step,
+        "get": get,
+        "has": has,
+        "known": hot.records.get,
+        "keep": hot.keep,
+    }
+    exec(_reads(_plain_key(table.schema), hot.wanted), scope)
     return scope["get_record"], scope["contains"]
 
 
 @lru_cache(maxsize=256)
-def _reads(plain_key: str) -> CodeType:
-    code = f"""
-def get_record(key):
+def _reads(plain_key: str, hot: bool) -> CodeType:
+    read = f"live.blocks[slot >> {SHIFT}].row(slot & {MASK})"
+    if hot:
+        first = """try:
+        record = known(key)
+    except TypeError:
+        return get(key)
+    if record is not None:
+        next(step)
+        return record.copy()
     live = table.live
+    slot = live.newest.get(key, -1)"""
+        answer = f"record = {read}; keep(live, key, slot, record); return record"
+    else:
+        first = """live = table.live
     try:
         slot = live.newest.get(key, -1)
     except TypeError:
-        return get(key)
+        return get(key)"""
+        answer = f"return {read}"
+    code = f"""
+def get_record(key):
+    {first}
     if -1 < slot < live.end:
         next(step)
-        return live.blocks[slot >> {SHIFT}].row(slot & {MASK})
+        {answer}
     if slot == -1 and {plain_key}:
         next(step)
         return None

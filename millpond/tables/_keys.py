@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 Key = Hashable
@@ -38,6 +39,20 @@ def lookup_list(types: Sequence[pa.DataType], keys: pa.Table, nulls: bool) -> li
         lists.append(values)
     found = lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
     return list(dict.fromkeys(found))
+
+
+def integers_of(keys: pa.ChunkedArray | Sequence[int]) -> npt.NDArray[np.int64] | None:
+    """The keys as numbers, if all of them are integers of 64 bits."""
+    if not isinstance(keys, pa.ChunkedArray):
+        try:
+            return np.array(keys, dtype=np.int64)
+        except OverflowError:
+            return None
+    dtype = keys.type
+    if not pa.types.is_integer(dtype) or pa.types.is_uint64(dtype) or keys.null_count:
+        return None
+    numbers: npt.NDArray[np.int64] = keys.to_numpy().astype(np.int64, copy=False)
+    return numbers
 
 
 def average_size(keys: Iterable[Key]) -> int:

@@ -97,6 +97,17 @@ class Limit:
                 hint="make room on the disk, or name another 'spill.path'",
             ) from e
 
+    def has_room(self, blocks: Blocks, fixed: int) -> bool:
+        """Whether ``fixed`` bytes of keys and indexes are within the limit, rows going to the disk for them."""
+        most = self.most or 0
+        return fixed <= most and (self.shelf is not None or fixed + blocks.nbytes() <= most)
+
+    def no_room(self, what: str) -> TableFull:
+        return TableFull(
+            f"{self._what} has no room for {what}: with it keys and indexes would pass max_memory ({self.most} bytes)",
+            hint="raise max_memory",
+        )
+
     def ease(self, blocks: Blocks, fixed: int, end: int) -> None:
         """Brings blocks below ``end`` to the disk while there is too much in memory. A disk that is full is the next
         write's trouble."""
@@ -118,7 +129,7 @@ def fixed_bytes(generation: Generation, died: Slots) -> int:
     """The bytes of keys, indexes and versions."""
     keys = generation.newest
     total = sys.getsizeof(keys) + len(keys) * (32 + average_size(keys))
-    total += sum(index.nbytes() for index in list(generation.others.values()))
+    total += sum(index.nbytes() for index in list(generation.others.values())) + generation.dense.nbytes()
     return total + int(died.nbytes) + int(generation.replaced.nbytes) + generation.numbers.nbytes()
 
 

@@ -88,7 +88,12 @@ class _Way:
             yield "elif slot == -1: slots = ()"
             yield f"else: {snapshot}; slots = view.slots_of_key(key)"
         else:
-            yield f"{snapshot}; slots = view.slots_of(columns, key)"
+            yield "settled = table.settled; known = settled.get(columns)"
+            yield "if known is None:"
+            yield f"    {snapshot}; slots = view.slots_of(columns, key); view.settle(settled, columns)"
+            yield "else:"
+            yield "    look, several, blocks = known; slot = look(key)"
+            yield "    slots = () if slot is None else (slot,) if slot >= 0 else several(-1 - slot)"
         if self.test is not None:
             values = "".join(f", {self.names[id(g)]}" for g in givens_of(self.test))
             yield f"if len(slots) > {MANY}: return None"

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
-from typing import Any
+from itertools import repeat
+from typing import Any, cast
 
 import pyarrow as pa
 
-from millpond.tables._columns import Coded, ColumnStore
+from millpond.tables._columns import Coded, ColumnStore, Pieces
 
 Row = dict[str, Any]
 MakeReader = Callable[[Sequence[Any], Sequence[Any], Sequence[ColumnStore]], Callable[..., Any]]
+MakeRows = Callable[[Sequence[Any], Sequence[Any]], list[Row]]
 
 DAYS = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1)
@@ -28,6 +30,27 @@ def row_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeReader
     """A function from the cells of a block, what tells which of them are not NULL (None where all are not), and its
     stores, to the function that reads a row of it."""
     return compile_reader(stores, range(len(stores)), lambda cells, _: f"{{{_pairs(names, cells)}}}")
+
+
+def rows_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeRows | None:
+    """A function from the cells of rows, one list for each column, texts as they are, and lists that tell which of them
+    are not NULL (None where all are not), to the records. None for types whose cells are no lists."""
+    if not names or any(isinstance(s, Pieces) or s.words > 1 for s in stores):
+        return None
+    every = range(len(stores))
+    plain = [f"c{at}" if isinstance(s, Coded) else _cell(s, f"c{at}", at) for at, s in enumerate(stores)]
+    or_null = [
+        f"({cell} if v{at} else None)" if stores[at].nulls_apart else cell for at, cell in enumerate(plain)
+    ]
+    cells, flags = ("".join(f"{letter}{at}, " for at in every) for letter in "cv")
+    code = f"""
+def make(cells, valid):
+    if not any(valid):
+        return [{{{_pairs(names, plain)}}} for {cells} in zip(*cells)]
+    valid = [flags or repeat(True) for flags in valid]
+    return [{{{_pairs(names, or_null)}}} for {cells}{flags} in zip(*cells, *valid)]
+"""
+    return cast(MakeRows, _run(code, stores, every)["make"])
 
 
 def compile_reader(
@@ -44,7 +67,9 @@ def compile_reader(
     as."""
     plain = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
     cells = [
-        _cell(stores[at], at) if times or not any(is_so(stores[at].dtype) for is_so in plain) else f"c{at}[i]"
+        _cell(stores[at], f"c{at}[i]", at)
+        if times or not any(is_so(stores[at].dtype) for is_so in plain)
+        else f"c{at}[i]"
         for at in columns
     ]
     texts = [at for at in columns if isinstance(stores[at], Coded)]
@@ -61,7 +86,13 @@ def make(cells, valid, stores):
         return lambda {arguments}: {write(cells, [not stores[at].nulls_apart for at in columns])}
     return lambda {arguments}: {write(or_null, [True] * len(cells))}
 """
+    made: MakeReader = _run(code, stores, columns)["make"]
+    return made
+
+
+def _run(code: str, stores: Sequence[ColumnStore], columns: Sequence[int]) -> dict[str, Any]:
     scope: dict[str, Any] = {
+        "repeat": repeat,
         "_date": date.fromordinal,
         "_delta": timedelta,
         "_EPOCH": EPOCH,
@@ -72,17 +103,16 @@ def make(cells, valid, stores):
         if pa.types.is_decimal(stores[at].dtype):
             scope[f"u{at}"] = Decimal(1).scaleb(-stores[at].dtype.scale)
     exec(code, scope)
-    made: MakeReader = scope["make"]
-    return made
+    return scope
 
 
 def _pairs(names: Sequence[str], cells: Sequence[str]) -> str:
     return ", ".join(f"{name!r}: {cell}" for name, cell in zip(names, cells, strict=True))
 
 
-def _cell(store: ColumnStore, at: int) -> str:
-    """The expression for a cell that is not NULL."""
-    t, dtype, raw = pa.types, store.dtype, f"c{at}[i]"
+def _cell(store: ColumnStore, raw: str, at: int) -> str:
+    """The expression for a cell that is not NULL, of its raw value."""
+    t, dtype = pa.types, store.dtype
     if t.is_string(dtype):
         return f"(x if (x := t{at}[{raw}]) is not ... else r{at}({raw}))"
     if t.is_date(dtype):

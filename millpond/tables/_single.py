@@ -11,6 +11,7 @@ from millpond.changes import Changes
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
+from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
 from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, grown
@@ -48,6 +49,7 @@ class SingleRows:
     _mark: Mark
     _writing: Turns
     _limit: Limit
+    hot: HotRecords
 
     if TYPE_CHECKING:
 
@@ -75,6 +77,7 @@ class SingleRows:
             if edit is None:
                 return None
             self.apply_edit(edit, self._mark.commit)
+            self._compact()
         return True
 
     def patch_record(self, key: Any, record: Mapping[str, Any]) -> int | None:
@@ -85,6 +88,7 @@ class SingleRows:
             if edit is None or edit is NOTHING:
                 return None if edit is None else 0
             self.apply_edit(edit, self._mark.commit)
+            self._compact()
         return 1
 
     def drop_record(self, key: Any) -> int | None:
@@ -94,9 +98,10 @@ class SingleRows:
             if edit is None or edit is NOTHING:
                 return None if edit is None else 0
             self.apply_edit(edit, self._mark.commit)
+            self._compact()
         return 1
 
-    # an edit is made and applied with no other change in between
+    # an edit is made and applied with no other change of its row in between, and no compaction
 
     def put_edit(self, record: Mapping[str, Any], fresh: bool = False) -> Edit | None:
         """The edit that adds a record; with ``fresh`` only if its key is not there."""
@@ -159,8 +164,8 @@ class SingleRows:
             self._died[old] = self._mark.version + 1
         if cells is None:
             generation.newest[key] = -2 - old
+            self.hot.forget(key)
             self._publish(0, 1, commit)
-            self._compact()
             return
         self._blocks.put(slot, cells)
         if slot >= len(self._died):
@@ -173,9 +178,18 @@ class SingleRows:
             generation.replaced = grown(generation.replaced, slot + 1, -1)
         generation.replaced[slot] = old if old >= -1 else -2 - old
         generation.newest[key] = slot
-        self._publish(1, 1 if old >= 0 else 0, commit)
         if old >= 0:
-            self._compact()
+            self.hot.forget(key)
+        self._publish(1, 1 if old >= 0 else 0, commit)
+
+    def tidy(self) -> None:
+        """Leaves out rows that nobody needs, if it is time to: after edits."""
+        self._compact()
+
+    @property
+    def limited(self) -> bool:
+        """Whether memory is limited; then making an edit may make room, which moves rows."""
+        return self._limit.most is not None
 
     def edit_changes(self, edit: Edit) -> Changes:
         """The edit as rows, for a journal."""

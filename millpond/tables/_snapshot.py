@@ -7,21 +7,24 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
-from millpond.records.outgoing import to_rows
 from millpond.tables._blocks import Blocks, Slots
-from millpond.tables._keys import lookup_list
+from millpond.tables._keys import integers_of, lookup_list
 from millpond.tables._rows import Row
 from millpond.tables._sums import decimal_sum
 from millpond.tables._versions import Moment
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
-_COLUMN_WISE = 100
-"""So many rows are read faster column by column."""
+Settled = dict[tuple[str, ...], tuple[Any, Any, Any]]
+"""By columns: what leads from a key to its slot or group, from a group to its slots, and the blocks."""
+
+_MANY = 64
+"""More integer keys than these are looked up together."""
 
 
 class FoundSlots:
@@ -29,17 +32,15 @@ class FoundSlots:
 
     __slots__ = ("_blocks", "_slots")
 
-    def __init__(self, blocks: Blocks, slots: list[int]):
+    def __init__(self, blocks: Blocks, slots: list[int] | Slots):
         self._blocks = blocks
         self._slots = slots
 
     def records(self) -> list[Row]:
-        if len(self._slots) > _COLUMN_WISE:
-            return to_rows(self.table())
         return self._blocks.records(self._slots)
 
     def table(self) -> pa.Table:
-        return self._blocks.take(np.sort(np.array(self._slots, dtype=np.int64)))
+        return self._blocks.take(np.sort(np.asarray(self._slots, dtype=np.int64)))
 
 
 def _fits(key: Any, columns: Sequence[Column]) -> bool:
@@ -91,14 +92,19 @@ class MemorySnapshot(Snapshot):
         if len(order) != len(names):
             raise ValueError("a column is asked for twice")
         at = [names.index(name) for name in order]
-        wanted = lookup_list([asked[i].type for i in at], keys.select(at), nulls)
         end = self.mark.slots
-        if order == self._key:
-            slots = self._generation.slots_before(wanted, end)
+        quick = self._quick_slots(asked, integers_of(keys.column(0))) if order == self._key else None
+        if quick is None:
+            wanted = lookup_list([asked[i].type for i in at], keys.select(at), nulls)
+            if order == self._key:
+                slots = self._generation.slots_before(wanted, end)
+            else:
+                slots = self._generation.index_on(order, self._blocks, end).find(wanted, self._blocks, end)
+                slots = slots[slots < end]
+            slots = np.sort(slots)
         else:
-            slots = self._generation.index_on(order).find(wanted, self._blocks, end)
-            slots = slots[slots < end]
-        slots = np.sort(slots[self._died[slots] > self.mark.version])
+            slots = quick
+        slots = slots[self._died[slots] > self.mark.version]
         found = self._blocks.take(slots)
         if rows:
             self._no_key()
@@ -113,6 +119,10 @@ class MemorySnapshot(Snapshot):
             if kind is None or not all([type(key) is kind for key in keys]):
                 return None
             names: tuple[str, ...] = (asked[0].name,)
+            if kind is int and len(keys) > _MANY and names == self._key:
+                quick = self._quick_slots(asked, integers_of(keys))
+                if quick is not None:
+                    return FoundSlots(self._blocks, quick[self._died[quick] > self.version])
         else:
             names = tuple(c.name for c in asked)
             if names != self._key or not all([_fits(key, asked) for key in keys]):
@@ -121,12 +131,12 @@ class MemorySnapshot(Snapshot):
             keys = list(dict.fromkeys(keys))
         end, version, died = self.mark.slots, self.mark.version, self._died
         if names != self._key:
-            slots = self._generation.index_on(names).find(keys, self._blocks, end)
+            slots = self._generation.index_on(names, self._blocks, end).find(keys, self._blocks, end)
             slots = slots[slots < end]
-            return FoundSlots(self._blocks, np.sort(slots[died[slots] > version]).tolist())
+            return FoundSlots(self._blocks, np.sort(slots[died[slots] > version]))
         if len(keys) > 16:
             slots = self._generation.slots_before(list(keys), end)
-            return FoundSlots(self._blocks, slots[died[slots] > version].tolist())
+            return FoundSlots(self._blocks, slots[died[slots] > version])
         newest, replaced = self._generation.newest, self._generation.replaced
         found = []
         for key in keys:
@@ -139,11 +149,17 @@ class MemorySnapshot(Snapshot):
                 found.append(slot)
         return FoundSlots(self._blocks, found)
 
+    def _quick_slots(self, key: Sequence[Column], wanted: npt.NDArray[np.int64] | None) -> Slots | None:
+        """The slots of many integer keys, in ascending order; None if they are found by the index."""
+        if wanted is None or len(wanted) <= _MANY or len(key) > 1 or not pa.types.is_integer(key[0].type):
+            return None
+        return self._generation.int_slots_before(wanted, key[0].name, self._blocks, self.mark.slots)
+
     def slots_of(self, columns: tuple[str, ...], key: Any) -> Sequence[int] | Slots:
         """The slots of the rows whose columns equal the key, in ascending order; many as an array. The columns are
         sorted, and not those of the primary key."""
         generation, end = self._generation, self.mark.slots
-        index = generation.others.get(columns) or generation.index_on(columns)
+        index = generation.others.get(columns) or generation.index_on(columns, self._blocks, end)
         groups = index.groups
         if groups.covered < end:
             groups = index.extended(self._blocks, end)
@@ -159,6 +175,14 @@ class MemorySnapshot(Snapshot):
             found = found[found < end]
             return found[self._died[found] > self.version]
         return [slot for slot in found if slot < end and self._died[slot] > self.version]
+
+    def settle(self, settled: Settled, columns: tuple[str, ...]) -> None:
+        """Notes the index on the columns, if it leads to just the rows of this snapshot. What is noted goes with the
+        next commit: ``settled`` was taken before the snapshot was."""
+        index = self._generation.others.get(columns)
+        groups = None if index is None else index.groups
+        if groups is not None and self.whole and groups.covered == self.mark.slots and not groups.recent:
+            settled[columns] = (groups.found.get, groups.several, self.blocks)
 
     def slots_of_key(self, key: Any) -> list[int]:
         """The slot of the row with the key, if there is one."""

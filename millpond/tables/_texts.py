@@ -95,6 +95,13 @@ class Texts:
         text = self.values[code]
         return self.read(code) if text is UNREAD else cast(str | None, text)
 
+    def texts(self, codes: list[int]) -> list[Any]:
+        """The texts of many codes."""
+        found = list(map(self.values.__getitem__, codes))
+        if UNREAD in found:
+            found = list(map(self.text, codes))
+        return found
+
     def take(self, codes: pa.Array) -> pa.Array:
         """The texts of the codes."""
         with self._lock:

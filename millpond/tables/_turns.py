@@ -36,6 +36,10 @@ class Turns:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def try_enter(self) -> bool:
+        """Takes it if it is free."""
+        return self._lock.acquire(False)
+
 
 class OwnTurns(Turns):
     """One that a thread that has it may take again."""

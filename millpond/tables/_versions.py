@@ -8,15 +8,17 @@ numbers, and rows that are made or ended later do not disturb it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._dense import DenseKeys
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import Key
 from millpond.tables._numbers import Flags, RowNumbers
@@ -59,6 +61,9 @@ class Generation:
     """Of a table without a key."""
     replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
     others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
+    admit: Callable[[SecondaryIndex], bool] | None = None
+    """Where memory is limited, whether there is room for an index."""
+    dense: DenseKeys = field(default_factory=DenseKeys)
     _lock: Lock = field(default_factory=Lock)
 
     def newest_slots(self, keys: list[Key]) -> Slots:
@@ -72,18 +77,35 @@ class Generation:
 
     def slots_before(self, keys: list[Key], end: int) -> Slots:
         """The newest slot below ``end`` of each key that has one."""
-        slots = self.newest_slots(keys)
+        return self._before(self.newest_slots(keys), end)
+
+    def int_slots_before(
+        self, keys: npt.NDArray[np.int64], column: str, blocks: Blocks, end: int
+    ) -> Slots | None:
+        """As ``slots_before``, of a key that is one integer column, in ascending order and each slot once; None if
+        the other way is to be taken."""
+        found = None if self.admit is not None else self.dense.find(keys, column, blocks, end)
+        return None if found is None else np.unique(self._before(found, end))
+
+    def _before(self, slots: Slots, end: int) -> Slots:
         late = np.flatnonzero(slots >= end)
         while len(late):
             slots[late] = self.replaced[slots[late]]
             late = late[slots[late] >= end]
         return slots[slots >= 0]
 
-    def index_on(self, columns: tuple[str, ...]) -> SecondaryIndex:
+    def index_on(self, columns: tuple[str, ...], blocks: Blocks, end: int) -> SecondaryIndex:
+        """The index on the columns, which is built when it is first asked. Where memory is limited it is built here;
+        if there is no room for it, it is for its one reader only."""
         index = self.others.get(columns)
         if index is None:
+            index = SecondaryIndex(columns)
+            if self.admit is not None:
+                index.extended(blocks, end)
+                if not self.admit(index):
+                    return index
             with self._lock:
-                index = self.others.setdefault(columns, SecondaryIndex(columns))
+                index = self.others.setdefault(columns, index)
         return index
 
     def indexes(self) -> list[tuple[str, ...]]:
@@ -100,25 +122,28 @@ class Generation:
         before = self.replaced[: len(keep)][keep]
         replaced = np.where(before >= 0, number[before], -1)
         if self.numbers.slots:
-            return Generation(numbers=self.numbers.kept(keep), replaced=replaced)
+            return Generation(numbers=self.numbers.kept(keep), replaced=replaced, admit=self.admit)
         found = np.fromiter(self.newest.values(), np.int64, len(self.newest))
         ended = found < 0
         moved = number[np.where(ended, -2 - found, found)]
         encoded = np.where(ended, -2 - moved, moved).tolist()
         pairs = zip(self.newest, encoded, (moved >= 0).tolist(), strict=True)
-        return Generation({key: slot for key, slot, there in pairs if there}, replaced=replaced)
+        newest = {key: slot for key, slot, there in pairs if there}
+        return Generation(newest, replaced=replaced, admit=self.admit)
 
 
 class Live:
     """The newest rows for readers of single keys: they take what ``newest`` leads to if it is a slot below ``end``,
-    else a snapshot. While several keys are changed ``end`` is 0, so that nobody sees half of a commit."""
+    else a snapshot. While several keys are changed ``end`` is 0, so that nobody sees half of a commit. It is
+    ``current`` until a compaction replaces it."""
 
-    __slots__ = ("blocks", "end", "newest")
+    __slots__ = ("blocks", "current", "end", "newest")
 
     def __init__(self, newest: dict[Key, int], blocks: Blocks, end: int):
         self.newest = newest
         self.blocks = blocks.blocks
         self.end = end
+        self.current = True
 
 
 def grown(array: Slots, size: int, fill: int) -> Slots:

@@ -22,11 +22,13 @@ from millpond.options import Option
 from millpond.tables._blocks import SHIFT, SIZE, Blocks, Slots
 from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
+from millpond.tables._hot import HOT_OPTION, HotRecords
+from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import key_list
 from millpond.tables._limit import LIMIT_OPTIONS, Limit, coming_bytes, fixed_bytes
 from millpond.tables._lookup import compile_lookup
 from millpond.tables._single import SingleRows
-from millpond.tables._snapshot import MemorySnapshot
+from millpond.tables._snapshot import MemorySnapshot, Settled
 from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment, grown
 from millpond.tables.base import Backend, Get, Has
@@ -51,12 +53,19 @@ class MemoryTable(SingleRows, Backend):
             choices=("commit", "batch", "none"),
         ),
         *LIMIT_OPTIONS,
+        HOT_OPTION,
     )
     idle_dead: ClassVar[int] = 10_000
     """How many dead rows, beyond as many as are alive, wait for a compaction."""
 
     def __init__(
-        self, schema: Schema, *, name: str = "", null_keys: bool = False, limit: Limit | None = None
+        self,
+        schema: Schema,
+        *,
+        name: str = "",
+        null_keys: bool = False,
+        limit: Limit | None = None,
+        hot: int = HOT_OPTION.default,
     ):
         self.schema = schema
         self._what = f'table "{name}"' if name else "the table"
@@ -70,11 +79,18 @@ class MemoryTable(SingleRows, Backend):
         self._blocks = Blocks(schema.arrow(), self._limit.shelf)
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self._generation = Generation()
+        if self._limit.most is not None:
+            self._generation.admit = self._admit_index
         self._mark = Mark(-1, 0, 0, 0)
         self._marks = deque([self._mark], maxlen=_KEPT_COMMITS + 1)
         self.live = Live(self._generation.newest, self._blocks, 0)
+        self.settled: Settled = {}
+        """Indexes that readers may ask without a look at versions; replaced by every commit."""
         self._now = Moment(self._generation, self._blocks, self._died, self._mark, self._marks)
         self._latest = MemorySnapshot(schema, self._key, self._now)
+        # Copies of records share what they hold, which a caller must not be able to change.
+        flat = all(c.type is not None and not pa.types.is_nested(c.type) for c in schema)
+        self.hot = HotRecords(hot if flat and self._limit.most is None else 0)
         self._positions: dict[str, Position] = {}
         self._writing = Turns()
         self._closed = False
@@ -91,7 +107,9 @@ class MemoryTable(SingleRows, Backend):
         null_keys: bool = False,
         home: Path | None = None,
     ) -> Self:
-        return cls(schema, name=name, null_keys=null_keys, limit=Limit(f'table "{name}"', values, home))
+        limit = Limit(f'table "{name}"', values, home)
+        hot = values.get("hot.records", HOT_OPTION.default)
+        return cls(schema, name=name, null_keys=null_keys, limit=limit, hot=hot)
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         with self._writing:
@@ -191,6 +209,7 @@ class MemoryTable(SingleRows, Backend):
             if gone is not None:
                 there = gone & (before >= 0)
                 self._generation.point(compress(keys, there.tolist()), (-2 - before[there]).tolist())
+            self.hot.forget_all(keys)
             self._publish(len(put), len(ended), commit)
             self._compact()
 
@@ -251,6 +270,7 @@ class MemoryTable(SingleRows, Backend):
         self._marks.append(mark)
         self._now = Moment(self._generation, self._blocks, self._died, mark, self._marks)
         self.live.end = after
+        self.settled = {}
         self._changed_at = time.time()
 
     def _compact(self, *, forced: bool = False) -> None:
@@ -282,7 +302,9 @@ class MemoryTable(SingleRows, Backend):
         self._marks = deque(marks, maxlen=_KEPT_COMMITS + 1)
         self._mark = marks[-1]
         self._now = Moment(self._generation, blocks, self._died, self._mark, self._marks)
+        self.live.current = False
         self.live = Live(self._generation.newest, blocks, self._mark.slots)
+        self.settled = {}
 
     def snapshot(self, commit: int | None = None) -> MemorySnapshot:
         """As Backend.snapshot; the last 64 commits that changed the table are kept."""
@@ -308,13 +330,31 @@ class MemoryTable(SingleRows, Backend):
         self.declared.add(names)
         if set(names) != set(self._key):
             view = self.snapshot()
-            view.moment.generation.index_on(names).extended(view.moment.blocks, view.mark.slots)
+            generation = view.moment.generation
+            index = generation.index_on(names, view.moment.blocks, view.mark.slots)
+            index.extended(view.moment.blocks, view.mark.slots)
+            if names not in generation.others:
+                self.declared.discard(names)
+                raise self._limit.no_room(f"an index on {', '.join(names)}")
+        return True
+
+    def _admit_index(self, index: SecondaryIndex) -> bool:
+        """Whether a reader may keep an index; rows go to the disk for it, now or, while somebody writes, then."""
+        fixed = fixed_bytes(self._generation, self._died) + index.nbytes()
+        if not self._limit.has_room(self._blocks, fixed):
+            return False
+        if self._writing.try_enter():
+            try:
+                self._limit.ease(self._blocks, fixed, self._mark.slots)
+            finally:
+                self._writing.__exit__()
         return True
 
     def drop_index(self, columns: Sequence[str]) -> bool:
         names = tuple(sorted(columns))
         self.declared.discard(names)
         self._generation.others.pop(names, None)
+        self.settled = {}
         return True
 
     def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
@@ -341,7 +381,7 @@ class MemoryTable(SingleRows, Backend):
         limit = {} if self._limit.most is None else {"max_memory": self._limit.most}
         return {
             "rows": mark.alive,
-            "bytes": blocks.nbytes() + fixed_bytes(generation, died),
+            "bytes": blocks.nbytes() + fixed_bytes(generation, died) + self.hot.nbytes(),
             "spilled_bytes": blocks.spilled_bytes,
             **limit,
             "dead": mark.slots - mark.alive,
@@ -358,6 +398,9 @@ class MemoryTable(SingleRows, Backend):
             self._mark = Mark(-1, self.version, 0, 0)
             self._now = Moment(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
             self._latest = MemorySnapshot(self.schema, self._key, self._now)
+            self.live.current = False
+            self.hot.clear()
+            self.settled = {}
             self.live = Live(_ClosedIndex(self._what), self._blocks, 0)
             self._limit.close()
 
