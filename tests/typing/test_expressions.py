@@ -67,16 +67,10 @@ TEXTS = st.recursive(
 )
 
 
-@settings(
-    max_examples=2,
-    phases=[Phase.generate],
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(st.lists(st.one_of(NUMBERS, CONDITIONS, TEXTS), min_size=25, max_size=50, unique=True))
-def test_any_expression(engines: Any, expressions: list[str]) -> None:
+EXPRESSIONS = given(st.lists(st.one_of(NUMBERS, CONDITIONS, TEXTS), min_size=25, max_size=50, unique=True))
+
+
+def check(engines: Any, expressions: list[str]) -> None:
     """Made-up expressions: those that are rendered agree.
 
     DuckDB simplifies before it evaluates (``x AND FALSE``, ``(… IS NULL) IS NULL``, ``-i < 5``), so a part that
@@ -87,3 +81,18 @@ def test_any_expression(engines: Any, expressions: list[str]) -> None:
         differences = engines.differences(expressions, engines.values[rows])
         found = [d for d in differences if not any(a in d for a in accepted)]
         assert not found, "\n".join(found)
+
+
+def form(examples: int) -> Any:
+    return settings(
+        max_examples=examples,
+        phases=[Phase.generate],
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+test_any_expression = form(2)(EXPRESSIONS(check))
+test_many_expressions = pytest.mark.chaos(form(60)(EXPRESSIONS(check)))
