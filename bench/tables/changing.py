@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 from bench.figure import Figure
-from bench.tables.measure import best_rates, calls
+from bench.tables.measure import Work, best_rates, calls
 from bench.tables.peers import RedisRows, dict_of, records, some_keys, sqlite_of, table_of
-from millpond import App
+from millpond import App, Table
 
 
 def run(rows: int, redis_url: str) -> Iterator[Figure]:
@@ -95,3 +96,21 @@ def run_in_app(rows: int) -> Iterator[Figure]:
                     )
                     what = f"{what} in an app, {rows:,} rows, {'durability ' * durable}{kind}"
                     yield Figure(figure, what, ours, peer, "the table alone", "changes")
+                if kind == "commit":
+                    yield _shared_syncs(kept, some)
+
+
+def _shared_syncs(table: Table, keys: list[int]) -> Figure:
+    """Threads that change single rows wait for the disk together."""
+
+    def updates(threads: int) -> Work:
+        def work() -> int:
+            with ThreadPoolExecutor(threads) as pool:
+                parts = [keys[at::threads] for at in range(threads)]
+                list(pool.map(lambda part: [table.update({"id": k}, {"qty": 6}) for k in part], parts))
+            return len(keys)
+
+        return work
+
+    one, eight = best_rates([updates(1), updates(8)], rounds=3)
+    return Figure("F9", "update by key, durability commit, 8 threads", eight, one, "1 thread", "changes")
