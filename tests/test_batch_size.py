@@ -1,5 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millpond import App, Error
 from millpond.engine.sizes import FEWEST_ROWS, MOST_ROWS, TARGET, BatchSize
 
 
@@ -19,3 +26,33 @@ def test_a_slow_batch_makes_the_next_ones_smaller_and_quick_full_ones_larger() -
     assert size.rows == MOST_ROWS
     size.note(None, 100.0)
     assert size.rows == MOST_ROWS
+
+
+def test_declared_limits() -> None:
+    size = BatchSize(100, 0.5)
+    size.note(100, 1.0)
+    assert size.rows == 100, "it is not made smaller than a few rows"
+    size = BatchSize(50_000, 0.5)
+    size.note(50_000, 1.0)
+    assert size.rows == 25_000
+
+
+def test_a_stream_says_how_much_is_taken_at_once(tmp_path: Path) -> None:
+    for i in range(5):
+        pq.write_table(pa.table({"x": [i]}), tmp_path / f"{i}.parquet")
+    sql = f"""
+        CREATE STREAM s (x INT) WITH ('batch.max.rows' = '8', 'batch.max.time' = '1s');
+        CREATE STREAM f WITH ('connector' = 'file://{tmp_path}/*.parquet', 'batch.max.files' = '2');
+        CREATE STREAM d WITH ('batch.max.rows' = '4') AS SELECT x FROM s;
+        CREATE TABLE n AS SELECT COUNT(*) AS n FROM s; CREATE TABLE m AS SELECT COUNT(*) AS n FROM f;
+        CREATE TABLE k AS SELECT COUNT(*) AS n FROM d;
+    """
+    for restarted in (False, True):
+        with App(sql, state=tmp_path / "state", _direct=True) as app:
+            app.send("s", [{"x": i} for i in range(15)])
+            app.drain()
+            found = {q["name"]: q["batches"] for q in app.sql("SHOW QUERIES").rows()}
+            assert found["table:n"] == 2 and found["table:k"] == 4
+            assert found["table:m"] == (0 if restarted else 3)
+    with pytest.raises(Error, match="must be greater than 0"):
+        App("CREATE STREAM s (x INT) WITH ('batch.max.rows' = '0')")

@@ -45,7 +45,11 @@ def test_a_table_of_files(tmp_path: Path) -> None:
     with App(state=tmp_path / "state") as app:
         app._on_progress = lambda progress: seen.append(app.table("t").health_check())
         app.sql(sql)
-        assert {h.status for h in seen} == {"loading"} and "rows of file:///" in seen[0].reason
+        assert (
+            {h.status for h in seen} == {"loading"}
+            and "rows, 0 %" in seen[0].reason
+            and "from file:///" in seen[0].reason
+        )
         health = app.table("t").health_check()
         assert health.status == "static" and f"read once from file://{tmp_path}/f.csv" in health.reason
         assert app.table("t").get_stats().source == "file"

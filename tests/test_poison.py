@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from millpond.app.poison import MOST, TooMany, find_poison
+from millpond import App
+from millpond.app import running
+from millpond.app.poison import TooMany, find_poison
 from millpond.errors import DataError
 
 
@@ -46,9 +48,32 @@ def test_rows_that_fail_only_together(values: list[int], in_order: bool) -> None
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_statement_that_fails_on_everything(in_order: bool) -> None:
+def test_more_than_may_be(in_order: bool) -> None:
     def attempt(rows: pa.Table) -> DataError | None:
         return DataError("no") if rows.num_rows else None
 
     with pytest.raises(TooMany):
-        find_poison(batch(list(range(MOST + 1))), attempt, in_order=in_order)
+        find_poison(batch(list(range(4))), attempt, in_order=in_order, most=3)
+    assert len(find_poison(batch(list(range(4))), attempt, in_order=in_order)) == 4
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_batch_with_many_bad_rows_is_applied_in_parts(
+    monkeypatch: pytest.MonkeyPatch, change: bool
+) -> None:
+    """The query goes on: every good row counts, every bad one is in the error table."""
+    monkeypatch.setattr(running, "MOST", 5)
+    insert = "INSERT INTO t SELECT id, 10 DIV (id % 4) FROM s"
+    upsert = "UPSERT INTO t SELECT id, 10 DIV (id % 4) AS x FROM s ON t.id = s.id"
+    sql = f"""
+        CREATE STREAM s (id INT); CREATE TABLE t (id INT PRIMARY KEY, x INT);
+        {upsert if change else insert} WITH ('query.name' = 'fill');
+    """
+    with App(sql, _direct=True) as app:
+        app.send("s", [{"id": i} for i in range(40)])
+        app.drain()
+        (query,) = app.sql("SHOW QUERIES").rows()
+        assert (query["state"], query["errors"]) == ("running", 10) and query["batches"] > 1
+        assert sorted(r["id"] for r in app.table("t")) == [i for i in range(40) if i % 4]
+        found = app.sql("SELECT seq FROM fill$errors ORDER BY seq").rows()
+        assert [r["seq"] for r in found] == list(range(0, 40, 4))

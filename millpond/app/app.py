@@ -20,11 +20,13 @@ from millpond.app.dropping import forget
 from millpond.app.health import Load, health_of
 from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
+from millpond.app.loader import Loader
 from millpond.app.loading import Report, read_all
 from millpond.app.lookups import plan_lookup
 from millpond.app.pipelines import Pipelines
+from millpond.app.readiness import Readiness, readiness
 from millpond.app.restore import restore
-from millpond.app.script import Step, prepare
+from millpond.app.script import Step, needed, prepare
 from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
@@ -131,6 +133,7 @@ class App:
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._store = Store(self._journal, self._state)
+            self._loader = Loader(self)
             self._runner = Pipelines(self, direct=_direct)
             self._views = Views(self)
             restore(self)
@@ -147,8 +150,11 @@ class App:
             raise
 
     def _start(self) -> None:
-        """Starts the running statements. With ``_defer`` tables answer before; nothing runs until it is called."""
+        """Starts the running statements, each when its tables are loaded, and waits for all loads. With ``_defer``
+        tables answer before; nothing runs until it is called."""
         self._runner.begin()
+        self._loader.wait()
+        self._runner.finish_starting()
 
     # what programs use
 
@@ -216,20 +222,24 @@ class App:
         """
         self._check_open()
         deadline = time.monotonic() + timeout
-        self._runner.drain(timeout)
-        self._views.drain(max(0.0, deadline - time.monotonic()))
+        retried = -1
+        while retried != (retried := self._runner.retry()):
+            self._runner.drain(max(0.0, deadline - time.monotonic()))
+            self._views.drain(max(0.0, deadline - time.monotonic()))
         self._journal.sync()
 
-    def ready(self) -> bool:
-        """Whether every table is loaded and every query runs."""
-        running = self._runner.ready
-        return not self._closed and running and all(v.error is None for v in self._views)
+    def ready(self) -> Readiness:
+        """True when every table is loaded and every query runs; it also tells what is loading, how far that is, and
+        what is wrong."""
+        return readiness(self)
 
     def close(self) -> None:
         """Lets current batches finish and stops the app. Spark stays up for other apps of the process."""
         if self._closed:
             return
         self._closed = True
+        if hasattr(self, "_loader"):
+            self._loader.close()
         if hasattr(self, "_runner"):
             self._runner.close()
         if hasattr(self, "_views"):
@@ -246,6 +256,7 @@ class App:
     def _crash(self) -> None:
         """Ends the app as a kill would, but in this process: nothing is finished, written or tidied up."""
         self._closed = True
+        self._loader.close()
         self._runner.crash()
         self._views.close()
         for name in self._catalog.names("table"):
@@ -291,6 +302,9 @@ class App:
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
             steps = prepare(self, statements, parsed.script.place, in_block=in_block)
+            while not self._in_file and self._transaction is None and (late := self._loading(steps)):
+                self._loader.wait(late)
+                steps = prepare(self, statements, parsed.script.place, in_block=in_block)
             self._check_ours(steps)
             for step in steps:
                 result = self._step(step)
@@ -298,6 +312,14 @@ class App:
             self._mask_error(error)
             raise
         return result
+
+    def _loading(self, steps: Sequence[Step]) -> set[str]:
+        """The tables that the steps need now and that are being loaded."""
+        if not self._loader.running():
+            return set()
+        return self._loader.running(
+            name for s in steps if s.checked is not None for name in needed(s.checked)
+        )
 
     def _begin_block(self, transaction: Transaction) -> None:
         self._transaction, self._block_done = transaction, []
@@ -312,6 +334,7 @@ class App:
         """Runs statements as part of a transaction of a program."""
         with self._lock:
             self._check_open()
+            self._loader.wait()
             self._transaction = transaction
             try:
                 return self._statements(text, params, in_block=True)
@@ -336,6 +359,8 @@ class App:
         assert checked is not None
         if self._in_file and self._is_done(checked.statement):
             return Result(pa.table({}), count=0)
+        if self._in_file:
+            self._loader.wait(self._loading([step]))
         try:
             result = execute(self, checked)
         except Error as error:

@@ -62,8 +62,8 @@ class Block(RunningStatement):
         self._stage = self.stage(self.plan.batch)
         self._members = [Member(self.app, plan) for plan in self.plan.block]
 
-    def evaluate(self, batch: Batch) -> pa.Table:
-        return self._stage.run(batch, self.app._store.moment())
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        return self._stage.run(batch, moment)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         arrow = self.plan.batch.output.arrow()

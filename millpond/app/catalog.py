@@ -12,7 +12,7 @@ import pyarrow as pa
 from millpond.journal.catalog import Entry
 from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation, RelationKind
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, limits_of
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
 from millpond.tables.base import find_backend
@@ -109,8 +109,9 @@ def _secrets(options: Mapping[str, Any]) -> list[Option]:
 def relation_of(entry: Saved, parsed: Parsed) -> Relation:
     """What a kept statement declares, with the columns it had; its text gives a view's query and a stream's URI."""
     statement = parsed.require()[0]
-    uri = None
+    uri = limits = None
     if isinstance(statement, CreateStream):
+        limits = limits_of(f'stream "{entry.name}"', statement.settings)
         uri = next((s.value for s in statement.settings if s.name.lower() == "connector"), None)
     return Relation(
         entry.name,
@@ -122,6 +123,7 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         live=entry.live,
         strict=entry.options.get("on.conflict") == "error",
         watermark=statement.watermark if isinstance(statement, CreateStream) else None,
+        limits=limits,
     )
 
 

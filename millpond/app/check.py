@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millpond.errors import Caution, Error, InvalidOption, NotSupported, SqlSyntaxError, UnknownName
 from millpond.plan.explain import explain_checked
+from millpond.plan.growth import growth_warnings
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
@@ -17,7 +18,6 @@ from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
-from millpond.sql.joins import join_warnings
 from millpond.sql.parse import Parsed, parse
 from millpond.sql.reads import names_read
 from millpond.sql.text import Script, pieces
@@ -72,7 +72,7 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     errors.sort(key=lambda e: (e.line or 0, e.column or 0))
     for error in errors:
         _mask(error, parsed.script)
-    warnings = tuple(w for checked in found if checked.runs for w in join_warnings(checked.resolved))
+    warnings = tuple(w for checked in found if checked.runs for w in growth_warnings(checked))
     return CheckedText(tuple(found), tuple(errors), warnings, parsed.script)
 
 

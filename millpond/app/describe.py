@@ -32,6 +32,8 @@ _QUERY_COLUMNS = (
     "rate",
     "lag",
     "errors",
+    "misses",
+    "waiting",
     "batches",
     "last_batch",
     "last_batch_ms",
@@ -39,7 +41,7 @@ _QUERY_COLUMNS = (
     "statement",
 )
 _TYPES = {
-    **dict.fromkeys(("rows", "batches", "last_batch_ms", "lag", "errors"), pa.int64()),
+    **dict.fromkeys(("rows", "batches", "last_batch_ms", "lag", "errors", "misses", "waiting"), pa.int64()),
     "rate": pa.float64(),
     "last_batch": pa.timestamp("us", "UTC"),
 }
@@ -99,6 +101,8 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
         table = app.table(relation.name)
         about |= dict(table.get_stats())
         about["health"] = str(table.health_check())
+        if (load := app._loads.get(relation.name.lower())) is not None and load.rows:
+            about["load"] = load.far()
         about["durability"] = _durability(app, relation.name)
     mark = app._store.table(f"table:{relation.name}$watermark")
     if mark is not None:

@@ -53,8 +53,8 @@ class Folded(RunningStatement):
         self._stage = self.stage(self.plan.batch)
         self._folding = Folding(self.plan.fold, self.app._evaluator, self.app._inputs)
 
-    def evaluate(self, batch: Batch) -> pa.Table:
-        return self._stage.run(batch, self.app._store.moment())
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        return self._stage.run(batch, moment)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         found, into = self._folding, (self.plan.target.name,)

@@ -25,6 +25,7 @@ class Groups(RunningStatement):
     """What is kept of the groups is in tables beside the target; one without groups has its row from the beginning."""
 
     def set_up(self) -> None:
+        super().set_up()
         plan, store = self.plan, self.app._store
         assert plan.aggregation is not None
         self._stage = self.stage(plan.batch)
@@ -50,8 +51,7 @@ class Groups(RunningStatement):
         for table in self._aggregate.tables:
             self.app._store.drop(table)
 
-    def evaluate(self, batch: Batch) -> pa.Table:
-        moment = self.app._store.moment()
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = self._stage.run(batch, moment)
         arrow = self.plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)

@@ -18,19 +18,43 @@ PROGRAM = "program"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a table: from what kind of source, how many rows so far, and how it ended."""
+    """The load of a table: from what kind of source, how far it is, and how it ended.
+
+    ``of`` is how many rows there are, ``share`` the part of the bytes that was read, where the source can tell.
+    """
 
     source: str
     what: str
     rows: int = 0
+    of: int | None = None
+    share: float | None = None
+    began: float | None = None
+    ended: float | None = None
     loaded_at: float | None = None
     error: str | None = None
+
+    @property
+    def rate(self) -> float:
+        """Rows in a second."""
+        seconds = (self.ended or time.time()) - self.began if self.began is not None else 0.0
+        return round(self.rows / seconds, 1) if seconds > 0 else 0.0
+
+    @property
+    def percent(self) -> int | None:
+        part = self.rows / self.of if self.of else self.share
+        return None if part is None else int(100 * min(part, 1.0))
+
+    def far(self) -> str:
+        """How far it is, in words."""
+        of = f" of {self.of:,}" if self.of is not None else ""
+        percent = f", {self.percent} %" if self.percent is not None else ""
+        return f"{self.rows:,}{of} rows{percent}, {self.rate:,.0f}/s"
 
     def health(self) -> Health:
         if self.error is not None:
             return Health("stale", self.error)
         if self.loaded_at is None:
-            return Health("loading", f"{self.rows} rows of {self.what} so far")
+            return Health("loading", f"{self.far()}, from {self.what}")
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.loaded_at))
         return Health("static", f"read once from {self.what}, complete since {when}")
 

@@ -140,16 +140,17 @@ class JoinedStream(RunningStatement):
             self._joining.drop()
         self.app._store.forget(self.plan.name)
 
-    def evaluate(self, batch: Batch) -> pa.Table:
-        moment = self.app._store.moment()
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = _shaped(self._stage.run(batch, moment), self.plan.batch)
         if self._mark is None:
             return rows
         high = self._mark.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
         return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
 
-    def _run(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE) -> int:
-        rows = self.evaluate(batch)
+    def _run(
+        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
+    ) -> int:
+        rows = self.evaluate(batch, moment)
         with self._joining.lock:
             self._more = more
             try:
@@ -173,6 +174,7 @@ class JoinedStream(RunningStatement):
         before = above.errors
         count = above.apply(self._joining.part(joined), position, more)
         self.errors += above.errors - before
+        self.misses = above.misses if self._number == 0 else self.misses
         return count
 
     def replay(self) -> int:

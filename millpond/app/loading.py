@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from millpond.app.health import Load
 from millpond.app.indexes import renew_indexes
 from millpond.app.store import Moment, Store
 from millpond.changes import Changes, Offset, Position
+from millpond.errors import Closed
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sources.base import SEQ, Source
@@ -27,16 +29,19 @@ CHUNK = 131_072
 """Rows of a chunk."""
 
 _LOADED = "loaded"
+_REPORTING = threading.Lock()
+"""Reports of several loads come one after another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a load has come; ``total`` in bytes where the source knows, else None."""
+    """How far a load has come: rows, of how many where the source knows, and bytes, of how many where it knows."""
 
     table: str
     rows: int
     bytes: int
     total: int | None
+    of: int | None = None
     finished: bool = False
 
 
@@ -70,9 +75,9 @@ def load_chunks(
     begun = position is not None and position.checkpoint == checkpoint
     skip = position.batch + 1 if begun and position is not None else 0
     splits = source.splits(None, end)
-    sizes = [s.bytes for s in splits]
-    total = sum(s for s in sizes if s is not None) if None not in sizes else None
+    total, of = _sum(s.bytes for s in splits), _sum(s.rows for s in splits)
     rows = seen = number = 0
+    report(Progress(plan.target.name, 0, 0, total, of))
     for number, (chunk, read) in enumerate(_chunks(source, end)):
         seen = read
         if number < skip:
@@ -81,11 +86,16 @@ def load_chunks(
         found = evaluator.answer(plan.query, tables)
         rows += found.num_rows
         store.commit({plan.target.name: Changes(found)}, Position(plan.name, checkpoint, number))
-        report(Progress(plan.target.name, rows, seen, total))
+        report(Progress(plan.target.name, rows, seen, total, of))
     end_of_it = Position(plan.name, checkpoint, max(number, skip) + 1, {_LOADED: end})
     store.commit({plan.target.name: Changes(plan.query.schema.arrow().empty_table())}, end_of_it)
-    report(Progress(plan.target.name, rows, seen, total, finished=True))
+    report(Progress(plan.target.name, rows, seen, total, of, finished=True))
     return rows
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    found = list(numbers)
+    return None if None in found else sum(n for n in found if n is not None)
 
 
 def _chunks(source: Source, end: Offset) -> Iterator[tuple[pa.Table, int]]:
@@ -116,28 +126,38 @@ def read_all(source: Source) -> pa.Table:
     return pa.Table.from_batches(batches, schema)
 
 
+def is_from_outside(app: App, plan: LoadPlan) -> bool:
+    """Whether a load needs nothing of this process, and can run beside what it does."""
+    inputs = [i.relation for i in plan.query.inputs]
+    return all(r.kind == "source" and not app._source(r).local for r in inputs)
+
+
 def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     """Fills a table from its sources; what was loaded before a restart is not loaded again."""
     name = plan.target.name.lower()
     sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
     what = app._mask(", ".join(sources)) or "tables"
     kind = sources[0].partition(":")[0] if sources else "table"
-    app._loads[name] = Load(kind, what)
+    app._loads[name] = Load(kind, what, began=time.time())
     try:
         rows = _load(app, plan, checked)
     except Exception as error:
         app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))
         raise
     changed = app._backend(name).stats().get("changed_at")
-    app._loads[name] = replace(app._loads[name], loaded_at=changed or time.time())
+    app._loads[name] = replace(app._loads[name], ended=time.time(), loaded_at=changed or time.time())
     return rows
 
 
 def _load(app: App, plan: LoadPlan, checked: Checked) -> int:
     def report(progress: Progress) -> None:
+        if app._closed:
+            raise Closed("the app is closed")
         name = plan.target.name.lower()
-        app._loads[name] = replace(app._loads[name], rows=progress.rows)
-        app._on_progress(progress)
+        share = progress.bytes / progress.total if progress.total else None
+        app._loads[name] = replace(app._loads[name], rows=progress.rows, of=progress.of, share=share)
+        with _REPORTING:
+            app._on_progress(progress)
 
     app._store.fills(plan.name, plan.target.name)
     position = app._store.position(plan.name)

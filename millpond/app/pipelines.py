@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import shutil
 import threading
@@ -16,11 +17,13 @@ from millpond.app.block import Block
 from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.joining import joined_streams
+from millpond.app.retrying import Retrying
 from millpond.app.running import Rows, RunningStatement
-from millpond.errors import Closed, SqlError, TimedOut, UnknownName, did_you_mean
+from millpond.errors import Closed, PipelineFailed, SqlError, TimedOut, UnknownName, did_you_mean
 from millpond.journal.catalog import Entry
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.base import Source
+from millpond.sql.catalog import Limits
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     Reading = StreamQuery | DirectStream
 
 
+log = logging.getLogger("millpond")
 _AT_ONCE = max(2, os.cpu_count() or 2)
 """Queries that start side by side: each brings a process of its own."""
 HELD = "held"
@@ -68,6 +72,11 @@ class Pipelines:
         self._crashed = False
         self._begun = False
         self._starting = threading.Lock()
+        self._retrying: Retrying | None = None
+        self._starter: threading.Thread | None = None
+        self._look_again = threading.Event()
+        self._since: dict[str, float] = {}
+        self._closed = False
 
     def __iter__(self) -> Iterator[Pipeline]:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
@@ -100,44 +109,101 @@ class Pipelines:
     def begin(self) -> None:
         """From now on what is added is started."""
         self._begun = True
+        self._app._loader.on_end = self._look_again.set
+        self.start_waiting()
+
+    def finish_starting(self) -> None:
+        """Starts what was added, also what another thread has begun to start."""
+        with self._starting:
+            pass
         self.start_waiting()
 
     @property
-    def ready(self) -> bool:
-        """Whether every query runs."""
-        return not self._waiting and all(p.state == "running" for p in self)
+    def waiting(self) -> dict[str, tuple[str, ...]]:
+        """The queries that have not been started, and the tables that they wait for."""
+        return {name: tuple(sorted(self._needs(s.plan))) for name, (s, _) in list(self._waiting.items())}
+
+    def _needs(self, plan: PipelinePlan) -> set[str]:
+        return self._app._loader.running((*plan.reads, *plan.writes))
 
     def start_waiting(self) -> None:
-        """Starts what was added since the last time, tables being loaded by now. While a thread does that others
-        leave it to it."""
-        while self._begun and self._waiting and self._starting.acquire(blocking=False):
+        """Starts what was added since the last time and whose tables are loaded, or were waited for long enough.
+        While a thread does that others leave it to it; the rest is left to a thread that looks again."""
+        while self._begun and self._startable() and self._starting.acquire(blocking=False):
             try:
-                self._enrol()
+                self._enrol(self._startable())
                 self._settle(list(self._streams.values()))
             finally:
                 self._starting.release()
+        if self._begun and self._waiting and self._starter is None and not self._closed:
+            self._starter = threading.Thread(target=self._start_later, name="millpond-starting", daemon=True)
+            self._starter.start()
 
-    def _enrol(self) -> None:
+    def _startable(self) -> list[str]:
+        now = time.monotonic()
+        found = []
+        for name, (statement, _) in list(self._waiting.items()):
+            since = self._since.setdefault(name, now)
+            if not self._needs(statement.plan) or now - since >= statement.plan.wait:
+                found.append(name)
+        return found
+
+    def _start_later(self) -> None:
+        while self._waiting and not self._closed:
+            self._look_again.wait(0.2)
+            self._look_again.clear()
+            try:
+                self.start_waiting()
+            except Exception as error:  # whoever drains tries again, and is told
+                log.warning("queries could not be started: %s", error)
+                break
+        self._starter = None
+
+    def _enrol(self, names: list[str]) -> None:
         """Those that wait become members of their streams."""
         from millpond.engine.pipeline import Pipeline
         from millpond.engine.states import State
 
         if not self._streams:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        for name, (statement, source) in list(self._waiting.items()):
+        for name in names:
+            statement, source = self._waiting[name]
+            late = self._needs(statement.plan)
             statement.set_up()
             held = self._held.get(statement.plan.query, State.RUNNING)
             pipeline = Pipeline(statement, source, State(held))
             pipeline.on_progress = self._signal
-            stream = self._stream(source)
+            if late:
+                self._too_late(pipeline, late)
+            stream = self._stream(source, statement.plan.batch.stream.relation.limits)
             stream.add(pipeline)
             self._running[name] = (pipeline, stream)
             self._waiting.pop(name, None)
+            if statement.waiting is not None and self._retrying is None:
+                self._retrying = Retrying(self)
+                self._app._store.listen(self._retrying.wake)
+
+    def _too_late(self, pipeline: Pipeline, tables: set[str]) -> None:
+        """Tables are not loaded, and the query does not wait for them any longer."""
+        listed, wait, miss = ", ".join(sorted(tables)), pipeline.plan.wait, pipeline.plan.miss
+        if miss is not None and miss.mode == "fail":
+            pipeline.fail(
+                PipelineFailed(
+                    f"table {listed} is not loaded after {wait:g} s",
+                    hint="START QUERY when it is, or wait longer with 'table.wait.timeout'",
+                )
+            )
+        else:
+            log.warning("query %s starts before table %s is loaded", pipeline.name, listed)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Of each query how it is; those that wait for Spark to start are there too."""
+        """Of each query how it is; those that wait for tables, or for Spark to start, are there too."""
         starting = [
-            {"name": name, "state": "starting", "statement": statement.plan.text}
+            {
+                "name": name,
+                "state": "waiting" if self._needs(statement.plan) else "starting",
+                "statement": statement.plan.text,
+            }
             for name, (statement, _) in list(self._waiting.items())
         ]
         return [p.describe() for p in self] + starting
@@ -154,21 +220,23 @@ class Pipelines:
         for stream in starting:
             stream.wait_until_up()
 
-    def _stream(self, source: Source) -> Reading:
+    def _stream(self, source: Source, limits: Limits | None) -> Reading:
         """The query that reads a source; statements with the same one share it."""
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
         found = self._streams.get(key)
         if found is None:
-            found = self._streams[key] = self._new_stream(source)
+            found = self._streams[key] = self._new_stream(source, limits)
         return found
 
-    def _new_stream(self, source: Source) -> Reading:
+    def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
         from millpond.engine.direct import DirectStream
+        from millpond.engine.sizes import BatchSize
         from millpond.engine.stream import StreamQuery
 
+        size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
         if self._direct:
-            return DirectStream(source, self._app._spark)
-        return StreamQuery(source, self._scratch / f"stream-{next(self._numbers)}")
+            return DirectStream(source, size, self._app._spark)
+        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}")
 
     @property
     def _scratch(self) -> Path:
@@ -177,6 +245,7 @@ class Pipelines:
     def remove(self, name: str) -> None:
         """Stops a query, and what it keeps beside its target goes."""
         parts = self._parts_of(name)
+        self._since = {part: at for part, at in self._since.items() if part not in parts}
         self._hold(name, None)
         statements: list[Statement] = [self._waiting.pop(part)[0] for part in parts if part in self._waiting]
         for part in parts:
@@ -244,6 +313,13 @@ class Pipelines:
             self._app._journal.put_entry(Entry(name, HELD, "", {"state": state}))
 
     def close(self) -> None:
+        self._closed = True
+        self._look_again.set()
+        starter = self._starter
+        if starter is not None:
+            starter.join()
+        if self._retrying is not None:
+            self._retrying.close()
         for stream in list(self._streams.values()):
             stream.close()
         self._signal()
@@ -262,6 +338,12 @@ class Pipelines:
                 raise Closed("the app is gone")
             yield
 
+    def retry(self) -> int:
+        """Tries rows that wait for a match again; answers how many came out so, ever."""
+        for pipeline in self:
+            pipeline.retry()
+        return sum(pipeline.retried for pipeline in self)
+
     # draining
 
     def _signal(self) -> None:
@@ -275,6 +357,7 @@ class Pipelines:
 
     def drain(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
+        self._wait_until_started(deadline)
         for pipeline in self._in_order():
             end = pipeline.source.latest(None)
             while True:
@@ -294,6 +377,17 @@ class Pipelines:
                 with self._progress:
                     if not pipeline.reached(end):
                         self._progress.wait(min(left, 0.1))
+
+    def _wait_until_started(self, deadline: float) -> None:
+        while self._begun and (waiting := self.waiting):
+            self.start_waiting()
+            if time.monotonic() > deadline:
+                listed = ", ".join(f'"{name}"' for name in waiting)
+                raise TimedOut(
+                    f"not drained: {listed} has not started", hint="SHOW QUERIES tells what it waits for"
+                )
+            if self.waiting:
+                time.sleep(0.02)
 
     def _in_order(self) -> list[Pipeline]:
         """Those that fill a stream before those that read it."""

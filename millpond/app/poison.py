@@ -10,24 +10,28 @@ import pyarrow as pa
 from millpond.errors import DataError
 
 MOST = 1_000
-"""Rows of a batch that may go to the error table; with more it is the statement that is wrong."""
+"""Rows of a batch that may go to the error table at once. With more of them the batch is applied in halves, so that
+what is good in it counts meanwhile, and a commit does not take long."""
 
 Try = Callable[[pa.Table], DataError | None]
 """What is wrong with these rows of the batch, taken alone."""
 
 
 class TooMany(Exception):
-    """More than MOST."""
+    """More than it may be."""
 
 
-def find_poison(rows: pa.Table, attempt: Try, *, in_order: bool) -> list[tuple[int, DataError]]:
-    """The places of the rows that must be left out so that the others can be processed, each with the reason.
+def find_poison(
+    rows: pa.Table, attempt: Try, *, in_order: bool, most: int | None = None
+) -> list[tuple[int, DataError]]:
+    """The places of the rows that must be left out so that the others can be processed, each with the reason. Raises
+    TooMany if they are more than ``most``.
 
     Rows that count by themselves are found by halving. Where the effect of a row depends on those before it
     (``in_order``), and where only several together fail (a sum that overflows), it is the first row with which the
     rows up to it fail.
     """
-    bad = [] if in_order else _halved(rows, attempt)
+    bad = [] if in_order else _halved(rows, attempt, most)
     left = [place for place, _ in bad]
     while True:
         kept = _without(rows.num_rows, left)
@@ -41,11 +45,11 @@ def find_poison(rows: pa.Table, attempt: Try, *, in_order: bool) -> list[tuple[i
             low, high, reason = (middle, high, reason) if failed is None else (low, middle, failed)
         bad.append((int(kept[high - 1]), reason))
         left.append(int(kept[high - 1]))
-        if len(bad) > MOST:
+        if most is not None and len(bad) > most:
             raise TooMany
 
 
-def _halved(rows: pa.Table, attempt: Try) -> list[tuple[int, DataError]]:
+def _halved(rows: pa.Table, attempt: Try, most: int | None) -> list[tuple[int, DataError]]:
     bad: list[tuple[int, DataError]] = []
     parts = [(0, rows.num_rows)]
     while parts:
@@ -55,7 +59,7 @@ def _halved(rows: pa.Table, attempt: Try) -> list[tuple[int, DataError]]:
             continue
         if end - start == 1:
             bad.append((start, reason))
-            if len(bad) > MOST:
+            if most is not None and len(bad) > most:
                 raise TooMany
         else:
             middle = (start + end) // 2

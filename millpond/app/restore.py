@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
-from millpond.app.loading import load
+from millpond.app.loading import is_from_outside, load
 from millpond.app.pipelines import HELD
 from millpond.app.script import check_one
 from millpond.errors import Error
@@ -93,6 +93,12 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     elif checked.running:
         app._start_pipeline(plan_pipeline(checked, name, target), checked)
     elif checked.live:
+        app._loader.wait(app._loader.running(checked.reads))
         app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
     elif checked.table_options.get("refresh") != "once" or not app._keeps(checked.target.name):
-        load(app, plan_load(checked, name, target), checked)
+        plan = plan_load(checked, name, target)
+        if is_from_outside(app, plan):
+            app._loader.begin(plan, checked, lambda error: _stays(app, entry.name, app._mask(error.message)))
+            return
+        app._loader.wait(app._loader.running(checked.reads))
+        load(app, plan, checked)

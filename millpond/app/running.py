@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.app.errortable import error_records, rows_of
+from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
 from millpond.app.poison import MOST, TooMany, find_poison
 from millpond.app.store import Moment
 from millpond.changes import ROW, Changes, Position
-from millpond.errors import DataError, PipelineFailed, QueryFailed
+from millpond.errors import DataError, QueryFailed
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
@@ -51,7 +52,9 @@ class RunningStatement(ABC):
         self.errors = 0
         self._seen: Position | None = None
         self._trying = False
-        self._misses: Stage | None = None
+        self.misses = None if plan.miss is None else 0
+        """Rows of this run that found no match, where 'on.miss' is given."""
+        self._misses: Misses | None = None
         self._more = _NO_MORE
         if plan.target.kind == "table":
             app._store.fills(plan.name, plan.target.name)
@@ -75,10 +78,25 @@ class RunningStatement(ABC):
 
     def set_up(self) -> None:
         """Makes what the statement needs beside its target. Called before the first batch of a run."""
-        return
+        miss = self.plan.miss
+        if miss is None:
+            return
+        if miss.mode != "retry":
+            self._misses = Misses(miss, self.stage(miss.batch))
+            return
+        table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
+        self.keep({table: schema})
+        self._misses = Waiting(miss, self.stage(miss.batch), table, self.app._store.moment())
+
+    @property
+    def waiting(self) -> int | None:
+        """Rows that wait for a match."""
+        return self._misses.rows if isinstance(self._misses, Waiting) else None
 
     def drop(self) -> None:
         """Removes what ``declare`` and ``set_up`` made."""
+        if isinstance(self._misses, Waiting):
+            self.app._store.drop(waiting_table(self.plan.name))
         if self.plan.has_error_table:
             self.app._catalog.remove(self.plan.errors)
             self.app._store.drop(self.plan.errors)
@@ -109,21 +127,41 @@ class RunningStatement(ABC):
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
-        kept = None if self.ephemeral else position
-        batch, records = self._put_missed_aside(batch)
+        count = self._process(batch, None if self.ephemeral else position, more)
+        self._seen = position
+        return count
+
+    def retry(self) -> int:
+        """Tries rows that wait for a match again, if that can make a difference; answers how many rows that gave.
+        Called while no batch is applied."""
+        if not isinstance(self._misses, Waiting) or not self._misses.due(self.app._store.moment()):
+            return 0
+        schema = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+        return self._process(self._part(schema.empty_table()), None)
+
+    def _process(
+        self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
+    ) -> int:
+        moment = self.app._store.moment()
+        whole, met = batch, self._meet(batch, moment)
+        batch, records = met.batch, self._records(met.aside, met.why)
         tries = 0
         while True:
             try:
-                count = self._run(batch, kept, together(more, self._errors(records)))
+                beside = {**met.changes, **self._errors(records)}
+                count = self._run(batch, moment, position, together(more, beside))
             except DataError as error:
                 tries += 1
                 if self.plan.on_error == "fail" or tries >= _TRIES:
                     raise
-                batch, failed = self._put_aside(batch, error)
+                moment = self.app._store.moment()
+                batch, failed = self._put_aside(whole, batch, moment, error)
                 records = pa.concat_tables([records, failed])
             else:
-                self._seen = position
+                met.after()
                 self.errors += records.num_rows
+                if self.misses is not None:
+                    self.misses += met.missed
                 return count
 
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
@@ -133,12 +171,18 @@ class RunningStatement(ABC):
             self.write(lambda _: (more, None), kept, into=tuple(more))
         return 0
 
+    def _meet(self, batch: Batch, moment: Moment) -> Met:
+        """The batch as the tables leave it, where 'on.miss' asks for that."""
+        return Met(batch) if self._misses is None else self._misses.meet(batch, moment)
+
     def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
         return {self.plan.errors: Changes(records)} if records.num_rows else _NO_MORE
 
-    def _run(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE) -> int:
+    def _run(
+        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
+    ) -> int:
         """Makes a batch and the position count, in one commit with ``more``."""
-        rows = self.evaluate(batch)
+        rows = self.evaluate(batch, moment)
         with self.app._runner.delivering():
             self._more = more
             try:
@@ -146,68 +190,49 @@ class RunningStatement(ABC):
             finally:
                 self._more = _NO_MORE
 
-    def _put_missed_aside(self, batch: Batch) -> tuple[Batch, pa.Table]:
-        """The rows of a batch that find their matches, and records of the others, where 'on.miss' asks for that."""
-        miss = self.plan.miss
-        if miss is None:
-            return batch, self._error_schema.arrow().empty_table()
-        if self._misses is None:
-            self._misses = self.stage(miss.batch)
-        found = self._misses.run(batch, self.app._store.moment())
-        if not found.num_rows:
-            return batch, self._error_schema.arrow().empty_table()
-        if miss.fail:
-            raise PipelineFailed(
-                f"{pc.count_distinct(found['missed'])} rows of a batch find no match"
-                f" in {' or '.join(miss.tables)}",
-                hint="put the rows into the table and START QUERY, or choose another 'on.miss'",
-            )
-        why: Any = None
-        for i, table in reversed(list(enumerate(miss.tables))):
-            why = pc.if_else(found[f"m{i}"], f'there is no match in table "{table}"', why)
-        return self._divided(batch, batch.read(), pa.table({"seq": found["missed"], "reason": why}))
-
-    def _divided(self, batch: Batch, rows: pa.Table, bad: pa.Table) -> tuple[Batch, pa.Table]:
-        """The rows whose ``_seq`` is not one of ``bad``, and records of the others with the reason there."""
-        from millpond.engine.batch import Part
-
-        bad = bad.group_by("seq").aggregate([("reason", "min")])
-        place = pc.index_in(rows[SEQ], bad["seq"])
-        aside = rows.filter(pc.is_valid(place))
-        why = bad["reason_min"].take(place.filter(pc.is_valid(place)))
+    def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
+        """Error records of rows of the stream."""
+        if aside is None or why is None or not aside.num_rows:
+            return self._error_schema.arrow().empty_table()
         stream = self.plan.batch.stream.relation.name
-        records = error_records(self.plan.name, stream, aside, why, self._error_schema)
-        return Part(rows.filter(pc.is_null(place)), batch.spark), records
+        return error_records(self.plan.name, stream, aside, why, self._error_schema)
 
     @property
     def _error_schema(self) -> Schema:
         relation = self.app._catalog.find(self.plan.errors)
         return relation.schema if relation is not None else ERROR_COLUMNS
 
-    def _put_aside(self, batch: Batch, error: DataError) -> tuple[Batch, pa.Table]:
-        """The rows of a batch that can be processed, and records of the others."""
+    def _part(self, rows: pa.Table) -> Batch:
         from millpond.engine.batch import Part
 
+        return Part(rows, lambda: self.app._spark().newSession())
+
+    def _put_aside(
+        self, whole: Batch, batch: Batch, moment: Moment, error: DataError
+    ) -> tuple[Batch, pa.Table]:
+        """The rows of a batch that can be processed, and records of the others; ``batch`` is what is left of the
+        ``whole``."""
+        from millpond.engine.batch import Divide, Part
+
         rows = batch.read()
-        if self._attempt(Part(rows.slice(0, 0), batch.spark)) is not None:
+
+        def attempt(some: pa.Table) -> DataError | None:
+            return self._attempt(Part(some, batch.spark), moment)
+
+        if attempt(rows.slice(0, 0)) is not None:
             raise error
         try:
-            bad = find_poison(
-                rows, lambda some: self._attempt(Part(some, batch.spark)), in_order=self.in_order
-            )
+            bad = find_poison(rows, attempt, in_order=self.in_order, most=MOST if whole.halves() else None)
         except TooMany:
-            raise QueryFailed(
-                f"more than {MOST:,} rows of a batch cannot be processed: {error.message}", hint=error.hint
-            ) from error
+            raise Divide from None
         seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
-        reasons = [reason.message for _, reason in bad]
-        return self._divided(batch, rows, pa.table({"seq": seqs, "reason": pa.array(reasons, pa.string())}))
+        reasons = pa.array([reason.message for _, reason in bad], pa.string())
+        good, aside, why = divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))
+        return Part(good, batch.spark), self._records(aside, why)
 
     def replay(self) -> int:
         """Applies the rows of its error records again: in one commit they take effect and their records go, or
         they stay with a new reason. Answers how many took effect. Called while no batch is applied."""
-        from millpond.engine.batch import Part
-
         table = self.app._store.moment().snapshot(self.plan.errors).scan(rows=True)
         if "query" in table.column_names:
             table = table.filter(pc.equal(table["query"], self.plan.name))
@@ -218,24 +243,26 @@ class RunningStatement(ABC):
         if not table.num_rows:
             return 0
         rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')
-        whole = Part(rows, lambda: self.app._spark().newSession())
-        batch, records = self._put_missed_aside(whole)
-        error = self._attempt(batch)
+        moment = self.app._store.moment()
+        met = self._meet(self._part(rows), moment)
+        batch, records = met.batch, self._records(met.aside, met.why)
+        error = self._attempt(batch, moment)
         if error is not None:
-            batch, failed = self._put_aside(batch, error)
+            batch, failed = self._put_aside(batch, batch, moment, error)
             records = pa.concat_tables([records, failed])
         again = records.append_column(ROW, pa.nulls(records.num_rows, pa.int64()))
         is_gone = pa.array([True] * table.num_rows + [False] * again.num_rows, pa.bool_())
         changes = Changes(pa.concat_tables([table, again.select(table.column_names)]), is_gone)
-        self._run(batch, None, {self.plan.errors: changes})
+        self._run(batch, moment, None, {**met.changes, self.plan.errors: changes})
+        met.after()
         self.errors -= table.num_rows - again.num_rows
         return int(table.num_rows - again.num_rows)
 
-    def _attempt(self, batch: Batch) -> DataError | None:
+    def _attempt(self, batch: Batch, moment: Moment) -> DataError | None:
         """What would be wrong with a batch; nothing of it counts."""
         self._trying = True
         try:
-            self.commit(self.evaluate(batch), None)
+            self.commit(self.evaluate(batch, moment), None)
         except DataError as error:
             return error
         finally:
@@ -243,8 +270,8 @@ class RunningStatement(ABC):
         return None
 
     @abstractmethod
-    def evaluate(self, batch: Batch) -> pa.Table:
-        """What the batch gives, before anything counts."""
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        """What the batch gives with the tables of a moment, before anything counts."""
 
     @abstractmethod
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -309,10 +336,11 @@ class Rows(RunningStatement):
     """A query whose rows each count by themselves: into a table, a stream, or to whoever asked."""
 
     def set_up(self) -> None:
+        super().set_up()
         self._stage = self.stage(self.plan.batch)
 
-    def evaluate(self, batch: Batch) -> pa.Table:
-        rows = self._stage.run(batch, self.app._store.moment())
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        rows = self._stage.run(batch, moment)
         arrow = self.plan.batch.output.arrow()
         return rows.rename_columns(arrow.names).cast(arrow)
 

@@ -76,6 +76,21 @@ def once_only(checked: Checked) -> bool:
     return bool(checked.block) and not checked.running
 
 
+def needed(checked: Checked) -> set[str]:
+    """The tables that must be loaded before a statement runs; a running one waits for them when it starts."""
+    if checked.running:
+        return set()
+    named = [
+        checked.target,
+        checked.relation,
+        checked.mutation.target if checked.mutation is not None else None,
+    ]
+    names = {*checked.reads, *(r.name for r in named if r is not None)}
+    if checked.index is not None:
+        names.add(checked.index.table)
+    return names.union(*(needed(c) for c in checked.block))
+
+
 def targets_of(statement: st.Statement) -> set[str]:
     """What a statement, or each of a block, changes."""
     inner = statement.statements if isinstance(statement, st.Block) else (statement,)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.app import describe
 from millpond.app.dropping import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
-from millpond.app.loading import load
+from millpond.app.loading import is_from_outside, load
 from millpond.app.mutate import changes_of
 from millpond.app.store import Moment
 from millpond.app.transaction import Transaction
@@ -64,7 +64,11 @@ def _create_table(app: App, checked: Checked) -> Result:
         return Result(_NOTHING, count=0)
     if checked.live:
         return Result(_NOTHING, count=_follow(app, checked, name, target))
-    return Result(_NOTHING, count=load(app, plan_load(checked, name, target), checked))
+    plan = plan_load(checked, name, target)
+    if app._in_file and is_from_outside(app, plan):
+        app._loader.begin(plan, checked)
+        return Result(_NOTHING, count=0)
+    return Result(_NOTHING, count=load(app, plan, checked))
 
 
 def _follow(app: App, checked: Checked, name: str, target: Target) -> int:

@@ -98,7 +98,8 @@ class Store:
         backend = find_backend(extension).open(
             relation.name, relation.schema, values, null_keys=null_keys, home=self._state.path
         )
-        durability = str(values.get("durability") or "commit") if backend.journalled else "none"
+        kept = backend.journalled or backend.database is not None
+        durability = str(values.get("durability") or "commit") if kept else "none"
         self._durability[relation.name.lower()] = cast(Durability, durability)
         if backend.database is None:
             for changes in self.journal.restore(relation.name):
@@ -176,6 +177,16 @@ class Store:
         snapshots = {n: t.snapshot() for n, t in self._tables.items() if t.database is None}
         outside = {n: t for n, t in self._tables.items() if t.database is not None}
         return Moment(snapshots, outside, writing, steady=steady)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """It is called after each commit, by the thread that committed."""
+        before = self.on_commit
+
+        def both() -> None:
+            before()
+            listener()
+
+        self.on_commit = both
 
     def follow(self, tables: Mapping[str, Schema]) -> None:
         """Names the tables whose changes ``news`` tells."""

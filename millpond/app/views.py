@@ -183,7 +183,7 @@ class Views:
                 self._follow()
                 raise view.error
         if self._thread is None:
-            self._app._store.on_commit = self._news.set
+            self._app._store.listen(self._news.set)
             self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
             self._thread.start()
         return len(self._app._backend(plan.target.name))

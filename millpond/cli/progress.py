@@ -33,13 +33,14 @@ class Loading:
         if progress.finished:
             self.close()
             seconds = now - self._began.pop(progress.table)
-            rate = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
+            rate = f" in {seconds:.1f} s, {progress.rows / seconds:,.0f}/s" if seconds >= 0.1 else ""
             say(f"loaded {progress.table}: {progress.rows:,} rows{rate}")
         elif sys.stderr.isatty():
             self._bar(progress)
         elif now - self._said.get(progress.table, began) >= EVERY:
             self._said[progress.table] = now
-            say(f"loading {progress.table}: {progress.rows:,} rows{_share(progress)}")
+            rate = f", {progress.rows / (now - began):,.0f}/s"
+            say(f"loading {progress.table}: {_rows(progress)}{_share(progress)}{rate}")
 
     def status(self, text: str) -> None:
         self.close()
@@ -57,11 +58,13 @@ class Loading:
             self._bars.start()
         if progress.table not in self._tasks:
             self._tasks[progress.table] = self._bars.add_task(progress.table, total=None, rows="")
+        seconds = time.monotonic() - self._began[progress.table]
+        rate = f", {progress.rows / seconds:,.0f}/s" if seconds > 0 else ""
         self._bars.update(
             self._tasks[progress.table],
             total=progress.total if progress.bytes else None,
             completed=progress.bytes,
-            rows=f"{progress.rows:,} rows",
+            rows=_rows(progress) + rate,
         )
 
 
@@ -77,6 +80,11 @@ def _bars() -> Bars:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+def _rows(progress: Progress) -> str:
+    of = f" of {progress.of:,}" if progress.of is not None else ""
+    return f"{progress.rows:,}{of} rows"
 
 
 def _share(progress: Progress) -> str:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+class Divide(Exception):
+    """A batch is to be applied in two halves."""
+
+
 class Batch:
     """Rows after ``start`` up to ``end``. Statements that are at the same place share one.
 
@@ -58,6 +62,18 @@ class Batch:
             return None  # whoever reads the rows is told
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
+    def halves(self) -> tuple[Batch, Batch] | None:
+        """The batch in two, where the source can tell a place in between."""
+        size = self.size
+        middle = (
+            self.source.clip(self.start, self.end, size // 2) if size is not None and size > 1 else self.end
+        )
+        if middle == self.end or middle == self.start:
+            return None
+        ends = ((self.start, middle), (middle, self.end))
+        first, second = (Batch(self.source, a, b, limit=self.limit, spark=self.spark) for a, b in ends)
+        return first, second
+
     def read(self) -> pa.Table:
         """All rows with ``_seq``, read here, however many."""
         batches = [batch for split in self._splits for batch in self.source.read(split)]
@@ -93,6 +109,9 @@ class Part(Batch):
     def __init__(self, rows: pa.Table, spark: Callable[[], SparkSession]):
         self._rows = rows
         self.spark = spark
+
+    def halves(self) -> None:
+        """It has no place in a stream."""
 
     def read(self) -> pa.Table:
         return self._rows

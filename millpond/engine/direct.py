@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from millpond.engine.batch import Batch
 from millpond.engine.local import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
+from millpond.engine.sizes import BatchSize
 from millpond.sources.base import Source
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ class DirectStream:
     """The statements on one stream; as StreamQuery, but ``pull`` moves them. ``spark`` starts Spark if a batch
     needs it."""
 
-    def __init__(self, source: Source, spark: Callable[[], SparkSession]):
+    def __init__(self, source: Source, size: BatchSize, spark: Callable[[], SparkSession]):
         self.source = source
+        self._size = size
         self._spark = spark
         self._members: list[Pipeline] = []
 
@@ -48,12 +50,15 @@ class DirectStream:
         """Brings the statements to the end of the stream, with one batch for all that are at the same place."""
         for pipeline in list(self._members):
             end = self.source.latest(pipeline.offset)
-            if not pipeline.active or pipeline.reached(end):
-                continue
-            batch = Batch(self.source, pipeline.offset, end, limit=SMALL_BATCH, spark=self._spark)
-            for other in list(self._members):
-                if other.offset == batch.start:
-                    other.advance(batch)
+            while pipeline.active and not pipeline.reached(end):
+                start = pipeline.offset
+                until = self.source.clip(start, end, self._size.rows)
+                batch = Batch(self.source, start, until, limit=SMALL_BATCH, spark=self._spark)
+                for other in list(self._members):
+                    if other.offset == start:
+                        other.advance(batch)
+                if pipeline.offset == start:
+                    break
 
     def close(self) -> None:
         for pipeline in list(self._members):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millpond.changes import Offset, Position
-from millpond.engine.batch import Batch
+from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
 from millpond.engine.states import State, moved
 from millpond.errors import Error
@@ -42,8 +42,20 @@ class Statement(Protocol):
     def errors(self) -> int:
         """Rows that could not be processed and were put aside."""
 
+    @property
+    def misses(self) -> int | None:
+        """Rows that found no match in a table, where that is counted."""
+
+    @property
+    def waiting(self) -> int | None:
+        """Rows that wait for a match, where they do."""
+
     def apply(self, batch: Batch, position: Position) -> int:
-        """Makes what the batch gives and the position count, both or neither; answers how many rows it gave."""
+        """Makes what the batch gives and the position count, both or neither; answers how many rows it gave. Raises
+        Divide if it is to be applied in halves, which it must have."""
+
+    def retry(self) -> int:
+        """Tries rows that wait again; answers how many rows that gave."""
 
     def drop(self) -> None:
         """Removes what the statement keeps beside its target."""
@@ -63,6 +75,8 @@ class Pipeline:
         self.error: Error | None = None
         self.retry_at = 0.0
         self.rows_out = 0
+        self.retried = 0
+        """Rows that came out after they had waited."""
         self.batches = 0
         self.last_batch_seconds = 0.0
         self.last_batch: datetime | None = None
@@ -104,18 +118,21 @@ class Pipeline:
     def advance(self, batch: Batch) -> None:
         """Applies a batch that begins where the pipeline is. A failure is its own: it does not raise."""
         with self._busy:
-            if not self.active:
-                return
-            began = time.monotonic()
-            position = Position(self.name, "", self._batch + 1, {self._stream: batch.end})
-            try:
-                self.rows_out += self.statement.apply(batch, position)
-            except Exception as error:
-                self.fail(explain(error))
-                return
-            self.offset, self._batch = batch.end, position.batch
-            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
-            self._count(batch, began)
+            parts = [batch]
+            while parts and self.active:
+                began, part = time.monotonic(), parts.pop()
+                position = Position(self.name, "", self._batch + 1, {self._stream: part.end})
+                try:
+                    self.rows_out += self.statement.apply(part, position)
+                except Divide:
+                    parts += reversed(part.halves() or ())
+                    continue
+                except Exception as error:
+                    self.fail(explain(error))
+                    return
+                self.offset, self._batch = part.end, position.batch
+                self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+                self._count(part, began)
         self.on_progress()
 
     def _count(self, batch: Batch, began: float) -> None:
@@ -164,6 +181,21 @@ class Pipeline:
         with self._busy:
             return work()
 
+    def retry(self) -> None:
+        """Tries rows that wait for a match again. A failure is the pipeline's own."""
+        if not self.statement.waiting:
+            return
+        with self._busy:
+            if not self.active:
+                return
+            try:
+                count = self.statement.retry()
+            except Exception as error:
+                self.fail(explain(error))
+                return
+            self.rows_out += count
+            self.retried += count
+
     def check(self) -> None:
         """Raises the error that the pipeline failed with."""
         if self.error is not None and self.state is State.FAILED:
@@ -186,6 +218,8 @@ class Pipeline:
             "rate": self._rate(),
             "lag": self._lag(),
             "errors": self.statement.errors,
+            "misses": self.statement.misses,
+            "waiting": self.statement.waiting,
             "batches": self.batches,
             "last_batch": self.last_batch,
             "last_batch_ms": round(self.last_batch_seconds * 1000),

@@ -11,14 +11,16 @@ TARGET = 2.0
 class BatchSize:
     """``rows`` begins at the most; a batch that takes long makes it smaller, full ones that are quick larger."""
 
-    def __init__(self) -> None:
-        self.most = self.rows = MOST_ROWS
+    def __init__(self, most: int = MOST_ROWS, target: float = TARGET) -> None:
+        self.most = self.rows = most
+        self._target = target
+        self._fewest = min(FEWEST_ROWS, most)
 
     def note(self, rows: int | None, seconds: float) -> None:
         """A batch of so many rows took so long, over all statements that it went to."""
-        if rows is None or rows < FEWEST_ROWS:
+        if rows is None or rows < self._fewest:
             return
-        if seconds > TARGET:
-            self.rows = max(FEWEST_ROWS, min(self.rows, int(rows * TARGET / seconds)))
-        elif seconds < TARGET / 2 and rows >= self.rows:
+        if seconds > self._target:
+            self.rows = max(self._fewest, min(self.rows, int(rows * self._target / seconds)))
+        elif seconds < self._target / 2 and rows >= self.rows:
             self.rows = min(self.most, self.rows * 2)

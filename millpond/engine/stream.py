@@ -40,7 +40,7 @@ class StreamQuery:
     ``directory`` is scratch.
     """
 
-    def __init__(self, source: Source, directory: Path):
+    def __init__(self, source: Source, size: BatchSize, directory: Path):
         self.source = source
         self._directory = directory
         self._checkpoint = directory
@@ -53,7 +53,7 @@ class StreamQuery:
         self._own: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._limit = SMALL_BATCH
-        self._size = BatchSize()
+        self._size = size
         self._closed = False
         self._follower: threading.Thread | None = None
         self._last: Batch | None = None

@@ -9,7 +9,7 @@ from millpond.errors import without_passwords
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch, plan_join
 from millpond.plan.plans import BatchPlan, JoinPlan, Target
-from millpond.plan.state import explain_join, explain_state
+from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.view import find_parts
 from millpond.predicates import text
 from millpond.sql import statements as st
@@ -76,12 +76,15 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
         aggregation = split(checked.resolved)
         yield from _batch(plan_batch(aggregation.partial), ways)
         yield from explain_state(aggregation)
+        yield from explain_misses(checked)
         return
     if checked.running:
         yield from _batch(plan_batch(checked.resolved), ways)
         if checked.fold is not None:
             yield from _fold(checked.fold, ways)
-        if join is None:
+        waits = explain_misses(checked)
+        yield from waits
+        if join is None and not waits:
             yield "state: none beside the target"
         return
     conditions = pushed(checked.resolved)

@@ -13,7 +13,8 @@ from millpond.sql.running import from_items
 
 def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
     assert checked.resolved is not None
-    return LoadPlan(name, checked.statement.text, checked.resolved, target, _chunk_by(checked.resolved))
+    s, resolved = checked.statement, checked.resolved
+    return LoadPlan(name, s.text, resolved, target, _chunk_by(resolved), s.place)
 
 
 def _chunk_by(resolved: Resolved) -> Input | None:

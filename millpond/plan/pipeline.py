@@ -6,11 +6,21 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.lookups import table_inputs
-from millpond.plan.plans import BatchPlan, JoinPlan, MissPlan, PipelinePlan, SidePlan, Target, target_of
+from millpond.plan.plans import (
+    WAIT,
+    BatchPlan,
+    JoinPlan,
+    MissPlan,
+    PipelinePlan,
+    SidePlan,
+    Target,
+    target_of,
+)
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side
+from millpond.sql.misses import miss_options
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
@@ -33,6 +43,7 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         on_error=checked.query_options.get("on.error", "table"),
         errors_into=getattr(checked.statement, "errors_into", None),
         miss=_plan_misses(checked),
+        wait=checked.query_options.get("table.wait.timeout", WAIT),
         mark=_plan_mark(checked.resolved, aggregation) if aggregation is not None else None,
         join=plan_join(checked.resolved),
     )
@@ -72,6 +83,7 @@ def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
                 on_error=plan.on_error,
                 errors_into=plan.errors,
                 part_of=plan.name,
+                wait=plan.wait,
             )
         )
     return tuple(made)
@@ -101,7 +113,8 @@ def _plan_misses(checked: Checked) -> MissPlan | None:
     if checked.misses is None:
         return None
     query, tables = checked.misses
-    return MissPlan(plan_batch(query), tables, checked.query_options.get("on.miss") == "fail")
+    how = miss_options(checked.query_options)
+    return MissPlan(plan_batch(query), tables, how.mode or "", how.timeout, how.fallback)
 
 
 def _plan_mark(resolved: Resolved, aggregation: Aggregation) -> BatchPlan | None:

@@ -15,6 +15,9 @@ from millpond.sql.joins import StreamJoin
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
 
+WAIT = 60.0
+"""Seconds that a statement waits for its tables if 'table.wait.timeout' says nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
@@ -74,12 +77,14 @@ def target_of(relation: Relation) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class MissPlan:
-    """How rows that find no match are found: ``batch`` gives their ``_seq`` and for each of ``tables`` whether it is
-    that one. With ``fail`` one of them stops the statement."""
+    """What becomes of rows that find no match. ``batch`` gives their ``_seq`` and for each of ``tables`` whether it is
+    that one. With the mode 'retry' they wait ``timeout`` seconds, and are then treated as ``fallback`` says."""
 
     batch: BatchPlan
     tables: tuple[str, ...]
-    fail: bool
+    mode: str
+    timeout: float
+    fallback: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,8 @@ class PipelinePlan:
     """What becomes of a row that cannot be processed: it goes to an error table, or the statement stops."""
     errors_into: str | None = None
     miss: MissPlan | None = None
+    wait: float = WAIT
+    """Seconds that it waits for tables to be loaded."""
     join: JoinPlan | None = None
     """For a statement over a join of streams: what makes the rows of its batches."""
     part_of: str | None = None
@@ -158,7 +165,7 @@ class PipelinePlan:
     @property
     def has_error_table(self) -> bool:
         """Whether it has an error table of its own."""
-        misses = self.miss is not None and not self.miss.fail
+        misses = self.miss is not None and "error" in (self.miss.mode, self.miss.fallback)
         return self.errors_into is None and (self.on_error == "table" or misses)
 
     @property
@@ -199,3 +206,4 @@ class LoadPlan:
     query: Resolved
     target: Target
     by: Input | None
+    place: Place | None = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
+from millpond.sql.checked import Checked
 from millpond.sql.joins import StreamJoin
+from millpond.sql.misses import miss_options
 from millpond.sql.nodes import seconds_text
 from millpond.sql.windowing import Window
 
@@ -55,6 +57,17 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
                 else f"without a watermark of {other.stream.name} for the time of the bound"
             )
             yield f"state: every row of {side.stream.name}: {why} it grows with the stream"
+
+
+def explain_misses(checked: Checked) -> list[str]:
+    """Rows that wait for a match."""
+    how = miss_options(checked.query_options)
+    if checked.misses is None or how.mode != "retry":
+        return []
+    tables, wait = " or ".join(checked.misses[1]), f"{seconds_text(how.timeout)} s"
+    return [
+        f"state: rows without a match in {tables} wait {wait} at the most, then 'on.miss' is {how.fallback!r}"
+    ]
 
 
 def _window(window: Window) -> str:

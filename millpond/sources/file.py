@@ -56,6 +56,7 @@ class FileSource(Source):
         Option("watch", "bool", "whether to go on with new and changed files; 'false' reads once"),
         Option("file.wait.timeout", "duration", "how long to wait for a file that is not there", 0.0),
         Option("file.retry.interval", "duration", "how often to look for it meanwhile", 2.0),
+        Option("batch.max.files", "int", "the most files that a batch of a stream takes"),
     )
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
@@ -110,6 +111,12 @@ class FileSource(Source):
                 share = size // len(pieces)
                 found.append(FileSplit(piece.rows, share, path, size, mtime_ns, index, piece))
         return found
+
+    def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
+        """How many rows a file has is not known: files are counted."""
+        most = self.values["batch.max.files"]
+        before = len(start["files"]) if start else 0
+        return end if most is None else {"files": end["files"][: before + max(1, most)]}
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         before = {entry["path"] for entry in at["files"]} if at else set()

@@ -14,6 +14,14 @@ RelationKind = Literal["stream", "table", "view", "source"]
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Of a batch: the most rows, and seconds that it should take at the most."""
+
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Something that can stand in FROM.
 
@@ -23,7 +31,7 @@ class Relation:
     source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
     INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
     ``place`` is the database that a table lives in, None for the app's journal.
-    ``watermark`` says how far the times of a stream have come.
+    ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
     """
 
     name: str
@@ -39,6 +47,7 @@ class Relation:
     live: bool = False
     place: str | None = None
     watermark: Watermark | None = None
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)

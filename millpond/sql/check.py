@@ -30,13 +30,21 @@ from millpond.sql.aggregate import check_aggregate, is_live_aggregate, lower_dis
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.blocks import Blocks, stream_of, whole_stream
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS, Checked, World, named
+from millpond.sql.checked import (
+    COMMON_TABLE_OPTIONS,
+    RUNNING_OPTIONS,
+    STREAM_OPTIONS,
+    Checked,
+    World,
+    limits_of,
+    named,
+)
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
-from millpond.sql.joins import check_joined_window, lower_joins
+from millpond.sql.joins import check_joined_window, joins_of, lower_joins
 from millpond.sql.live import check_live, follows_its_query, grouping_outputs
-from millpond.sql.misses import miss_query, with_misses
+from millpond.sql.misses import check_misses, miss_options
 from millpond.sql.mutation import (
     Mutation,
     check_delete,
@@ -121,6 +129,12 @@ class Checker:
         if name and errors_into is None and self._query_values.get("on.error") != "fail":
             self.catalog.add(error_relation(name))
         try:
+            if checked.relation is not None and self._query_values.get("query.name"):
+                raise InvalidOption(
+                    f'option "query.name" is for INSERT, SELECT and the like: this query is known by the name of'
+                    f' {checked.relation.kind} "{checked.relation.name}"',
+                    hint="leave it out",
+                )
             checked = self._with_misses(checked)
         except InvalidOption as error:
             error.place = error.place or place
@@ -130,17 +144,14 @@ class Checker:
         return dataclasses.replace(checked, query_options=self._query_values)
 
     def _with_misses(self, checked: Checked) -> Checked:
-        mode = self._query_values.get("on.miss")
-        if self._defaults and mode != "default":
-            first = next(iter(self._defaults))
-            raise InvalidOption(f"option \"default.{first}\" needs 'on.miss' = 'default'")
-        if mode is None:
-            return checked
-        if checked.fold is not None or checked.resolved is None:
-            raise InvalidOption("'on.miss' is for queries: this statement changes rows", hint="leave it out")
-        if mode in ("error", "fail"):
-            return dataclasses.replace(checked, misses=miss_query(checked.resolved))
-        return dataclasses.replace(checked, resolved=with_misses(checked.resolved, mode, self._defaults))
+        query, how = checked.resolved if checked.fold is None else None, miss_options(self._query_values)
+        if how.mode == "retry" and any(joins_of(query)):
+            raise InvalidOption(
+                "'on.miss' = 'retry' cannot be used over joined streams",
+                hint="name the joined rows first: CREATE STREAM s AS SELECT … FROM a JOIN b ON …",
+            )
+        found = check_misses(query, how, self._defaults)
+        return checked if found is None else dataclasses.replace(checked, resolved=found[0], misses=found[1])
 
     # CREATE
 
@@ -163,7 +174,10 @@ class Checker:
                         place=s.place,
                     )
                 )
-            relation = Relation(s.name, "stream", declared, running=True, watermark=s.watermark)
+            limits = limits_of(f'stream "{s.name}"', s.settings)
+            relation = Relation(
+                s.name, "stream", declared, running=True, watermark=s.watermark, limits=limits
+            )
             self._check_watermark(relation, s)
             self.catalog.add(relation)
             return Checked(s, relation=relation)
@@ -177,10 +191,13 @@ class Checker:
         except Error as error:
             error.place = connector.place or s.place
             raise
-        rest = [x for x in self._later(s.settings) if x is not connector]
+        limits = limits_of(f'stream "{s.name}"', s.settings)
+        rest = [x for x in self._later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
         values = read_options(f'stream "{s.name}"', options, rest)
         described = self.world.describe(uri, values, declared if s.columns else None)
-        relation = Relation(s.name, "stream", described.schema, running=True, uri=uri, watermark=s.watermark)
+        relation = Relation(
+            s.name, "stream", described.schema, running=True, uri=uri, watermark=s.watermark, limits=limits
+        )
         self._check_watermark(relation, s)
         self.catalog.add(relation)
         return Checked(s, relation=relation, source_options={uri: values})
@@ -194,7 +211,10 @@ class Checker:
         if not resolved.running:
             self.refuse("CREATE STREAM … AS over tables", s)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
-        relation = Relation(s.name, "stream", resolved.schema, running=True, watermark=s.watermark)
+        limits = limits_of(f'stream "{s.name}"', s.settings)
+        relation = Relation(
+            s.name, "stream", resolved.schema, running=True, watermark=s.watermark, limits=limits
+        )
         self._check_watermark(relation, s)
         self.catalog.add(relation)
         return Checked(

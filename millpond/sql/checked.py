@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from millpond.options import Option, Setting
-from millpond.sql.catalog import Index, Relation
+from millpond.errors import InvalidOption
+from millpond.options import Option, Setting, find_option, read_options
+from millpond.sql.catalog import Index, Limits, Relation
 from millpond.sql.fold import Fold
 from millpond.sql.joins.model import all_inputs
 from millpond.sql.mutation import Mutation
@@ -58,7 +59,7 @@ class Checked:
     query_options: Mapping[str, Any] = field(default_factory=dict)
     """The options of a running statement."""
     misses: tuple[Resolved, tuple[str, ...]] | None = None
-    """With 'on.miss' = 'error' or 'fail': the query for rows without a match, and the tables it tells of."""
+    """With 'on.miss': the query for rows without a match, and the tables it tells of."""
     skip: bool = False
     """IF NOT EXISTS and it exists: nothing to do."""
 
@@ -133,23 +134,64 @@ RUNNING_OPTIONS: tuple[Option, ...] = (
         "choice",
         "What becomes of a row that finds no match in a joined table. null: the columns of the table are NULL, as"
         " with LEFT JOIN. drop: the row is left out, as with INNER JOIN. default: the columns have the values of"
-        " 'default.<column>'. error: the row goes to the error table. fail: the query stops. Without it the join"
-        " says.",
+        " 'default.<column>'. error: the row goes to the error table. fail: the query stops. retry: the row waits until"
+        " the match is there. Without it the join says, and misses are not counted.",
+        choices=("null", "drop", "default", "error", "fail", "retry"),
+    ),
+    Option("on.miss.timeout", "duration", "How long a row of 'on.miss' = 'retry' waits; 60s by default."),
+    Option(
+        "on.miss.fallback",
+        "choice",
+        "What becomes of a row whose 'on.miss.timeout' is over, as in 'on.miss'; error by default.",
         choices=("null", "drop", "default", "error", "fail"),
+    ),
+    Option(
+        "table.wait.timeout",
+        "duration",
+        "How long the query waits for its tables to be loaded before it starts all the same, or, with 'on.miss' ="
+        " 'fail', fails.",
+        default=60.0,
     ),
 )
 """Options of every running statement."""
+
+BATCH_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "batch.max.rows",
+        "int",
+        "The most rows of the stream in one batch, where its source can tell.",
+        1_000_000,
+    ),
+    Option(
+        "batch.max.time",
+        "duration",
+        "How long a batch should take at the most: the number of rows adapts to it.",
+        2.0,
+    ),
+)
+"""Options of every stream: how much of it is taken at once."""
 
 STREAM_OPTIONS: tuple[Option, ...] = (
     Option(
         "connector", "text", "The URI that the stream reads. Without it programs send rows to the stream."
     ),
+    *BATCH_OPTIONS,
 )
+
+
+def limits_of(owner: str, settings: Sequence[Setting]) -> Limits:
+    """What a stream says about its batches. Raises InvalidOption."""
+    values = read_options(owner, BATCH_OPTIONS, [x for x in settings if find_option(BATCH_OPTIONS, x.name)])
+    limits = Limits(values["batch.max.rows"], values["batch.max.time"])
+    if limits.rows < 1 or limits.seconds <= 0:
+        wrong = "batch.max.rows" if limits.rows < 1 else "batch.max.time"
+        raise InvalidOption(f'option "{wrong}" of {owner} must be greater than 0')
+    return limits
+
 
 LATER: Mapping[str, str] = {
     "retention": "keeping rows for a limited time",
     "ttl": "keeping rows for a limited time",
-    "table.wait.timeout": "starting before a table is loaded",
     "delivery": "delivery guarantees of sinks",
 }
 """Options of the language that this version cannot honour: they are refused by name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -20,7 +21,56 @@ from millpond.sql.running import from_items
 from millpond.types import Column, Schema
 
 SEQ = "_seq"
+MissQuery = tuple[Resolved, tuple[str, ...]]
+"""A query for rows without a match, and the tables that it tells of."""
 _HINT = "it is for INNER and LEFT joins of the stream with tables, ON table.column = …"
+
+
+WAIT = 60.0
+"""Seconds that a row waits for its match if 'on.miss.timeout' says nothing."""
+
+
+@dataclass(frozen=True)
+class MissOptions:
+    """'on.miss' (None: the join says), how long 'retry' waits, and what comes after that."""
+
+    mode: str | None
+    timeout: float
+    fallback: str
+
+    @property
+    def last(self) -> str | None:
+        """What becomes of a row that finds no match in the end."""
+        return self.fallback if self.mode == "retry" else self.mode
+
+
+def miss_options(values: Mapping[str, Any]) -> MissOptions:
+    """What the options of a statement say. Raises InvalidOption."""
+    mode = values.get("on.miss")
+    for name in ("on.miss.timeout", "on.miss.fallback"):
+        if values.get(name) is not None and mode != "retry":
+            raise InvalidOption(f"option \"{name}\" needs 'on.miss' = 'retry'")
+    timeout = values.get("on.miss.timeout")
+    fallback = values.get("on.miss.fallback") or ("error" if mode == "retry" else "")
+    return MissOptions(mode, WAIT if timeout is None else timeout, fallback)
+
+
+def check_misses(
+    resolved: Resolved | None, how: MissOptions, defaults: Mapping[str, str]
+) -> tuple[Resolved, MissQuery] | None:
+    """The query of a statement that treats misses so, and the one that finds them; None if the join says all. Without
+    ``resolved`` the statement can have no 'on.miss'. Raises InvalidOption."""
+    if defaults and how.last != "default":
+        first = next(iter(defaults))
+        raise InvalidOption(f"option \"default.{first}\" needs 'on.miss' = 'default'")
+    if how.mode is None:
+        return None
+    if resolved is None:
+        raise InvalidOption("'on.miss' is for queries: this statement changes rows", hint="leave it out")
+    misses = miss_query(resolved)
+    if how.last in ("error", "fail"):
+        return resolved, misses
+    return with_misses(resolved, how.last or "", defaults), misses
 
 
 @dataclass(frozen=True)
@@ -45,7 +95,7 @@ def with_misses(resolved: Resolved, mode: str, defaults: Mapping[str, str]) -> R
     return made
 
 
-def miss_query(resolved: Resolved) -> tuple[Resolved, tuple[str, ...]]:
+def miss_query(resolved: Resolved) -> MissQuery:
     """A query for the rows of the stream that find no match: ``_seq``, and for each of the named tables whether it
     is that one. Raises InvalidOption."""
     made = Resolved(resolved.expression.copy(), resolved.schema, resolved.inputs)

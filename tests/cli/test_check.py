@@ -130,3 +130,25 @@ def test_explain_tells_the_plan_of_every_statement(cli):
         "app.sql:4  SELECT: answered once",
     ]
     assert time.monotonic() - began < 30
+
+
+GROWING = """\
+CREATE STREAM s (k STRING, x INT, ts TIMESTAMP);
+CREATE STREAM t (k STRING, x INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
+CREATE TABLE a AS SELECT COUNT(*) AS n FROM s WINDOW TUMBLING(5m);
+CREATE TABLE b AS SELECT COUNT(*) AS n FROM t WINDOW TUMBLING(5m) WITH ('late' = 'update');
+SELECT DISTINCT k FROM s;
+CREATE TABLE c AS SELECT k, MEDIAN(x) AS m FROM s GROUP BY k;
+-- these end, or grow with their groups alone
+CREATE TABLE d AS SELECT k, COUNT(DISTINCT x) AS n FROM t GROUP BY k WINDOW TUMBLING(5m);
+CREATE TABLE e AS SELECT COUNT(*) AS n FROM t WINDOW TUMBLING(5m) WITH ('late' = 'update', 'retention' = '1 day');
+CREATE TABLE f AS SELECT k, SUM(x) AS total FROM s GROUP BY k;
+SELECT DISTINCT k FROM f;
+"""
+
+
+def test_state_that_grows_for_ever_is_warned_of(cli):
+    cli.file("growing.sql", GROWING)
+    done = cli("check", "growing.sql")
+    assert done.code == 0 and done.out == "ok: 10 statements, 4 warnings\n"
+    assert re.findall(r"^growing\.sql:(\d+):", done.err, re.MULTILINE) == ["3", "4", "5", "6"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from millpond.sql.aggregate.nodes import every, not_null
 from millpond.sql.grouping import is_aggregate, is_aggregated, without_filter
 from millpond.sql.running import from_items
 
@@ -65,6 +66,11 @@ def call_of(node: exp.Expr) -> Call:
             node = spelled(node.expressions[0].copy())
     if type(node) in _SAME:
         node = _SAME[type(node)](this=node.this.copy())
+    if isinstance(node, exp.RegrAvgx | exp.RegrAvgy | exp.RegrCount):
+        # Plain functions of the rows where both values are there.
+        condition = every(condition, not_null(node.this), not_null(node.expression))
+        item = node.this if isinstance(node, exp.RegrAvgy) else node.expression
+        node = (exp.Count if isinstance(node, exp.RegrCount) else exp.Avg)(this=item.copy())
     if isinstance(node, exp.ApproxDistinct):
         # The values are kept in any case: the exact number costs no more.
         node = exp.Count(this=exp.Distinct(expressions=[node.this.copy()]))

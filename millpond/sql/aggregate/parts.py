@@ -218,6 +218,32 @@ def _correlation(c: Columns) -> exp.Expr:
     return exp.Div(this=c[3].copy(), expression=exp.Nullif(this=spread, expression=number(0, _DOUBLE)))
 
 
+def _some(c: Columns, value: exp.Expr) -> exp.Expr:
+    """The value, if there is a row with both."""
+    return exp.Case(
+        ifs=[exp.If(this=exp.GT(this=c[0].copy(), expression=number(0, _BIGINT)), true=value.copy())]
+    )
+
+
+def _slope(c: Columns) -> exp.Expr:
+    """REGR_… (y, x): of the columns of ``_related`` the second are of y, the third of x."""
+    return exp.Div(this=c[3].copy(), expression=exp.Nullif(this=c[5].copy(), expression=number(0, _DOUBLE)))
+
+
+def _intercept(c: Columns) -> exp.Expr:
+    return exp.Sub(this=c[1].copy(), expression=exp.Mul(this=_slope(c), expression=c[2].copy()))
+
+
+def _determination(c: Columns) -> exp.Expr:
+    squared = exp.Mul(this=_correlation(c), expression=_correlation(c))
+    still = exp.EQ(this=c[5].copy(), expression=number(0, _DOUBLE))
+    flat = exp.EQ(this=c[4].copy(), expression=number(0, _DOUBLE))
+    nothing = cast(exp.Null(), _DOUBLE)
+    return exp.Case(
+        ifs=[exp.If(this=still, true=nothing), exp.If(this=flat, true=number(1, _DOUBLE))], default=squared
+    )
+
+
 PARTS: dict[type[exp.Expr], Build] = {
     exp.Count: _same(exp.Sum),
     exp.CountIf: _same(exp.Sum),
@@ -242,6 +268,12 @@ PARTS: dict[type[exp.Expr], Build] = {
     exp.CovarPop: _related(lambda c: _divided(c[3], c[0], 0)),
     exp.CovarSamp: _related(lambda c: _divided(c[3], c[0], 1)),
     exp.Corr: _related(_correlation),
+    exp.RegrSxy: _related(lambda c: _some(c, c[3])),
+    exp.RegrSyy: _related(lambda c: _some(c, c[4])),
+    exp.RegrSxx: _related(lambda c: _some(c, c[5])),
+    exp.RegrSlope: _related(_slope),
+    exp.RegrIntercept: _related(_intercept),
+    exp.RegrR2: _related(_determination),
 }
 """The functions whose value for a group follows from a few values of its parts."""
 

@@ -115,6 +115,15 @@ def filtered(node: exp.Expr, of: Of) -> pa.DataType | None:
     return of(node.this)
 
 
+_REGRESSION = (
+    exp.RegrIntercept,
+    exp.RegrR2,
+    exp.RegrSlope,
+    exp.RegrSxx,
+    exp.RegrSxy,
+    exp.RegrSyy,
+)
+
 RULES: dict[type[exp.Expr], Rule] = {
     exp.Count: always(BIGINT),
     exp.CountIf: always(BIGINT),
@@ -136,6 +145,9 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Corr: double("CORR"),
     exp.CovarPop: double("COVAR_POP"),
     exp.CovarSamp: double("COVAR_SAMP"),
+    exp.RegrAvgx: lambda node, of: mean(exp.Avg(this=node.expression.copy()), of),
+    exp.RegrAvgy: lambda node, of: mean(exp.Avg(this=node.this.copy()), of),
+    **{kind: double(kind.sql_name()) for kind in _REGRESSION},
     exp.ApproxQuantile: same,
     exp.ArgMax: same,
     exp.ArgMin: same,

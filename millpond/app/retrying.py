@@ -1,0 +1,48 @@
+"""Rows that wait for a match are tried again when tables change, without a batch that would do it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millpond.engine.pipeline import Pipeline
+
+EVERY = 0.5
+"""Seconds between two looks while rows wait: their time may be over, or a database has changed."""
+SHARE = 4
+"""A try is followed by a pause so many times as long."""
+
+
+class Retrying:
+    """A thread beside the pipelines; ``wake`` says that something was committed."""
+
+    def __init__(self, pipelines: Iterable[Pipeline]):
+        self._pipelines = pipelines
+        self._news = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="millpond-retrying", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def close(self) -> None:
+        """Ends after the try that runs."""
+        self._stopped = True
+        self._news.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            waiting = any(p.statement.waiting for p in self._pipelines)
+            self._news.wait(EVERY if waiting else None)
+            self._news.clear()
+            began = time.monotonic()
+            for pipeline in self._pipelines:
+                if not self._stopped:
+                    pipeline.retry()
+            if not self._stopped:
+                time.sleep(min(SHARE * (time.monotonic() - began), EVERY))
