@@ -19,7 +19,11 @@ Error
 ├── SourceError           an outside system
 │   ├── FileMissing       no file at that path
 │   ├── ConnectionLost    it does not answer, or no longer; a retry may help
-│   └── AccessRefused     it refuses the login, or what was asked
+│   ├── AccessRefused     it refuses the login, or what was asked
+│   ├── TopicMissing      the Kafka brokers know no topic of that name; a retry may help
+│   ├── NetworkIssue      no Kafka broker answers; a retry may help
+│   ├── AuthenticationIssue  the Kafka brokers refuse the login, or what was asked
+│   └── ConfigurationIssue   a setting of the Kafka client is wrong
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
@@ -31,7 +35,8 @@ Error
 │   ├── TimedOut          something was not reached in time
 │   ├── JavaMissing       no Java that Spark can run on
 │   └── Closed            the app was closed
-└── PackageMissing        a Python package of an extra is not installed
+├── PackageMissing        a Python package of an extra is not installed
+└── ConnectorMissing      Spark lacks the jars of a connector
 """
 
 from __future__ import annotations
@@ -223,6 +228,24 @@ class AccessRefused(SourceError):
     code = "access_refused"
 
 
+class TopicMissing(SourceError):
+    code = "topic_missing"
+    retryable = True
+
+
+class NetworkIssue(SourceError):
+    code = "network"
+    retryable = True
+
+
+class AuthenticationIssue(SourceError):
+    code = "authentication"
+
+
+class ConfigurationIssue(SourceError):
+    code = "configuration"
+
+
 class StateError(Error):
     code = "state"
 
@@ -272,6 +295,10 @@ class Closed(EngineError):
 
 class PackageMissing(Error):
     code = "package_missing"
+
+
+class ConnectorMissing(Error):
+    code = "connector_missing"
 
 
 def known(error: Exception) -> Error:

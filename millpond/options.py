@@ -14,7 +14,8 @@ Kind = Literal["text", "bool", "int", "duration", "size", "choice", "secret"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option. ``default`` is a value of its kind: seconds for a duration, bytes for a size."""
+    """A declared option. ``default`` is a value of its kind: seconds for a duration, bytes for a size. A name that
+    ends in ``.*`` stands for all names that begin so: each that is set is a value of its own."""
 
     name: str
     kind: Kind
@@ -94,17 +95,18 @@ def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Sett
     ``owner`` names what the options belong to (``table "t"``) in errors. Names ignore case.
     An option that is not declared, is set twice or has a wrong value is an error.
     """
-    values: dict[str, Any] = {o.name: o.default for o in declared}
+    values: dict[str, Any] = defaults(declared)
     seen: set[str] = set()
     for setting in settings:
         option = find_option(declared, setting.name)
         if option is None:
             raise unknown_option(owner, declared, setting)
-        if option.name in seen:
+        name = setting.name.lower() if _is_family(option) else option.name
+        if name in seen:
             raise InvalidOption(f'option "{setting.name}" of {owner} is set twice', place=setting.place)
-        seen.add(option.name)
+        seen.add(name)
         try:
-            values[option.name] = _parse(option, setting.value)
+            values[name] = _parse(option, setting.value)
         except ValueError as e:
             shown = "***" if option.kind == "secret" else setting.value
             raise InvalidOption(
@@ -113,12 +115,21 @@ def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Sett
     return values
 
 
-def find_option(declared: Iterable[Option], name: str) -> Option | None:
+def find_option(declared: Sequence[Option], name: str) -> Option | None:
     lowered = name.lower()
     for option in declared:
         if lowered == option.name.lower() or lowered in (a.lower() for a in option.aliases):
             return option
-    return None
+    return next((o for o in declared if _is_family(o) and lowered.startswith(o.name[:-1].lower())), None)
+
+
+def _is_family(option: Option) -> bool:
+    return option.name.endswith(".*")
+
+
+def defaults(declared: Iterable[Option]) -> dict[str, Any]:
+    """The value of every option when nothing is set."""
+    return {o.name: o.default for o in declared if not _is_family(o)}
 
 
 def unknown_option(owner: str, declared: Sequence[Option], setting: Setting) -> UnknownName:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 from millpond.errors import Error
 
@@ -40,3 +43,50 @@ def retried(work: Callable[[], T], *, on: tuple[type[Error], ...], timeout: floa
         reraise=True,
     )
     return trying(work)
+
+
+Strategy = Literal["exponential", "linear", "fixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for something, and how often to look: the n-th pause, from 0, grows by its strategy."""
+
+    timeout: float
+    interval: float = 2.0
+    strategy: Strategy = "exponential"
+    multiplier: float = 1.5
+    longest: float = 120.0
+
+    def pause(self, number: int) -> float:
+        match self.strategy:
+            case "fixed":
+                pause = self.interval
+            case "linear":
+                pause = self.interval * (number + 1)
+            case _:
+                pause = self.interval * self.multiplier**number
+        return min(pause, self.longest)
+
+    def wait_for(
+        self,
+        work: Callable[[], T],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> T:
+        """What ``work`` answers. An error that may pass is raised when the time is over, every other one at once."""
+        began = clock()
+        for number in itertools.count():
+            try:
+                return work()
+            except Error as error:
+                left = self.timeout - (clock() - began)
+                if not error.retryable or left <= 0:
+                    raise
+                pause = min(self.pause(number), left)
+                log.warning(
+                    "%s; trying again in %g s (attempt %d)", error.message, round(pause, 3), number + 1
+                )
+                sleep(pause)
+        raise AssertionError

@@ -102,11 +102,12 @@ def normal(dtype: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; ``type`` is None while only Spark's analyser could tell it."""
+    """A column; ``type`` is None while only Spark's analyser could tell it. A ``hidden`` one is not in ``*``."""
 
     name: str
     type: pa.DataType | None
     nullable: bool = True
+    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -154,6 +155,149 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
 
+class Kafka:
+    """A Kafka broker, one process. Its second listener wants a login: user ``millpond``, password ``pond``."""
+
+    def __init__(self, directory: Path):
+        self.port, self.sasl_port, self._controller = free_port(), free_port(), free_port()
+        self.directory = directory
+        directory.mkdir(parents=True)
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},SASL://127.0.0.1:{self.sasl_port},"
+            f"CONTROLLER://127.0.0.1:{self._controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl.plain.sasl.jaas.config": f'{login} user_millpond="pond";',
+            "log.dirs": str(directory / "data"),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.backoff.ms": "200",
+            "log.retention.check.interval.ms": "500",
+        }
+        self._settings = directory / "server.properties"
+        self._settings.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self._java(
+            "kafka.tools.StorageTool", "format", "-t", "bWlsbHBvbmQtdGVzdHMtMQ", "-c", str(self._settings)
+        )
+        self.start()
+
+    def _command(self, *words: str) -> list[str]:
+        path = f"{broker_jars()}/*"
+        return [program("java"), "-Xmx512m", "-XX:+UseSerialGC", "-cp", path, *words]
+
+    def _java(self, *words: str) -> None:
+        done = subprocess.run(self._command(*words), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+
+    def start(self) -> None:
+        with open(self.directory / "log", "a") as log:
+            command = self._command("kafka.Kafka", str(self._settings))
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+        deadline = time.monotonic() + 120
+        while True:
+            with suppress(Exception):
+                admin.list_topics(timeout=1)
+                return
+            tail = (self.directory / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline and self._process.poll() is None, f"no Kafka broker: {tail}"
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+    @property
+    def brokers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_brokers(self) -> str:
+        return f"127.0.0.1:{self.sasl_port}"
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+        for done in admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
+            done.result(30)
+
+    def delete(self, topic: str) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+        for done in admin.delete_topics([topic]).values():
+            done.result(30)
+
+    def produce(self, topic: str, values: Iterable[object], **settings: object) -> None:
+        """Values: text, bytes, None, or (key, value) or (key, value, partition)."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "log_level": 0, **settings})
+        failed: list[object] = []
+        for each in values:
+            key, value, *more = each if isinstance(each, tuple) else (None, each)
+            kind = {"partition": more[0]} if more else {}
+            while True:
+                try:
+                    producer.produce(
+                        topic, value, key, on_delivery=lambda e, _: e and failed.append(e), **kind
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0 and not failed, failed
+
+    def consume(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        """Key and value of every committed record of a topic, partition by partition."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.brokers,
+                "group.id": "tests",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+        try:
+            partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+            found: list[tuple[int, bytes | None, bytes | None]] = []
+            ended: set[int] = set()
+            while len(ended) < len(partitions):
+                for message in consumer.consume(10_000, timeout=1):
+                    if message.error() is None:
+                        found.append((message.partition() or 0, message.key(), message.value()))
+                    else:
+                        ended.add(message.partition() or 0)
+            return [(k, v) for _, k, v in sorted(found, key=lambda m: m[0])]
+        finally:
+            consumer.close()
+
+
+def broker_jars() -> Path:
+    from tools.services import broker
+
+    return broker()
+
+
 class Servers:
     """Each is started when it is first asked for."""
 
@@ -170,8 +314,12 @@ class Servers:
     def redis(self) -> Redis:
         return Redis(self._directory / "redis")
 
+    @cached_property
+    def kafka(self) -> Kafka:
+        return Kafka(self._directory / "kafka")
+
     def stop(self) -> None:
-        for name in ("postgresql", "redis"):
+        for name in ("postgresql", "redis", "kafka"):
             server = vars(self).get(name)
             if server is not None:
                 server.stop()

@@ -1,4 +1,5 @@
-"""Servers that the tests start: PostgreSQL and Redis. Run by ``make setup``; does nothing when they are there.
+"""Servers that the tests start: PostgreSQL, Redis and Kafka, and the jars by which Spark reads Kafka. Run by
+``make setup``; does nothing when they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.
@@ -12,14 +13,48 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAMS = {"postgresql": "initdb", "redis-server": "redis-server"}
+from millpond.engine import jars
+from millpond.errors import Error
+
+PROGRAMS = {"postgresql": "initdb", "redis-server": "redis-server", "maven": "mvn"}
+BROKER = (
+    "org.apache.kafka:kafka_2.13:4.3.1",
+    "org.apache.kafka:kafka-tools:4.3.1",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
 
 
 def is_there(program: str) -> bool:
     return shutil.which(program) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
 
 
+def broker() -> Path:
+    """Where the jars of a Kafka broker are."""
+    return jars.cache() / "kafka-4.3.1"
+
+
+def fetch_jars() -> int:
+    """The broker's jars and the connector's, once for all clones."""
+    done = broker() / ".complete"
+    try:
+        if not done.is_file():
+            print("fetching a Kafka broker for the tests")
+            jars.fetch(BROKER, broker(), alone=False)
+            done.touch()
+        if not jars.kafka_jars():
+            print("fetching the jars by which Spark reads Kafka")
+            jars.fetch(jars.KAFKA, jars.folder(), alone=True)
+    except Error as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def main() -> int:
+    return install_programs() or fetch_jars()
+
+
+def install_programs() -> int:
     missing = [package for package, program in PROGRAMS.items() if not is_there(program)]
     if not missing:
         return 0
@@ -27,7 +62,7 @@ def main() -> int:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"Not installed, and needed by some of the tests: {names}", file=sys.stderr)
         print(f"  Debian, Ubuntu: sudo apt-get install {names}", file=sys.stderr)
-        print("  macOS: brew install postgresql redis", file=sys.stderr)
+        print("  macOS: brew install postgresql redis maven", file=sys.stderr)
         return 0
     print(f"installing {names} for the tests")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

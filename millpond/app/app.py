@@ -53,7 +53,7 @@ from millpond.query.plans import Plans
 from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
 from millpond.records import to_arrow
-from millpond.sources.base import Source
+from millpond.sources.base import NativeSource, Source
 from millpond.sources.memory import publish, withdraw
 from millpond.sources.stream import stream_uri
 from millpond.sql import statements as st
@@ -484,6 +484,8 @@ class App:
                 )
         sources = [self._source(stream) for stream in plan.streams]
         for source in sources:
+            if isinstance(source, NativeSource):
+                source.prepare()
             if source.local:
                 raise NotSupported(
                     f"a running query cannot read {source.kind}://: only this process can",

@@ -12,7 +12,7 @@ from millpond.changes import Offset
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
-from millpond.sources.base import SEQ, Source, Split
+from millpond.sources.base import SEQ, NativeSource, Source, Split, with_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +76,8 @@ class Batch:
 
     def read(self) -> pa.Table:
         """All rows with ``_seq``, read here, however many."""
+        if isinstance(self.source, NativeSource):
+            return self._decoded
         batches = [batch for split in self._splits for batch in self.source.read(split)]
         if batches:
             return pa.Table.from_batches(batches)
@@ -87,11 +89,23 @@ class Batch:
         return None if self.size is None or self.size > self.limit else self.read()
 
     @cached_property
+    def _decoded(self) -> pa.Table:
+        """What Spark's own format gives, decoded here."""
+        assert isinstance(self.source, NativeSource)
+        rows, _, _ = self.source.decode(self._read_frame.toArrow())
+        return pa.Table.from_batches([with_seq(rows, self.source.first_seq(self.start))])
+
+    @property
+    def _read_frame(self) -> DataFrame:
+        return self._given or read_range(self.spark(), self.source, self.start, self.end)
+
+    @cached_property
     def frame(self) -> DataFrame:
         """The rows with ``_seq`` on Spark, which keeps them if several statements may ask."""
-        frame = self._given
-        if frame is None:
-            frame = read_range(self.spark(), self.source, self.start, self.end)
+        if isinstance(self.source, NativeSource):
+            frame = to_frame(self.spark(), self._decoded)
+        else:
+            frame = self._read_frame
         if self._shared:
             frame = self._kept = frame.persist()
         return frame

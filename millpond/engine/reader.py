@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millpond.changes import Offset
-from millpond.sources.base import SEQ, Source, Split
+from millpond.sources.base import SEQ, NativeSource, Source, Split
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -108,7 +108,11 @@ def unwrap(offset: dict[str, Any]) -> Offset | None:
 
 
 def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_rows: int) -> DataFrame:
-    """The rows of a source after ``start``, as a streaming DataFrame with ``_seq``."""
+    """The rows of a source after ``start``, as a streaming DataFrame: with ``_seq``, or as Spark's format has them."""
+    if isinstance(source, NativeSource):
+        return (
+            spark.readStream.format(source.format).options(**source.stream_settings(start, max_rows)).load()
+        )
     spark.dataSource.register(MillpondSource)
     return (
         spark.readStream.format(FORMAT)
@@ -120,7 +124,9 @@ def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_r
 
 
 def read_range(spark: SparkSession, source: Source, start: Offset | None, end: Offset) -> DataFrame:
-    """The rows of a source between two offsets, as a DataFrame with ``_seq``."""
+    """The rows of a source between two offsets, as ``read_stream`` has them."""
+    if isinstance(source, NativeSource):
+        return spark.read.format(source.format).options(**source.range_settings(start, end)).load()
     spark.dataSource.register(MillpondSource)
     return (
         spark.read.format(FORMAT)
@@ -129,6 +135,13 @@ def read_range(spark: SparkSession, source: Source, start: Offset | None, end: O
         .option("end", json.dumps(end))
         .load()
     )
+
+
+def noted(source: Source, line: str) -> Offset:
+    """The offset of a line of Spark's checkpoint."""
+    if isinstance(source, NativeSource):
+        return source.offset_of(line)
+    return unwrap(json.loads(line)) or {}
 
 
 def _dump(source: Source) -> str:

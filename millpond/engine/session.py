@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.engine.jars import kafka_jars
 from millpond.engine.java import prepare_java
 
 if TYPE_CHECKING:
@@ -101,15 +102,25 @@ def is_local(spark: SparkSession) -> bool:
 
 def _settings(directory: Path, log_config: Path) -> dict[str, str]:
     cores = os.cpu_count() or 2
-    return _SETTINGS | {
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.default.parallelism": str(cores),
-        "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} -XX:+UseParallelGC",
-        "spark.local.dir": str(directory / "spark-local"),
-        "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
-        "spark.sql.catalogImplementation": "in-memory",
-    }
+    return (
+        _SETTINGS
+        | {
+            "spark.sql.shuffle.partitions": str(cores),
+            "spark.default.parallelism": str(cores),
+            "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} -XX:+UseParallelGC",
+            "spark.local.dir": str(directory / "spark-local"),
+            "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
+            "spark.sql.catalogImplementation": "in-memory",
+        }
+        | _jars()
+    )
+
+
+def _jars() -> dict[str, str]:
+    """Those of the Kafka connector, if they are here."""
+    found = kafka_jars()
+    return {"spark.jars": ",".join(str(jar) for jar in found)} if found else {}
 
 
 @contextmanager

@@ -8,7 +8,6 @@ joins the others. Nothing is known from Spark's checkpoint but where a batch end
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import shutil
 import threading
@@ -21,7 +20,7 @@ from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.local import SMALL_BATCH
 from millpond.engine.pipeline import FIRST_DELAY, LONGEST_DELAY, Pipeline
-from millpond.engine.reader import read_stream, unwrap
+from millpond.engine.reader import noted, read_stream
 from millpond.engine.session import is_local
 from millpond.engine.sizes import BatchSize
 from millpond.errors import Closed, Error
@@ -187,7 +186,7 @@ class StreamQuery:
     def _end_of(self, number: int) -> Offset:
         """Spark notes the end of a batch before the batch runs."""
         lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
-        return unwrap(json.loads(lines[-1])) or {}
+        return noted(self.source, lines[-1])
 
     def _range(
         self, start: Offset | None, end: Offset, frame: DataFrame | None = None, *, shared: bool = False

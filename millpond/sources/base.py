@@ -8,6 +8,7 @@ A start of None is the beginning, so that the bulk load and what comes later are
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import NotSupported, did_you_mean
-from millpond.options import Option
+from millpond.formats.messages import Decoded
+from millpond.options import Option, defaults
 from millpond.types import Schema
 
 SEQ = "_seq"
@@ -53,7 +55,7 @@ class Source(ABC):
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         self.uri = uri
-        self.values = {o.name: o.default for o in self.options} | dict(values)
+        self.values = defaults(self.options) | dict(values)
         self.declared = declared
 
     @abstractmethod
@@ -85,6 +87,39 @@ class Source(ABC):
         return
 
 
+class NativeSource(Source):
+    """Read by a format of Spark. What Spark gives is decoded by ``decode``, here or on the executors."""
+
+    follows = True
+    format: ClassVar[str]
+
+    def prepare(self) -> None:
+        """Called before Spark reads: raises what stands in the way."""
+
+    @abstractmethod
+    def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
+        """Spark's options to read on from an offset, about ``rows`` rows at a time."""
+
+    @abstractmethod
+    def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
+        """Spark's options to read what lies between two offsets."""
+
+    @abstractmethod
+    def offset_of(self, noted: str) -> Offset:
+        """The offset that Spark has noted in its checkpoint."""
+
+    @abstractmethod
+    def decode(self, raw: pa.Table) -> Decoded:
+        """The rows of what Spark gives, in their order, without ``_seq``."""
+
+    @abstractmethod
+    def first_seq(self, start: Offset | None) -> int:
+        """The sequence number of the first row after an offset."""
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        raise NotSupported(f"{self.kind}:// is read by Spark only")
+
+
 @cache
 def sources() -> tuple[type[Source], ...]:
     """Every source of this folder, by kind."""
@@ -94,7 +129,7 @@ def sources() -> tuple[type[Source], ...]:
         classes = [
             c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
         ]
-        found += [c for c in classes if issubclass(c, Source) and c is not Source]
+        found += [c for c in classes if issubclass(c, Source) and not inspect.isabstract(c)]
     return tuple(sorted(found, key=lambda s: s.kind))
 
 

@@ -16,6 +16,7 @@ class Visible:
     alias: str
     name: str
     dtype: pa.DataType | None
+    hidden: bool = False
 
 
 @dataclass(slots=True)

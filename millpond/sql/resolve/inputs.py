@@ -107,7 +107,9 @@ class Inputs(Expressions):
             )
         if isinstance(node, exp.Subquery) and node.args.get("joins"):
             self.errors.append(NotSupported("a join in parentheses is not supported", place=self.place(node)))
-        scope.items.append(Item(alias, [Visible(alias, name, dtype) for name, dtype in columns]))
+        shown = len(columns) - int(node.meta.get("hidden") or 0)
+        visible = [Visible(alias, name, dtype, i >= shown) for i, (name, dtype) in enumerate(columns)]
+        scope.items.append(Item(alias, visible))
 
     def _table(self, node: exp.Table, alias: str, scope: Scope) -> tuple[exp.Expr, Columns]:
         is_uri = bool(node.meta.get("uri"))
@@ -130,15 +132,18 @@ class Inputs(Expressions):
         fresh = exp.Table(
             this=exp.to_identifier(view), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
         )
-        columns = [(c.name, c.type) for c in relation.schema]
+        hidden = [(c.name, c.type) for c in relation.schema if c.hidden]
+        columns = [(c.name, c.type) for c in relation.schema if not c.hidden]
         declared = node.args.get("alias")
         if isinstance(declared, exp.TableAlias) and declared.args.get("columns"):
             columns = self._renamed(node, columns)
-            fresh.args["alias"].set("columns", [exp.to_identifier(n, quoted=True) for n, _ in columns])
+            names = [n for n, _ in (*columns, *hidden)]
+            fresh.args["alias"].set("columns", [exp.to_identifier(n, quoted=True) for n in names])
         span = span_of(node)
         if span:
             fresh.meta.update(start=span[0], end=span[1] - 1)
-        return fresh, columns
+        fresh.meta["hidden"] = len(hidden)
+        return fresh, [*columns, *hidden]
 
     def _relation(self, node: exp.Table, alias: str, is_uri: bool) -> Relation | None:
         place = self.place(node.this, own=True) if node.this else None

@@ -61,7 +61,7 @@ class Outputs(Inputs):
             merged = scope.merged
             if not items:
                 self.errors.append(SqlError("SELECT * needs a FROM", place=self.place(projection)))
-        everything = [c for i in items for c in i.columns]
+        everything = [c for i in items for c in i.columns if not c.hidden]
         unknown = dropped - {c.name.lower() for c in everything}
         for name in sorted(unknown):
             self.errors.append(

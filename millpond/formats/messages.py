@@ -1,0 +1,245 @@
+"""Messages: one record each, many at a time.
+
+A format decodes an array of values to rows. A message that cannot be decoded spoils only itself: it is found by
+halving, and comes back with the reason.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import BadData
+from millpond.formats.jsonblock import BlockReader, Records
+from millpond.formats.jsontypes import discover_records
+from millpond.formats.jsonvalues import DECODER
+from millpond.formats.text import Misfit, convert
+from millpond.types import Column, Schema, type_name
+
+_ONE_BY_ONE = 16
+"""Messages among which a bad one is looked for without halving."""
+_SHOWN = 200
+
+
+class Decoded(NamedTuple):
+    """A row for each message that could be decoded, the places of the others, and why."""
+
+    rows: pa.RecordBatch
+    bad: list[int]
+    reasons: list[str]
+
+
+class Messages(ABC):
+    """Decodes the values of messages to the columns of a schema. Picklable."""
+
+    name: ClassVar[str]
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]):
+        self.schema = schema
+        self.values = dict(values)
+
+    @classmethod
+    @abstractmethod
+    def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
+        """The columns of a sample of messages."""
+
+    @abstractmethod
+    def read(self, values: pa.Array) -> pa.RecordBatch:
+        """A row for each value; none is NULL. Raises BadData if one of them cannot be decoded."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """The rows of binary values. A NULL has a row of NULLs."""
+        here = values.drop_null()
+        bad: list[int] = []
+        reasons: list[str] = []
+        parts = list(self._read(here, 0, bad, reasons)) if len(here) else []
+        arrow = self.schema.arrow()
+        rows = pa.Table.from_batches(parts, arrow).combine_chunks()
+        if values.null_count:
+            rows, bad = self._with_nulls(rows, values, bad)
+        batches = rows.to_batches()
+        return Decoded(batches[0] if batches else _no_rows(arrow), bad, reasons)
+
+    def _read(self, values: pa.Array, first: int, bad: list[int], reasons: list[str]) -> Any:
+        try:
+            rows = self.read(values)
+            if rows.num_rows != len(values):
+                raise BadData("it is not one record")
+            yield rows
+            return
+        except BadData as error:
+            if len(values) == 1:
+                bad.append(first)
+                reasons.append(error.message)
+                return
+        step = 1 if len(values) <= _ONE_BY_ONE else (len(values) + 1) // 2
+        for at in range(0, len(values), step):
+            yield from self._read(values.slice(at, step), first + at, bad, reasons)
+
+    def _with_nulls(self, rows: pa.Table, values: pa.Array, bad: list[int]) -> tuple[pa.Table, list[int]]:
+        """Rows of NULLs where the values are, and the places of the bad ones among all."""
+        place = pc.indices_nonzero(values.is_valid())
+        bad = place.take(pa.array(bad, pa.int64())).to_pylist()
+        mask = np.ones(len(values), dtype=bool)
+        mask[bad] = False
+        good = pa.array(mask)
+        number = pc.subtract(pc.cumulative_sum(pc.and_(values.is_valid(), good).cast(pa.int64())), 1)
+        return rows.take(pc.if_else(values.is_valid(), number, None).filter(good)), bad
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+
+
+def joined(values: pa.Array) -> bytes:
+    """All values as lines; line breaks inside them become spaces."""
+    text = values.cast(pa.large_binary())
+    if _has_break(text):
+        text = pc.replace_substring(text, pattern=b"\n", replacement=b" ")
+    ends, none = pa.scalar(b"\n", pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    lines = pc.binary_join_element_wise(text, ends, none)
+    data = lines.buffers()[2]
+    return data.to_pybytes() if data is not None else b""
+
+
+def _has_break(values: pa.Array) -> bool:
+    return bool(pc.any(pc.match_substring(values, b"\n")).as_py())
+
+
+class JsonMessages(Messages):
+    """One JSON object each."""
+
+    name = "json"
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]):
+        super().__init__(schema, values)
+        self._reader: BlockReader | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_reader": None}
+
+    @classmethod
+    def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
+        return discover_records(_object(text) for text in sample)
+
+    def read(self, values: pa.Array) -> pa.RecordBatch:
+        if self._reader is None:
+            self._reader = BlockReader("", self.schema, declared=True)
+        if not _are_enclosed(values):
+            raise BadData("not a JSON object")
+        block = joined(values)
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            raise BadData(f"not UTF-8: {error}") from None
+        try:
+            rows = self._reader.read(block, partial(_parse, values))
+        except BadData as error:
+            raise BadData(error.message.removeprefix('file "", message: ')) from None
+        if rows.num_rows != len(values):
+            raise BadData("it is not one JSON object")
+        return rows
+
+
+def _are_enclosed(values: pa.Array) -> bool:
+    """Whether each value begins and ends as an object does. Then, as Arrow's reader takes a line break for any other
+    space, as many objects as values are one object in each value."""
+    simple = pc.and_(pc.starts_with(values, pattern=b"{"), pc.ends_with(values, pattern=b"}"))
+    if pc.all(simple).as_py():
+        return True
+    return bool(pc.all(pc.match_substring_regex(values, pattern=rb"(?s)^\s*\{.*\}\s*$")).as_py())
+
+
+def _parse(values: pa.Array) -> Records:
+    return Records([_object(v) for v in values.to_pylist()], lambda index: "message")
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        record = DECODER.decode(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadData(f"not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise BadData("not a JSON object")
+    return record
+
+
+class CsvMessages(Messages):
+    """One line of CSV each, without a header: columns by their place."""
+
+    name = "csv"
+
+    @classmethod
+    def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
+        raise BadData("messages of CSV have no names for their columns")
+
+    def read(self, values: pa.Array) -> pa.RecordBatch:
+        from pyarrow import csv
+
+        arrow = self.schema.arrow()
+        block = joined(values)
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(block),
+                csv.ReadOptions(
+                    use_threads=False, column_names=arrow.names, block_size=max(len(block), 16) + 1
+                ),
+                csv.ParseOptions(delimiter=self.values.get("delimiter") or ",", newlines_in_values=False),
+                csv.ConvertOptions(
+                    column_types={n: pa.string() for n in arrow.names},
+                    strings_can_be_null=True,
+                    null_values=[""],
+                    quoted_strings_can_be_null=False,
+                ),
+            ).combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise BadData(f"not a line of CSV: {error}") from None
+        arrays = []
+        for field, column in zip(arrow, table.columns, strict=True):
+            try:
+                whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, pa.string())
+                arrays.append(convert(whole, field.type))
+            except Misfit as error:
+                value = error.value[:_SHOWN]
+                raise BadData(
+                    f'"{value}" in column "{field.name}" is not a {type_name(field.type)}'
+                ) from None
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+class TextMessages(Messages):
+    """The text of each, in one column."""
+
+    name = "text"
+    _type: ClassVar[pa.DataType] = pa.string()
+
+    @classmethod
+    def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
+        return Schema((Column("value", cls._type),))
+
+    def read(self, values: pa.Array) -> pa.RecordBatch:
+        arrow = self.schema.arrow()
+        if len(arrow) != 1 or arrow.field(0).type != self._type:
+            raise BadData(f"the format {self.name} has one column of type {type_name(self._type)}")
+        try:
+            return pa.RecordBatch.from_arrays([values.cast(self._type)], schema=arrow)
+        except pa.ArrowInvalid as error:
+            raise BadData(f"not UTF-8: {error}") from None
+
+
+class RawMessages(TextMessages):
+    """The bytes of each, in one column."""
+
+    name = "raw"
+    _type = pa.binary()
+
+
+MESSAGES: Mapping[str, type[Messages]] = {
+    m.name: m for m in (JsonMessages, CsvMessages, TextMessages, RawMessages)
+}

@@ -1,0 +1,341 @@
+"""Kafka: ``kafka://topic``, ``kafka://host:9092/topic``, read by Spark's connector.
+
+An offset is the next offset of each partition. Rows are in the order of their partition, and across partitions in that
+of their timestamps.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Offset
+from millpond.errors import ConfigurationIssue, InvalidOption, SourceError, did_you_mean
+from millpond.formats.merge import settle_schema
+from millpond.formats.messages import MESSAGES, Decoded, Messages
+from millpond.options import Option, Setting, read_options
+from millpond.retry import Patience
+from millpond.sources._kafkaclient import Brokers, brokers
+from millpond.sources._kafkanames import CLIENT_SETTINGS
+from millpond.sources.base import NativeSource, Split
+from millpond.types import Column, Schema
+
+log = logging.getLogger("millpond")
+SAMPLE = 1_000
+"""Messages that are looked at to find the columns."""
+_BROKERS = "MILLPOND_KAFKA_BROKERS"
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+
+class KafkaSource(NativeSource):
+    """The records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp`` and ``_headers`` are columns that
+    ``*`` leaves out."""
+
+    kind: ClassVar[str] = "kafka"
+    schemes: ClassVar[tuple[str, ...]] = ("kafka",)
+    format: ClassVar[str] = "kafka"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("format", "choice", "how values are written", "json", tuple(MESSAGES)),
+        Option("key.format", "choice", "what _key is: STRING or BINARY", "text", ("text", "raw")),
+        Option("delimiter", "text", "what separates values in CSV", ","),
+        Option(
+            "bootstrap.servers",
+            "text",
+            "the brokers, host:port, separated by commas; without it the URI, MILLPOND_KAFKA_BROKERS, or localhost:9092",
+        ),
+        Option(
+            "auto.offset.reset",
+            "text",
+            "where a new query begins: earliest, or latest for what comes after it was started",
+            "earliest",
+        ),
+        Option(
+            "topic.wait.timeout", "duration", "how long to wait for a topic or broker that is not there", 0.0
+        ),
+        Option("topic.retry.interval", "duration", "the first pause before another try (2s)"),
+        Option(
+            "topic.retry.strategy",
+            "choice",
+            "how pauses grow (exponential)",
+            None,
+            ("exponential", "linear", "fixed"),
+        ),
+        Option("topic.retry.multiplier", "text", "by what an exponential pause grows (1.5)"),
+        Option("topic.retry.max.delay", "duration", "the longest pause (120s)"),
+        Option("topic.create.if.missing", "bool", "whether a missing topic is created", False),
+        Option(
+            "topic.partitions", "int", "partitions of a topic that is created; without it the broker's number"
+        ),
+        Option(
+            "topic.replication", "int", "replicas of a topic that is created; without it the broker's number"
+        ),
+        Option("kafka.*", "secret", "any setting of Kafka's own client, e.g. 'kafka.security.protocol'"),
+    )
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        servers, self.topic, more = _parts(uri)
+        settings = [Setting(k, v) for k, v in more]
+        given = read_options(f'"{uri.partition("?")[0]}"', self.options, settings) if settings else {}
+        named = {s.name.lower() for s in settings}
+        beaten = {
+            k: v for k, v in given.items() if k.lower() in named and values.get(k) in (None, _default(k))
+        }
+        super().__init__(uri, dict(values) | beaten, None)
+        self.servers = (
+            servers or self.values["bootstrap.servers"] or os.environ.get(_BROKERS) or "localhost:9092"
+        )
+        self.client = {
+            k.removeprefix("kafka."): str(v) for k, v in self.values.items() if k.startswith("kafka.")
+        }
+        self._check_client()
+        self.reset = self._reset()
+        visible = tuple(c for c in declared if not c.hidden) if declared is not None else ()
+        self.declared = Schema(visible) if visible else None
+        self._messages: Messages | None = None
+
+    @property
+    def guesses(self) -> bool:
+        return self.declared is None
+
+    def _check_client(self) -> None:
+        for name in self.client:
+            if name not in CLIENT_SETTINGS:
+                raise ConfigurationIssue(
+                    f'option "kafka.{name}": the Kafka client has no setting "{name}"',
+                    hint=did_you_mean(
+                        name, CLIENT_SETTINGS, "see the client configuration in Kafka's documentation"
+                    ),
+                )
+
+    def _reset(self) -> str:
+        text = str(self.values["auto.offset.reset"]).strip().lower()
+        if text not in ("earliest", "latest"):
+            log.warning(
+                "'auto.offset.reset' = '%s' is neither earliest nor latest: earliest is taken",
+                self.values["auto.offset.reset"],
+            )
+            return "earliest"
+        return text
+
+    # columns
+
+    def schema(self) -> Schema:
+        return Schema((*self._decoder.schema, *self._hidden))
+
+    @property
+    def _hidden(self) -> tuple[Column, ...]:
+        key = pa.string() if self.values["key.format"] == "text" else pa.binary()
+        return (
+            Column("_key", key, hidden=True),
+            Column("_partition", pa.int32(), hidden=True),
+            Column("_offset", pa.int64(), hidden=True),
+            Column("_timestamp", pa.timestamp("us", "UTC"), hidden=True),
+            Column("_headers", _HEADERS, hidden=True),
+        )
+
+    @property
+    def _decoder(self) -> Messages:
+        if self._messages is None:
+            kind = MESSAGES[self.values["format"]]
+            self._messages = kind(self.declared or self._discover(kind), self.values)
+        return self._messages
+
+    def _discover(self, kind: type[Messages]) -> Schema:
+        """From the earliest messages; a topic without any is waited for as a missing one is."""
+        if kind.name in ("text", "raw"):
+            return kind.discover([], self.values)
+
+        def look() -> Schema:
+            self._ensure()
+            sample = self._brokers.sample(self.topic, SAMPLE)
+            values = [s.value for s in sample if s.value is not None]
+            if not values:
+                raise _Empty(
+                    f'topic "{self.topic}" is empty: its columns cannot be discovered',
+                    hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
+                )
+            return settle_schema(kind.discover(values, self.values))
+
+        return self._patience.wait_for(look)
+
+    # the topic
+
+    @property
+    def _brokers(self) -> Brokers:
+        return brokers(self.servers, self.client)
+
+    @property
+    def _patience(self) -> Patience:
+        return Patience(
+            self.values["topic.wait.timeout"],
+            _number(self.values["topic.retry.interval"], "MILLPOND_RETRY_INTERVAL_SECS", 2.0),
+            self.values["topic.retry.strategy"] or _strategy(),
+            _number(self.values["topic.retry.multiplier"], "MILLPOND_RETRY_MULTIPLIER", 1.5),
+            _number(self.values["topic.retry.max.delay"], "MILLPOND_RETRY_MAX_DELAY_SECS", 120.0),
+        )
+
+    def prepare(self) -> None:
+        self._patience.wait_for(self._ensure)
+
+    def _ensure(self) -> None:
+        """Raises TopicMissing, unless it is to be created."""
+        topics = self._brokers.topics()
+        if self.topic in topics:
+            return
+        if not self.values["topic.create.if.missing"]:
+            raise self._brokers.missing(self.topic, topics)
+        partitions = _number(self.values["topic.partitions"], "MILLPOND_DEFAULT_PARTITIONS", -1)
+        replicas = _number(self.values["topic.replication"], "MILLPOND_DEFAULT_REPLICATION_FACTOR", -1)
+        self._brokers.create(self.topic, int(partitions), int(replicas))
+        log.info('created topic "%s" at %s', self.topic, self.servers)
+
+    # offsets
+
+    def latest(self, start: Offset | None) -> Offset:
+        ends = self._brokers.ends(self.topic)
+        before = start or {}
+        return {str(p): max(end, before.get(str(p), 0)) for p, end in sorted(ends.items())}
+
+    def _begin(self, start: Offset | None, end: Offset) -> dict[str, int]:
+        """Where each partition of ``end`` begins after ``start``: one that is new, with its first record."""
+        if start is not None:
+            return {p: start.get(p, 0) for p in end}
+        if self.reset == "latest":
+            return dict(end)
+        begins = self._brokers.begins(self.topic, [int(p) for p in end])
+        return {str(p): begin for p, begin in begins.items()}
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        begin = self._begin(start, end)
+        return [Split(end[p] - begin[p], None) for p in end if end[p] > begin[p]]
+
+    def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
+        begin = self._begin(start, end)
+        there = {p: max(0, end[p] - begin[p]) for p in end}
+        total = sum(there.values())
+        if total <= rows:
+            return end
+        return {p: min(end[p], begin[p] + -(-there[p] * rows // total)) for p in end}
+
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        if at is None:
+            return not self.splits(None, end)
+        return all(at.get(p, 0) >= offset for p, offset in end.items())
+
+    # Spark
+
+    def _settings(self) -> dict[str, str]:
+        client = {f"kafka.{k}": v for k, v in self.client.items()}
+        return client | {
+            "kafka.bootstrap.servers": self.servers,
+            "kafka.isolation.level": "read_committed",
+            "includeHeaders": "true",
+            "failOnDataLoss": "false",
+        }
+
+    def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
+        return self._settings() | {
+            "subscribe": self.topic,
+            "startingOffsets": self.reset if start is None else json.dumps({self.topic: dict(start)}),
+            "maxOffsetsPerTrigger": str(rows),
+        }
+
+    def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
+        begin = self._begin(start, end)
+        return self._settings() | {
+            "subscribe": self.topic,
+            "startingOffsets": json.dumps({self.topic: begin}),
+            "endingOffsets": json.dumps({self.topic: dict(end)}),
+        }
+
+    def offset_of(self, noted: str) -> Offset:
+        return {p: int(o) for p, o in sorted(json.loads(noted)[self.topic].items())}
+
+    def first_seq(self, start: Offset | None) -> int:
+        return sum(start.values()) if start else 0
+
+    def decode(self, raw: pa.Table) -> Decoded:
+        raw = raw.sort_by([("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+        raw = raw.combine_chunks()
+        rows, bad, reasons = self._decoder.decode(_whole(raw["value"], pa.binary()))
+        good = raw
+        if bad:
+            mask = np.ones(raw.num_rows, dtype=bool)
+            mask[bad] = False
+            good = raw.filter(pa.array(mask))
+        arrays = [*rows.columns]
+        for column, name in zip(
+            self._hidden, ("key", "partition", "offset", "timestamp", "headers"), strict=True
+        ):
+            arrays.append(_key(good[name], column.type) if name == "key" else _whole(good[name], column.type))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema().arrow())
+        return Decoded(batch, bad, reasons)
+
+
+class _Empty(SourceError):
+    code = "topic_empty"
+    retryable = True
+
+
+def _whole(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return array.cast(dtype)
+
+
+def _key(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
+    """The keys; with bytes that are no text they are shown as such."""
+    keys = _whole(column, pa.binary())
+    if dtype == pa.binary():
+        return keys
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [None if k is None else k.decode(errors="replace") for k in keys.to_pylist()], pa.string()
+        )
+
+
+def _parts(uri: str) -> tuple[str | None, str, list[tuple[str, str]]]:
+    """Brokers, topic and options of a URI."""
+    rest, _, query = uri.partition("://")[2].partition("?")
+    hosts, slash, topic = rest.partition("/")
+    if not slash:
+        hosts, topic = "", hosts
+    topic = topic.strip("/")
+    if not topic:
+        raise InvalidOption(f'"{uri}" names no topic', hint="kafka://topic or kafka://host:9092/topic")
+    return hosts or None, topic, [(k, v.strip("\"'")) for k, v in parse_qsl(query, keep_blank_values=True)]
+
+
+def _default(name: str) -> Any:
+    return next((o.default for o in KafkaSource.options if o.name == name), None)
+
+
+def _number(value: Any, variable: str, default: float) -> float:
+    """An option, else a variable of the environment, else the default."""
+    text = value if value is not None else os.environ.get(variable)
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidOption(
+            f'"{text}" is not a number', hint=f"the option, or the variable {variable}"
+        ) from None
+
+
+def _strategy() -> Any:
+    text = os.environ.get("MILLPOND_RETRY_STRATEGY", "exponential").strip().lower()
+    if text not in ("exponential", "linear", "fixed"):
+        raise InvalidOption(
+            f'MILLPOND_RETRY_STRATEGY cannot be "{text}"', hint="it is exponential, linear or fixed"
+        )
+    return text
