@@ -29,8 +29,13 @@ FLOORS: tuple[frozenset[str], ...] = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
-# The ground floor is one vocabulary; the command line is the door to other rooms of its floor.
-NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {("cli", "server"), ("cli", "demo")}
+# The ground floor is one vocabulary; the command line is the door to other rooms of its floor; a sink shares the
+# client of a system with its source.
+NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {
+    ("cli", "server"),
+    ("cli", "demo"),
+    ("sinks", "sources"),
+}
 
 # A library that is not here may be anywhere.
 LIBRARY_ROOMS = {

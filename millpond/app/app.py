@@ -515,8 +515,9 @@ class App:
         """The source behind a stream or URI."""
         if relation.uri is None:
             return self._rooms.open(stream_uri(self._state.path, relation.name), {}, relation.schema)
-        values = self._source_values.get(relation.uri, {})
-        declared = relation.schema if relation.kind == "stream" else relation.declared
+        is_stream = relation.kind == "stream"
+        values = self._source_values.get(relation.name.lower() if is_stream else relation.uri, {})
+        declared = relation.schema if is_stream else relation.declared
         return self._rooms.open(relation.uri, values, declared)
 
     def _inputs(self, resolved: Resolved, moment: Moment, but: Input | None = None) -> dict[str, pa.Table]:

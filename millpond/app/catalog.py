@@ -135,6 +135,7 @@ def _dump(schema: Schema | None) -> dict[str, Any] | None:
         "arrow": base64.b64encode(arrow).decode(),
         "key": list(schema.key),
         "not_null": [c.name for c in schema if not c.nullable],
+        "hidden": [c.name for c in schema if c.hidden],
     }
 
 
@@ -142,5 +143,6 @@ def _load(data: dict[str, Any] | None) -> Schema | None:
     if data is None:
         return None
     arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow"])))
-    required = set(data["not_null"])
-    return Schema(tuple(Column(f.name, f.type, f.name not in required) for f in arrow), tuple(data["key"]))
+    required, hidden = set(data["not_null"]), set(data.get("hidden", ()))
+    columns = (Column(f.name, f.type, f.name not in required, f.name in hidden) for f in arrow)
+    return Schema(tuple(columns), tuple(data["key"]))

@@ -17,6 +17,7 @@ from millpond.app.block import Block
 from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.joining import joined_streams
+from millpond.app.outgoing import Outgoing
 from millpond.app.retrying import Retrying
 from millpond.app.running import Rows, RunningStatement
 from millpond.errors import Closed, PipelineFailed, SqlError, TimedOut, UnknownName, did_you_mean
@@ -46,6 +47,8 @@ def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[Runn
     """The statement of a plan, by its kind; where streams are joined, one for each of them."""
     if plan.block:
         return [Block(app, plan, ephemeral=ephemeral)]
+    if plan.target.kind == "sink":
+        return [Outgoing(app, plan, ephemeral=ephemeral)]
     kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
     statement = kind(app, plan, ephemeral=ephemeral)
     if plan.join is None:

@@ -10,6 +10,7 @@ from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
 from millpond.app.loading import is_from_outside, load
+from millpond.app.outgoing import IDENTITY
 from millpond.app.pipelines import HELD
 from millpond.app.script import check_one
 from millpond.errors import Error
@@ -33,6 +34,8 @@ def restore(app: App) -> None:
     for raw in app._journal.entries():
         if raw.kind == HELD:
             app._runner.restore_held(raw.name, raw.data["state"])
+            continue
+        if raw.kind == IDENTITY:
             continue
         entry = Saved.of(raw)
         app._saved[entry.id] = entry
@@ -82,7 +85,7 @@ def _stays(app: App, table: str, why: str) -> None:
 def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     checked = app._with_types(checked)
     assert checked.resolved is not None and checked.target is not None
-    target = target_of(checked.target)
+    target = target_of(checked.target, checked.table_options)
     name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
     known = app._catalog.find(checked.target.name)
     if known is not None and known.schema != checked.target.schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,13 @@ def _create_view(app: App, checked: Checked) -> Result:
 def _insert(app: App, checked: Checked) -> Result:
     assert isinstance(checked.statement, st.Insert) and checked.target is not None
     target = checked.target
+    if target.kind == "sink":
+        scheme, _, rest = target.name.partition("?")[0].partition("://")
+        words = re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")
+        name = app._query_name("_".join(("insert", *words)), checked)
+        app._declare_query(name, checked.statement)
+        app._start_pipeline(plan_pipeline(checked, name, target_of(target, checked.table_options)), checked)
+        return Result(_NOTHING, count=0)
     if checked.running:
         name = app._query_name(f"insert_{target.name}", checked)
         app._declare_query(name, checked.statement)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 
 from millpond import errors
-from millpond.errors import Error, QueryFailed, TimedOut
+from millpond.errors import (
+    AuthenticationIssue,
+    ConfigurationIssue,
+    Error,
+    NetworkIssue,
+    QueryFailed,
+    TimedOut,
+    TopicMissing,
+)
 
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
@@ -30,6 +38,22 @@ _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 """An error of ours that was raised in one of Spark's Python processes."""
 
 
+_KAFKA = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
+
+
+def _kafka(text: str) -> Error:
+    """What Spark's Kafka connector failed with."""
+    found = _KAFKA.search(text)
+    name, said = (found[1], found[2].strip()) if found else ("", text.strip().splitlines()[0])
+    if "Auth" in name:
+        return AuthenticationIssue(f"the Kafka brokers refuse the login or what was asked: {said}")
+    if name == "UnknownTopicOrPartitionException":
+        return TopicMissing(f"a topic is not there any more: {said}")
+    if "Config" in name or name in ("RecordTooLargeException", "InvalidTopicException"):
+        return ConfigurationIssue(f"Kafka refuses what was asked: {said}")
+    return NetworkIssue(f"Kafka does not answer: {said}")
+
+
 def explain(error: BaseException) -> Error:
     """The error that a person should see."""
     if isinstance(error, Error):
@@ -37,6 +61,8 @@ def explain(error: BaseException) -> Error:
     text = str(error)
     if "failed to connect back" in text:
         return TimedOut("a Python process of Spark did not come up in time: the machine is busy")
+    if "org.apache.kafka.common.errors" in text or "KafkaException" in text:
+        return _kafka(text)
     ours = _OURS.search(text)
     if ours is not None:
         kind = getattr(errors, ours[1], None)

@@ -18,6 +18,7 @@ from millpond.engine.jsonpaths import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
+from millpond.sinks.base import NativeSink
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -139,6 +140,15 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     rows = rows.combine_chunks()
     ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
     return spark.createDataFrame(rows, schema=ddl)
+
+
+def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
+    """Writes rows by the format of Spark that a sink names."""
+    try:
+        frame = to_frame(spark, sink.encode(rows))
+        frame.write.format(sink.format).options(**sink.settings()).save()
+    except Exception as error:
+        raise explain(error) from error
 
 
 def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:

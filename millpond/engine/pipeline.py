@@ -84,10 +84,15 @@ class Pipeline:
         self._tries = 0
         self._closed = False
         self._busy = threading.Lock()
-        position = statement.position
-        self._batch = position.batch if position else -1
-        self.offset: Offset | None = position.offsets.get(self._stream) if position else None
+        self.offset: Offset | None
+        self._go_to_position()
         self.on_progress: Callable[[], None] = lambda: None
+
+    def _go_to_position(self) -> None:
+        """A statement may have found that it is further than it was told."""
+        position = self.statement.position
+        self._batch = position.batch if position else -1
+        self.offset = position.offsets.get(self._stream) if position else None
 
     @property
     def plan(self) -> PipelinePlan:
@@ -128,6 +133,7 @@ class Pipeline:
                     parts += reversed(part.halves() or ())
                     continue
                 except Exception as error:
+                    self._go_to_position()
                     self.fail(explain(error))
                     return
                 self.offset, self._batch = part.end, position.batch

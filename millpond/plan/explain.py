@@ -12,6 +12,7 @@ from millpond.plan.plans import BatchPlan, JoinPlan, Target
 from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.view import find_parts
 from millpond.predicates import text
+from millpond.sinks.base import find_sink
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
@@ -162,6 +163,9 @@ def _target(checked: Checked) -> str:
     assert target is not None
     if checked.fold is not None:
         return f"target: table {target.name}, changed with the position in one commit: exactly once"
+    if target.kind == "sink":
+        sink = find_sink(target.name)(target.name, checked.table_options, target.schema)
+        return f"target: {without_passwords(target.name)}, {sink.guarantee}"
     if target.kind == "stream":
         return f"target: stream {target.name}, appended with the position in one commit: exactly once"
     if target.schema.key:

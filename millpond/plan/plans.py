@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from millpond.errors import Place
 from millpond.sql.aggregate import Aggregation
@@ -64,14 +64,17 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go: a table, an embedded stream, or whoever asked."""
+    """Where rows go: a table, an embedded stream, a sink at a URI with ``options``, or whoever asked."""
 
-    kind: Literal["table", "stream", "emit"]
+    kind: Literal["table", "stream", "emit", "sink"]
     name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def target_of(relation: Relation) -> Target:
-    """A stream or table as a target."""
+def target_of(relation: Relation, options: Mapping[str, Any] | None = None) -> Target:
+    """A stream, table or sink as a target; ``options`` are those of the sink."""
+    if relation.kind == "sink":
+        return Target("sink", relation.name, dict(options or {}))
     return Target("stream" if relation.kind == "stream" else "table", relation.name)
 
 

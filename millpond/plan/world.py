@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millpond.options import Option
+from millpond.sinks.base import find_sink
 from millpond.sources.base import Source, find_source
 from millpond.sql.catalog import Relation
 from millpond.tables.base import find_backend
@@ -26,6 +27,9 @@ class Rooms:
 
     def backend_options(self, extension: str) -> Sequence[Option]:
         return find_backend(extension).options
+
+    def sink_options(self, uri: str) -> Sequence[Option]:
+        return find_sink(uri).options
 
     def place(self, values: Mapping[str, Any]) -> str | None:
         return find_backend(str(values.get("extension") or "memory")).place(values)

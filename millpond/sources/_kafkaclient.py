@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,8 +31,14 @@ _SAME = (
     "ssl.key.password", "ssl.cipher.suites", "sasl.kerberos.service.name",
 )  # fmt: skip
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_REFUSED = {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED",
-            "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}  # fmt: skip
+_REFUSED = {
+    "_AUTHENTICATION",
+    "SASL_AUTHENTICATION_FAILED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+}
 _UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _WRONG = {"_INVALID_ARG", "INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "_CONFLICT",
           "POLICY_VIOLATION", "TOPIC_EXCEPTION", "INVALID_REQUEST"}  # fmt: skip
@@ -121,20 +127,19 @@ class Brokers:
 
     def ends(self, topic: str, partitions: list[int] | None = None) -> dict[int, int]:
         """After the last committed record of each partition."""
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(topic, OffsetSpec.latest(), partitions)
+        return self._offsets(topic, "latest", partitions)
 
     def begins(self, topic: str, partitions: list[int] | None = None) -> dict[int, int]:
         """The first record that is kept of each partition."""
-        from confluent_kafka.admin import OffsetSpec
+        return self._offsets(topic, "earliest", partitions)
 
-        return self._offsets(topic, OffsetSpec.earliest(), partitions)
+    def _offsets(self, topic: str, which: str, partitions: list[int] | None) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition, admin
 
-    def _offsets(self, topic: str, spec: Any, partitions: list[int] | None) -> dict[int, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        wanted = {TopicPartition(topic, p): spec for p in partitions or self.partitions(topic)}
+        spec = admin.OffsetSpec  # type: ignore[attr-defined]
+        wanted = {
+            TopicPartition(topic, p): getattr(spec, which)() for p in partitions or self.partitions(topic)
+        }
 
         def ask() -> dict[int, int]:
             futures = self._admin.list_offsets(
@@ -147,7 +152,7 @@ class Brokers:
     def create(self, topic: str, partitions: int, replication: int) -> None:
         """Creates a topic; -1 leaves a number to the broker. One that is there by now is as good."""
         from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import NewTopic
+        from confluent_kafka.cimpl import NewTopic
 
         def ask() -> None:
             futures = self._admin.create_topics(
@@ -203,28 +208,31 @@ class Brokers:
         try:
             return work()
         except KafkaException as error:
-            raise self._issue(error.args[0]) from None
+            raise issue_of(error, self.servers, self._said) from None
         except (TypeError, ValueError) as error:
             raise ConfigurationIssue(f"a setting of Kafka is wrong: {error}") from None
 
-    def _issue(self, error: Any) -> Error:
-        for one in (*self._said, error):
-            if _name(one) in _REFUSED:
-                return AuthenticationIssue(
-                    f"the brokers at {self.servers} refuse the login or what was asked: {_text(one)}",
-                    hint="check 'kafka.security.protocol', 'kafka.sasl.mechanism' and 'kafka.sasl.jaas.config', and "
-                    "what the user may do",
-                )
-        if _name(error) in _UNKNOWN:
-            return TopicMissing(f"the brokers at {self.servers} know no such topic: {_text(error)}")
-        if _name(error) in _WRONG:
-            return ConfigurationIssue(
-                f"a setting of Kafka is wrong: {_text(error)}", hint="correct the option that is named"
+
+def issue_of(error: Any, servers: str, said: Sequence[Any] = ()) -> Error:
+    """A failure of the client as one of our errors; what it ``said`` on the way tells more."""
+    error = error.args[0] if isinstance(error, Exception) else error
+    for one in (*said, error):
+        if _name(one) in _REFUSED:
+            return AuthenticationIssue(
+                f"the brokers at {servers} refuse the login or what was asked: {_text(one)}",
+                hint="check 'kafka.security.protocol', 'kafka.sasl.mechanism' and 'kafka.sasl.jaas.config', and "
+                "what the user may do",
             )
-        return NetworkIssue(
-            f"no Kafka broker answers at {self.servers}: {_text(error)}",
-            hint="check the address ('bootstrap.servers' or MILLPOND_KAFKA_BROKERS) and that the broker runs",
+    if _name(error) in _UNKNOWN:
+        return TopicMissing(f"the brokers at {servers} know no such topic: {_text(error)}")
+    if _name(error) in _WRONG:
+        return ConfigurationIssue(
+            f"a setting of Kafka is wrong: {_text(error)}", hint="correct the option that is named"
         )
+    return NetworkIssue(
+        f"no Kafka broker answers at {servers}: {_text(error)}",
+        hint="check the address ('bootstrap.servers' or MILLPOND_KAFKA_BROKERS) and that the broker runs",
+    )
 
 
 def _name(error: Any) -> str:

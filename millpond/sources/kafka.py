@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.errors import ConfigurationIssue, InvalidOption, SourceError, did_you_mean
@@ -49,7 +48,8 @@ class KafkaSource(NativeSource):
         Option(
             "bootstrap.servers",
             "text",
-            "the brokers, host:port, separated by commas; without it the URI, MILLPOND_KAFKA_BROKERS, or localhost:9092",
+            "the brokers, host:port, separated by commas; those of the URI come first, then these, then"
+            " MILLPOND_KAFKA_BROKERS, then localhost:9092",
         ),
         Option(
             "auto.offset.reset",

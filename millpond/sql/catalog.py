@@ -10,7 +10,7 @@ from millpond.errors import Place, UnknownName, did_you_mean
 from millpond.sql.statements import Query, Watermark
 from millpond.types import Schema
 
-RelationKind = Literal["stream", "table", "view", "source"]
+RelationKind = Literal["stream", "table", "view", "source", "sink"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ class Checker:
         )
         self._check_watermark(relation, s)
         self.catalog.add(relation)
-        return Checked(s, relation=relation, source_options={uri: values})
+        return Checked(s, relation=relation, source_options={s.name.lower(): values})
 
     def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
         assert s.query is not None
@@ -334,8 +334,7 @@ class Checker:
 
     def _insert(self, s: st.Insert) -> Checked | None:
         if s.target_is_uri:
-            self.refuse("INSERT INTO a URI", s)
-            return None
+            return self._insert_outside(s)
         target = self.catalog.find(s.target)
         if target is None:
             self.errors.append(self.catalog.unknown(s.target, place=s.place))
@@ -392,6 +391,35 @@ class Checker:
             else:
                 found.append(column.name)
         return found if len(found) == len(s.columns) else None
+
+    def _insert_outside(self, s: st.Insert) -> Checked | None:
+        """INSERT INTO a URI: a sink."""
+        if s.query is None or s.columns:
+            self.refuse("INSERT INTO a URI with VALUES or columns", s)
+            return None
+        options = self.world.sink_options(s.target)
+        resolved = self._resolve_query(s.query, s.settings, options, "INSERT INTO a URI", s)
+        if resolved is None:
+            return None
+        if not resolved.running:
+            self.refuse("INSERT INTO a URI from tables", s)
+            return None
+        if sum(i.relation.running for i in resolved.inputs) > 1:
+            self.refuse("INSERT INTO a URI of joined streams: make a stream of them", s)
+            return None
+        if is_live_aggregate(resolved):
+            self.refuse("INSERT INTO a URI of an aggregate: make a table of it", s)
+            return None
+        resolved = self._named_outputs(resolved, s)
+        own = [x for x in s.settings if find_option(options, x.name)]
+        target = Relation(s.target, "sink", resolved.schema, uri=s.target)
+        return Checked(
+            s,
+            resolved=resolved,
+            target=target,
+            source_options=self._source_values,
+            table_options=read_options("INSERT INTO a URI", options, own),
+        )
 
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
         resolver = self.resolver()

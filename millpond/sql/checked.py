@@ -28,6 +28,9 @@ class World(Protocol):
     def backend_options(self, extension: str) -> Sequence[Option]:
         """The declared options of a table backend. Raises UnknownName or NotSupported."""
 
+    def sink_options(self, uri: str) -> Sequence[Option]:
+        """The declared options of the sink behind a URI. Raises NotSupported."""
+
     def place(self, values: Mapping[str, Any]) -> str | None:
         """The database that a table with these options lives in; None for the app's journal."""
 
@@ -192,7 +195,6 @@ def limits_of(owner: str, settings: Sequence[Setting]) -> Limits:
 LATER: Mapping[str, str] = {
     "retention": "keeping rows for a limited time",
     "ttl": "keeping rows for a limited time",
-    "delivery": "delivery guarantees of sinks",
 }
 """Options of the language that this version cannot honour: they are refused by name."""
 

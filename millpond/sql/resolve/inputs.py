@@ -137,8 +137,8 @@ class Inputs(Expressions):
         declared = node.args.get("alias")
         if isinstance(declared, exp.TableAlias) and declared.args.get("columns"):
             columns = self._renamed(node, columns)
-            names = [n for n, _ in (*columns, *hidden)]
-            fresh.args["alias"].set("columns", [exp.to_identifier(n, quoted=True) for n in names])
+            named = [exp.to_identifier(n, quoted=True) for n, _ in (*columns, *hidden)]
+            fresh.args["alias"].set("columns", named)
         span = span_of(node)
         if span:
             fresh.meta.update(start=span[0], end=span[1] - 1)

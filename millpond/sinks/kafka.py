@@ -1,0 +1,219 @@
+"""Kafka as a sink: ``INSERT INTO kafka://topic SELECT …``.
+
+Each row is a message. Its columns are the value; a column ``_key`` is the message's key instead, ``_partition`` its
+partition, ``_timestamp`` its time.
+
+By default Spark's own sink writes: at least once. With ``'delivery' = 'exactly-once'`` one producer of this process
+writes a batch in one transaction of Kafka, and with it, in the same transaction, the position after the batch, as an
+offset commit of a group that belongs to the query. A start reads it back: a batch that Kafka has is not written again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Position
+from millpond.errors import BadData, InvalidOption, NetworkIssue
+from millpond.formats.jsontext import to_json
+from millpond.options import Option
+from millpond.sinks.base import NativeSink
+from millpond.sources._kafkaclient import client_settings, issue_of
+from millpond.sources.kafka import KafkaSource
+from millpond.types import Schema, type_name
+
+_PARTS = ("_key", "_partition", "_timestamp")
+_QUEUE = 1_000_000
+_STEP = 50_000
+_LARGEST = 1_000_000
+"""Bytes of a message that a broker takes by default, with room for what goes around it."""
+
+
+class KafkaSink(NativeSink):
+    """Messages for a topic."""
+
+    kind: ClassVar[str] = "kafka"
+    schemes: ClassVar[tuple[str, ...]] = ("kafka",)
+    format: ClassVar[str] = "kafka"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "delivery",
+            "choice",
+            "at-least-once: after a crash a batch may be written again. exactly-once: readers with"
+            " isolation.level=read_committed see each row once.",
+            "at-least-once",
+            ("at-least-once", "exactly-once"),
+        ),
+        Option("format", "choice", "how values are written", "json", ("json", "text", "raw")),
+        *(
+            o
+            for o in KafkaSource.options
+            if o.name == "bootstrap.servers" or o.name.startswith(("topic.", "kafka."))
+        ),
+    )
+
+    def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
+        super().__init__(uri, values, schema)
+        mine = {o.name for o in KafkaSource.options} - {"format"}
+        for_topic = {k: v for k, v in self.values.items() if k in mine or k.startswith("kafka.")}
+        # What is common to reading and writing a topic: where it is, whether it is there.
+        self._topic = KafkaSource(uri, for_topic, Schema(()))
+        self.exact = self.values["delivery"] == "exactly-once"
+        self._value_columns = [c for c in schema if c.name.lower() not in _PARTS]
+        self._check_columns()
+        self._producer: Any = None
+        self._reader: Any = None
+        self._group: Any = None
+
+    def _check_columns(self) -> None:
+        if self.values["format"] == "json":
+            return
+        wanted = pa.string() if self.values["format"] == "text" else pa.binary()
+        types = [c.type for c in self._value_columns]
+        if types != [wanted]:
+            raise InvalidOption(
+                f"the format {self.values['format']} writes one column of type {type_name(wanted)}, and the query has"
+                f" {', '.join(f'{c.name} {type_name(c.type)}' for c in self._value_columns) or 'none'}",
+                hint="columns named _key, _partition and _timestamp do not count",
+            )
+
+    @property
+    def guarantee(self) -> str:
+        if self.exact:
+            return "exactly once: one transaction of Kafka for a batch, which holds the position"
+        return "at least once: a batch that a crash cuts off is written again"
+
+    def open(self, name: str) -> Position | None:
+        self._topic.prepare()
+        if not self.exact:
+            return None
+        from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+        self.close()
+        group = f"millpond-{name}"
+        settings = client_settings(self._topic.servers, self._topic.client)
+        try:
+            producer = Producer(
+                settings | {"transactional.id": group, "linger.ms": 5, "queue.buffering.max.messages": _QUEUE}
+            )
+            # From here on a producer of an earlier run is fenced off, and what it left open is ended.
+            producer.init_transactions(60)
+            self._reader = Consumer(settings | {"group.id": group, "enable.auto.commit": False})
+            found = self._reader.committed([TopicPartition(self._topic.topic, 0)], timeout=30)[0]
+            self._group = self._reader.consumer_group_metadata()
+        except KafkaException as error:
+            raise issue_of(error, self._topic.servers) from None
+        self._producer = producer
+        if found.offset < 0 or not found.metadata:
+            return None
+        noted = json.loads(found.metadata)
+        return Position(noted["pipeline"], "", noted["batch"], noted["offsets"])
+
+    @property
+    def is_open(self) -> bool:
+        return not self.exact or self._producer is not None
+
+    def settings(self) -> dict[str, str]:
+        client = {f"kafka.{k}": v for k, v in self._topic.client.items()}
+        return client | {"kafka.bootstrap.servers": self._topic.servers, "topic": self._topic.topic}
+
+    def encode(self, rows: pa.Table) -> pa.Table:
+        by_name = {n.lower(): rows.column(i) for i, n in enumerate(rows.column_names)}
+        values = rows.select([c.name for c in self._value_columns])
+        encoded = (
+            to_json(values) if self.values["format"] == "json" else _whole(values.column(0)).cast(pa.binary())
+        )
+        columns: dict[str, Any] = {"value": encoded}
+        if "_key" in by_name:
+            columns["key"] = _bytes(by_name["_key"])
+        if "_partition" in by_name:
+            columns["partition"] = by_name["_partition"].cast(pa.int32())
+        if "_timestamp" in by_name:
+            columns["timestamp"] = by_name["_timestamp"]
+        return pa.table(columns)
+
+    def check(self, rows: pa.Table) -> None:
+        self._encoded(rows)
+
+    def _encoded(self, rows: pa.Table) -> pa.Table:
+        encoded = self.encode(rows)
+        largest = pc.max(pc.binary_length(encoded["value"])).as_py() or 0
+        allowed = int(self._topic.client.get("max.request.size", _LARGEST))
+        if largest > allowed:
+            raise BadData(
+                f"a message of {largest:,} bytes is larger than {allowed:,}",
+                hint="'kafka.max.request.size' allows more, if the broker does",
+            )
+        return encoded
+
+    def write(self, rows: pa.Table, position: Position | None) -> None:
+        """In one transaction with the position. After a failure nobody knows whether it counts: ``open`` tells."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        producer, self._producer = self._producer, None
+        messages = _messages(self._encoded(rows))
+        try:
+            producer.begin_transaction()
+            self._produce(producer, messages)
+            if position is not None:
+                noted = {
+                    "pipeline": position.pipeline,
+                    "batch": position.batch,
+                    "offsets": dict(position.offsets),
+                }
+                mark = TopicPartition(self._topic.topic, 0, position.batch + 1, metadata=json.dumps(noted))
+                producer.send_offsets_to_transaction([mark], self._group, 60)
+            producer.commit_transaction(60)
+        except KafkaException as error:
+            raise issue_of(error, self._topic.servers) from None
+        self._producer = producer
+
+    def _produce(self, producer: Any, messages: list[dict[str, Any]]) -> None:
+        failed: list[Any] = []
+
+        def noted(error: Any, message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for first in range(0, len(messages), _STEP):
+            some = messages[first : first + _STEP]
+            while some:
+                producer.produce_batch(self._topic.topic, some, on_delivery=noted)
+                some = [m for m in some if m.pop("_error", None) is not None]
+                if some:
+                    producer.poll(0.1)
+        left = producer.flush(60)
+        if left or failed:
+            why = failed[0].str() if failed else "no answer in 60 s"
+            raise NetworkIssue(f"{left or len(failed)} messages could not be written: {why}")
+
+    def close(self) -> None:
+        self._producer = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def _bytes(column: pa.ChunkedArray) -> pa.Array:
+    """Keys as bytes: text as UTF-8, anything else as its text."""
+    array = _whole(column)
+    return array if pa.types.is_binary(array.type) else array.cast(pa.string()).cast(pa.binary())
+
+
+def _messages(encoded: pa.Table) -> list[dict[str, Any]]:
+    """What the client takes; a part that is NULL is left out."""
+    if "timestamp" in encoded.column_names:
+        times = encoded["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        encoded = encoded.set_column(encoded.column_names.index("timestamp"), "timestamp", times)
+    messages: list[dict[str, Any]] = encoded.to_pylist()
+    if any(encoded[n].null_count for n in ("partition", "timestamp") if n in encoded.column_names):
+        messages = [{k: v for k, v in m.items() if v is not None or k in ("key", "value")} for m in messages]
+    return messages

@@ -1,0 +1,456 @@
+"""Kafka: topics as streams and tables, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millpond import App, Error
+from millpond.errors import (
+    AuthenticationIssue,
+    ConfigurationIssue,
+    InvalidOption,
+    NetworkIssue,
+    SourceError,
+    TopicMissing,
+    UnknownName,
+)
+from millpond.formats.messages import CsvMessages, JsonMessages, TextMessages
+from millpond.retry import Patience
+from millpond.sources.kafka import KafkaSource
+from millpond.types import Column, Schema
+from tests.servers import Kafka, Servers
+
+
+@pytest.fixture
+def kafka(servers: Servers) -> Kafka:
+    return servers.kafka
+
+
+def new_topic(kafka: Kafka, partitions: int = 1, **settings: str) -> str:
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    kafka.create(topic, partitions, **settings)
+    return topic
+
+
+def uri(kafka: Kafka, topic: str) -> str:
+    return f"kafka://{kafka.brokers}/{topic}"
+
+
+def orders(numbers: range) -> list[tuple[str, str]]:
+    return [(f"k{i % 7}", json.dumps({"id": i, "sym": f"s{i % 3}", "price": i + 0.25})) for i in numbers]
+
+
+# reading
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_is_a_stream(kafka: Kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka, 2)
+    kafka.produce(topic, orders(range(2000)))
+    sql = f"""
+        CREATE TABLE names (sym STRING PRIMARY KEY, name STRING);
+        INSERT INTO names VALUES ('s1', 'one'), ('s2', 'two');
+        CREATE STREAM orders (id BIGINT, sym STRING, price DECIMAL(10,2)) WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE TABLE joined (PRIMARY KEY (id)) AS
+          SELECT o.id, o.price, n.name, o._key AS key, o._partition AS p, o._offset AS at, o._timestamp AS sent
+          FROM orders o LEFT JOIN names n ON o.sym = n.sym;
+        CREATE TABLE sums AS SELECT sym, COUNT(*) AS n, SUM(price) AS total FROM orders GROUP BY sym;
+    """
+    with App(sql, state=tmp_path / "state") as app:
+        app.drain(120)
+        assert app.sql(
+            "SELECT COUNT(*) AS n, COUNT(DISTINCT p) AS p, COUNT(name) AS named FROM joined"
+        ).rows() == [{"n": 2000, "p": 2, "named": 1333}]
+        row = app.sql("SELECT * FROM joined WHERE id = 8").rows()[0]
+        assert (row["price"], row["name"], row["key"]) == (Decimal("8.25"), "two", "k1")
+        assert abs(row["sent"].timestamp() - time.time()) < 600
+        sums = "SELECT * FROM sums ORDER BY sym"
+        expected = [
+            {
+                "sym": f"s{s}",
+                "n": len(range(s, 2000, 3)),
+                "total": sum((Decimal(i) + Decimal("0.25") for i in range(s, 2000, 3)), Decimal(0)),
+            }
+            for s in range(3)
+        ]
+        assert app.sql(sums).rows() == expected
+    # What comes while nobody runs is there after a restart, once.
+    kafka.produce(topic, orders(range(2000, 2500)))
+    with App(
+        sql.replace("INSERT INTO names VALUES ('s1', 'one'), ('s2', 'two');", ""), state=tmp_path / "state"
+    ) as app:
+        app.drain(120)
+        assert app.sql("SELECT SUM(n) AS n FROM sums").rows() == [{"n": 2500}]
+        kafka.produce(topic, orders(range(2500, 2510)))
+        app.drain(120)
+        assert app.sql("SELECT COUNT(*) AS n FROM joined").rows() == [{"n": 2510}]
+        assert app.sql("SHOW QUERIES").rows()[0]["lag"] == 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_columns_are_discovered_and_hidden_ones_are_not_in_star(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    kafka.produce(topic, ['{"id": 1, "who": {"name": "a", "tags": ["x"]}}', '{"id": 2, "big": 12.5}'])
+    with App(f"CREATE TABLE t AS SELECT * FROM {uri(kafka, topic)}") as app:
+        app.drain(120)
+        assert app.sql("SELECT * FROM t ORDER BY id").rows() == [
+            {"id": 1, "who": {"name": "a", "tags": ["x"]}, "big": None},
+            {"id": 2, "who": None, "big": 12.5},
+        ]
+        found = app.sql(f"SELECT who.name AS n, _offset FROM {uri(kafka, topic)} AS k")
+        app.drain(120)
+        assert found.rows() == [{"n": "a", "_offset": 0}, {"n": None, "_offset": 1}]
+
+
+@pytest.mark.usefixtures("spark")
+def test_only_committed_records_are_read(kafka: Kafka) -> None:
+    from confluent_kafka import Producer
+
+    topic = new_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka.brokers, "transactional.id": topic})
+    producer.init_transactions(60)
+    for number, keep in enumerate((True, False, True)):
+        producer.begin_transaction()
+        for i in range(10):
+            producer.produce(topic, json.dumps({"id": number * 10 + i}))
+        producer.flush()
+        producer.commit_transaction() if keep else producer.abort_transaction()
+    with App(f"CREATE TABLE t (id BIGINT, PRIMARY KEY (id)) AS SELECT id FROM {uri(kafka, topic)}") as app:
+        app.drain(120)
+        ids = [r["id"] for r in app.sql("SELECT id FROM t ORDER BY id").rows()]
+        assert ids == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.usefixtures("spark")
+def test_new_partitions_and_latest(kafka: Kafka) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
+
+    topic = new_topic(kafka)
+    kafka.produce(topic, orders(range(5)))
+    late = f"'connector' = '{uri(kafka, topic)}', 'auto.offset.reset' = 'LATEST'"
+    with App(f"""
+        CREATE STREAM every (id BIGINT) WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE STREAM later (id BIGINT) WITH ({late});
+        CREATE TABLE a AS SELECT id FROM every;
+        CREATE TABLE b AS SELECT id FROM later;
+    """) as app:
+        app.drain(120)
+        assert app.sql("SELECT COUNT(*) AS n FROM a").rows() == [{"n": 5}]
+        assert app.sql("SELECT COUNT(*) AS n FROM b").rows() == [{"n": 0}]
+        admin = AdminClient({"bootstrap.servers": kafka.brokers})
+        for done in admin.create_partitions([NewPartitions(topic, 3)]).values():
+            done.result(30)
+        kafka.produce(topic, [(None, '{"id": 100}', p) for p in range(3)])
+        _until(lambda: app.sql("SELECT COUNT(*) AS n FROM a").rows() == [{"n": 8}])
+        _until(lambda: app.sql("SELECT COUNT(*) AS n FROM b").rows() == [{"n": 3}])
+
+
+def _until(done: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
+    broker = Kafka(tmp_path / "kafka")
+    try:
+        broker.create("t")
+        broker.produce("t", orders(range(100)))
+        with App(f"CREATE TABLE t (id BIGINT) AS SELECT id FROM {uri(broker, 't')}") as app:
+            app.drain(120)
+            broker.stop()
+            time.sleep(2)
+            assert app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": 100}]
+            broker.start()
+            broker.produce("t", orders(range(100, 200)))
+            _until(lambda: app.sql("SELECT COUNT(*) AS n FROM t").rows()[0]["n"] >= 200)
+            app.drain(120)
+            counts = app.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM t").rows()
+            assert counts == [{"n": 200, "d": 200}]
+    finally:
+        broker.stop()
+
+
+_APP = """
+import sys
+from millpond import App
+uri, state = sys.argv[1:]
+app = App(f'''
+    CREATE STREAM s (id BIGINT, sym STRING, price DOUBLE) WITH ('connector' = '{uri}');
+    CREATE TABLE sums AS SELECT sym, COUNT(*) AS n, SUM(id) AS total FROM s GROUP BY sym;
+    CREATE TABLE every AS SELECT id FROM s;
+''', state=state)
+print("up", flush=True)
+app.drain(300)
+print("done", app.sql("SELECT * FROM sums ORDER BY sym").rows(),
+      app.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM every").rows(), flush=True)
+app.close()
+"""
+
+
+def _kill_and_count(kafka: Kafka, state: Path, kills: int, records: int) -> None:
+    """Kills an app that reads a topic while it is written; at the end every record counts once."""
+    topic = new_topic(kafka, 2)
+    kafka.produce(topic, orders(range(records // 2)))
+    command = [sys.executable, "-c", _APP, uri(kafka, topic), str(state)]
+    for kill in range(kills):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "up"
+        time.sleep(0.3 * kill)
+        process.kill()
+        process.wait()
+    kafka.produce(topic, orders(range(records // 2, records)))
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    sums = [
+        {"sym": f"s{s}", "n": len(range(s, records, 3)), "total": sum(range(s, records, 3))} for s in range(3)
+    ]
+    counts = [{"n": records, "d": records}]
+    assert ended.stdout.splitlines()[-1] == f"done {sums} {counts}", ended.stderr
+
+
+@pytest.mark.slow
+def test_kills_while_a_topic_is_read(kafka: Kafka, tmp_path: Path) -> None:
+    _kill_and_count(kafka, tmp_path / "state", 2, 20_000)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_many_kills_while_a_topic_is_read(kafka: Kafka, tmp_path: Path) -> None:
+    _kill_and_count(kafka, tmp_path / "state", 15, 500_000)
+
+
+# what can be wrong
+
+
+def test_a_missing_topic_says_what_to_do(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    with pytest.raises(TopicMissing) as caught:
+        App(f"CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}x')")
+    said = str(caught.value)
+    assert f'did you mean "{topic}"' in said
+    assert (
+        f"--create --topic {topic}x" in said
+        and "topic.wait.timeout" in said
+        and "topic.create.if.missing" in said
+    )
+    assert caught.value.retryable
+
+
+def test_a_topic_that_comes_while_it_is_waited_for(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"t{uuid.uuid4().hex[:8]}"
+
+    def create() -> None:
+        time.sleep(1)
+        kafka.create(topic)
+        kafka.produce(topic, ['{"id": 1}'])
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    values = {"topic.wait.timeout": 60.0, "topic.retry.interval": 0.3, "topic.retry.strategy": "fixed"}
+    with caplog.at_level(logging.WARNING, "millpond"):
+        source = KafkaSource(uri(kafka, topic), values, None)
+        assert source.schema().names[:2] == ("id", "_key")
+    thread.join()
+    tries = [r.getMessage() for r in caplog.records if "trying again" in r.getMessage()]
+    assert len(tries) >= 2 and "trying again in 0.3 s (attempt 1)" in tries[0]
+
+
+def test_a_topic_is_created_if_asked(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    declared = Schema((Column("id", pa.int64()),))
+    source = KafkaSource(
+        uri(kafka, topic),
+        {"topic.create.if.missing": True, "topic.partitions": 3, "topic.replication": 1},
+        declared,
+    )
+    source.prepare()
+    assert source.latest(None) == {"0": 0, "1": 0, "2": 0}
+    monkeypatch.setenv("MILLPOND_DEFAULT_PARTITIONS", "2")
+    other = KafkaSource(uri(kafka, f"{topic}b"), {"topic.create.if.missing": True}, declared)
+    other.prepare()
+    assert other.latest(None) == {"0": 0, "1": 0}
+
+
+def test_an_empty_topic_cannot_be_discovered(kafka: Kafka) -> None:
+    with pytest.raises(SourceError, match="empty: its columns cannot be discovered") as caught:
+        KafkaSource(uri(kafka, new_topic(kafka)), {}, None).schema()
+    assert "declare the columns" in str(caught.value)
+
+
+def test_issues_are_told_apart(kafka: Kafka) -> None:
+    declared = Schema((Column("id", pa.int64()),))
+    with pytest.raises(NetworkIssue, match=r"no Kafka broker answers at 127\.0\.0\.1:1"):
+        KafkaSource("kafka://127.0.0.1:1/t", {}, declared).prepare()
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": 'PlainLoginModule required username="millpond" password="not-the-pond";',
+    }
+    with pytest.raises(AuthenticationIssue) as refused:
+        KafkaSource(f"kafka://{kafka.sasl_brokers}/t", login, declared).prepare()
+    assert not refused.value.retryable and "not-the-pond" not in str(refused.value)
+    right = login | {"kafka.sasl.jaas.config": 'x required username="millpond" password="pond";'}
+    topic = new_topic(kafka)
+    KafkaSource(f"kafka://{kafka.sasl_brokers}/{topic}", right, declared).prepare()
+    with pytest.raises(ConfigurationIssue, match=r'no setting "fetch\.max\.byte"') as unknown:
+        KafkaSource(uri(kafka, topic), {"kafka.fetch.max.byte": "1"}, declared)
+    assert "fetch.max.bytes" in str(unknown.value)
+    with pytest.raises(ConfigurationIssue, match=r"security\.protocol"):
+        KafkaSource(uri(kafka, topic), {"kafka.security.protocol": "NOTHING"}, declared).prepare()
+
+
+def test_authentication_is_never_retried(kafka: Kafka) -> None:
+    values = {"topic.wait.timeout": 60.0, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
+              "kafka.sasl.jaas.config": 'x required username="a" password="b";'}  # fmt: skip
+    began = time.monotonic()
+    with pytest.raises(AuthenticationIssue):
+        KafkaSource(f"kafka://{kafka.sasl_brokers}/t", values, Schema((Column("id", pa.int64()),))).prepare()
+    assert time.monotonic() - began < 50
+
+
+# without a broker
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "topic"),
+    [
+        ("kafka://orders", "localhost:9092", "orders"),
+        ("kafka://a:9092/orders", "a:9092", "orders"),
+        ("kafka://a:9092,b:9093/orders", "a:9092,b:9093", "orders"),
+        ("kafka://a:9092/orders?format=csv&delimiter=;", "a:9092", "orders"),
+    ],
+)
+def test_uris(text: str, servers: str, topic: str) -> None:
+    source = KafkaSource(text, {}, Schema((Column("id", pa.int64()),)))
+    assert (source.servers, source.topic) == (servers, topic)
+    assert source.values["format"] == ("csv" if "?" in text else "json")
+
+
+def test_where_the_brokers_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = Schema((Column("id", pa.int64()),))
+    monkeypatch.setenv("MILLPOND_KAFKA_BROKERS", "c:9092")
+    assert KafkaSource("kafka://orders", {}, declared).servers == "c:9092"
+    assert KafkaSource("kafka://orders", {"bootstrap.servers": "b:9092"}, declared).servers == "b:9092"
+    assert KafkaSource("kafka://a:9092/orders", {"bootstrap.servers": "b:9092"}, declared).servers == "a:9092"
+
+
+def test_wrong_uris_and_options() -> None:
+    with pytest.raises(InvalidOption, match="names no topic"):
+        KafkaSource("kafka://", {}, None)
+    with pytest.raises(UnknownName, match="formt"):
+        KafkaSource("kafka://a:1/t?formt=json", {}, None)
+    with pytest.raises(Error, match=r'"topic\.retry\.intervall" is not known'):
+        App("CREATE STREAM s (id INT) WITH ('connector' = 'kafka://t', 'topic.retry.intervall' = '1s')")
+
+
+def test_an_odd_reset_warns_and_means_earliest(caplog: pytest.LogCaptureFixture) -> None:
+    declared = Schema((Column("id", pa.int64()),))
+    with caplog.at_level(logging.WARNING, "millpond"):
+        assert KafkaSource("kafka://t", {"auto.offset.reset": "newest"}, declared).reset == "earliest"
+    assert "'newest' is neither earliest nor latest" in caplog.text
+    assert KafkaSource("kafka://t", {"auto.offset.reset": "Latest"}, declared).reset == "latest"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "pauses"),
+    [
+        ("fixed", [2, 2, 2, 2, 2]),
+        ("linear", [2, 4, 6, 8, 10]),
+        ("exponential", [2, 3, 4.5, 6.75, 10.125]),
+    ],
+)
+def test_pauses(strategy: str, pauses: list[float]) -> None:
+    """On a clock that is moved by hand; the last pause is what is left of the time."""
+    now = [100.0]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    def never() -> None:
+        raise TopicMissing("there is no topic")
+
+    total = sum(pauses)
+    patience = Patience(total + 1, 2.0, strategy)  # type: ignore[arg-type]
+    with pytest.raises(TopicMissing):
+        patience.wait_for(never, clock=lambda: now[0], sleep=sleep)
+    assert slept == [*pauses, 1.0]
+    assert Patience(9, 50, "linear", longest=120).pause(3) == 120
+
+
+def test_retry_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = Schema((Column("id", pa.int64()),))
+    monkeypatch.setenv("MILLPOND_RETRY_STRATEGY", "linear")
+    monkeypatch.setenv("MILLPOND_RETRY_INTERVAL_SECS", "3")
+    monkeypatch.setenv("MILLPOND_RETRY_MULTIPLIER", "4")
+    monkeypatch.setenv("MILLPOND_RETRY_MAX_DELAY_SECS", "50")
+    assert KafkaSource("kafka://t", {}, declared)._patience == Patience(0.0, 3.0, "linear", 4.0, 50.0)
+    values = {"topic.retry.strategy": "fixed", "topic.retry.interval": 1.0}
+    assert KafkaSource("kafka://t", values, declared)._patience == Patience(0.0, 1.0, "fixed", 4.0, 50.0)
+
+
+_SCHEMA = Schema(
+    (Column("id", pa.int64()), Column("name", pa.string()), Column("price", pa.decimal128(10, 2)))
+)
+
+
+def test_json_messages_each_spoil_only_themselves() -> None:
+    good = [
+        b'{"id": 1, "name": "a", "price": 1.25}',
+        b'{"id": 2,\n "name": "b"}',
+        b' {"ID": 9, "more": [1]} ',
+    ]
+    bad = [
+        b"{oops",
+        b'{"id": "x"}',
+        b"[1]",
+        b"",
+        b"\xff\xfe",
+        b'{"id": 3}{"id": 4}',
+        b'{"id":',
+        b"null",
+        b"7",
+    ]
+    values = [good[0], *bad[:4], None, good[1], *bad[4:], good[2]]
+    found = JsonMessages(_SCHEMA, {}).decode(pa.array(values, pa.binary()))
+    assert [r["id"] for r in found.rows.to_pylist()] == [1, None, 2, 9]
+    assert found.rows.to_pylist()[0]["price"] == Decimal("1.25")
+    assert found.bad == [values.index(b) for b in bad] and len(found.reasons) == len(bad)
+
+
+def test_a_bad_message_among_many() -> None:
+    values = [b'{"id": %d}' % i for i in range(50_000)]
+    values[12_345] = b"{"
+    found = JsonMessages(_SCHEMA, {}).decode(pa.array(values, pa.binary()))
+    assert found.bad == [12_345] and found.rows.num_rows == 49_999
+    assert found.rows.column(0)[12_345].as_py() == 12_346
+
+
+def test_csv_and_text_messages() -> None:
+    found = CsvMessages(_SCHEMA, {}).decode(
+        pa.array([b"1,a,2.50", b'2,"x,y",', b"3", b"z,b,1", None], pa.binary())
+    )
+    assert [(r["id"], r["name"]) for r in found.rows.to_pylist()] == [(1, "a"), (2, "x,y"), (None, None)]
+    assert found.bad == [2, 3]
+    text = TextMessages(TextMessages.discover([], {}), {}).decode(
+        pa.array([b"ok", b"\xff", None], pa.binary())
+    )
+    assert text.rows.to_pylist() == [{"value": "ok"}, {"value": None}] and text.bad == [1]
