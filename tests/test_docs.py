@@ -117,6 +117,8 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     ):
         if f"${{{name}}}" in text:
             monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
+    if any("kafka://" in b.text for b in blocks(page) if runs(b)):
+        monkeypatch.setenv("MILLPOND_KAFKA_BROKERS", request.getfixturevalue("servers").kafka.brokers)
 
 
 def _check_good(text: str, where: str) -> None:

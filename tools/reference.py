@@ -21,6 +21,7 @@ from millpond import errors
 from millpond.app.statements import _HANDLERS
 from millpond.formats.base import COMPRESSIONS, formats
 from millpond.options import Option
+from millpond.sinks.base import sinks
 from millpond.sources.base import sources
 from millpond.sql import statements as st
 from millpond.sql.check import Checker
@@ -100,6 +101,9 @@ def _options() -> Iterator[str]:
         schemes = ", ".join(f"`{s}://`" for s in source.schemes)
         follows = "rows keep coming" if source.follows else "has an end"
         yield from _section(f"Sources: {schemes}", source.options, f"As an input of a query it {follows}.")
+    for sink in sinks():
+        schemes = ", ".join(f"`{s}://`" for s in sink.schemes)
+        yield from _section(f"Sinks: {schemes}", sink.options, "After INSERT INTO.")
     yield "## File formats"
     yield ""
     yield from _table(

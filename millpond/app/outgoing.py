@@ -7,18 +7,24 @@ itself: where it is further than ours, a kill came between the two, and ours fol
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.app.running import Rows
-from millpond.changes import Position
-from millpond.engine.batch import Batch
+from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, TimedOut
 from millpond.journal.catalog import Entry
 from millpond.sinks.base import NativeSink, Sink, find_sink
 
+if TYPE_CHECKING:
+    from millpond.engine.batch import Batch
+
 IDENTITY = "identity"
 """The kind of the journal's entry that tells a state directory from all others."""
+
+_NO_MORE: Mapping[str, Changes] = {}
 
 
 class Outgoing(Rows):
@@ -45,10 +51,10 @@ class Outgoing(Rows):
         self.app._store.write(lambda moment: ({}, None), held, into=())
         return True
 
-    def apply(self, batch: Batch, position: Position) -> int:
+    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE) -> int:
         if not self._sink.is_open and self._open():
             raise TimedOut("the sink has a batch that was thought lost; going on after it")
-        return super().apply(batch, position)
+        return super().apply(batch, position, more)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         if self._trying:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from millpond.cli import check, demo, explain, query, run, shell
+from millpond.cli import check, demo, explain, jars, query, run, shell
 from millpond.cli.reporting import say
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command(epilog=check.EXAMPLES)(check.check)
 app.command(epilog=explain.EXAMPLES)(explain.explain)
 app.command(name="sql", epilog=shell.EXAMPLES)(shell.shell)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
+app.command(epilog=jars.EXAMPLES)(jars.jars)
 
 
 def _version(asked: bool) -> None:

@@ -71,7 +71,7 @@ class LocalSession:
         try:
             result = self.app.sql(sql)
         except UnknownName as error:
-            if self._hint and "is not known" in error.message:
+            if self._hint and "is not known" in error.message and not error.message.startswith("option"):
                 error.hint = self._hint
             raise
         if isinstance(result, RunningResult):
@@ -136,6 +136,8 @@ def _anywhere(own: Callable[[], App] | None) -> Session:
         if apps[0] is not None:
             client = Client.of(apps[0])
             if client is not None:
+                if own is not None:
+                    say(f"asking the app that runs on {apps[0]}")
                 return RemoteSession(apps[0], client)
         if time.monotonic() > deadline:
             raise SqlError("an app is running but not ready", hint="see what millpond run says")

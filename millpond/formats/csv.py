@@ -105,6 +105,11 @@ class Csv(Format):
                 if not fields:
                     blank += 1
                     continue
+                if self._has_header and any("\0" in name or "\ufffd" in name for name in fields):
+                    raise BadData(
+                        f'file "{path}": its first line is not text in UTF-8',
+                        hint="convert the file to UTF-8; without a header: WITH ('header' = 'false')",
+                    )
                 if not self._has_header:
                     return [f"_c{i}" for i in range(len(fields))], 0
                 return [name.strip() or f"_c{i}" for i, name in enumerate(fields)], blank + 1

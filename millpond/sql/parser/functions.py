@@ -28,6 +28,7 @@ _MOST = {name: most for most, names in _MOST_ARGUMENTS.items() for name in names
 _FEWEST_ARGUMENTS = {"MAP_FROM_ARRAYS": 2, "REGEXP_REPLACE": 3, "DATEDIFF": 2, "DATE_DIFF": 2}
 
 # Functions with words between their arguments, and the most arguments they take; others are read as any call.
+_FEWEST_WITH_WORDS = {"SUBSTR": 2, "SUBSTRING": 2}
 _WITH_WORDS = {
     **dict.fromkeys(("EXTRACT", "LISTAGG", "STRING_AGG", "TRIM"), 2),
     **dict.fromkeys(("POSITION", "SUBSTR", "SUBSTRING"), 3),
@@ -79,7 +80,11 @@ def _limited(name: str, parse: Callable[..., exp.Expr | None], most: int) -> Cal
             parser.fail(
                 f"{name} takes at most {most} argument{'s' * (most > 1)}, here are {count}", parser._prev
             )
-        return parse(parser)
+        fewest = _FEWEST_WITH_WORDS.get(name, 0)
+        built = parse(parser)
+        if count < fewest and not (isinstance(built, exp.Substring) and built.args.get("start")):
+            parser.fail(f"{name} takes {fewest} or {most} arguments", parser._prev)
+        return built
 
     return parse_limited
 

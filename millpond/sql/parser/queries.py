@@ -117,7 +117,10 @@ class QueryParser(WindowParser):
     def _parse_join(
         self, skip_join_token: bool = False, parse_bracket: bool = False, alias_tokens: Any = None
     ) -> exp.Join | None:
+        comma = self._curr if self._curr and self._curr.token_type == TokenType.COMMA else None
         join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if comma and (join is None or not join.this):
+            self.fail_expected('an input after ","')
         if join and self._prev.token_type == TokenType.ON:
             self.fail_expected("a condition")
         return join

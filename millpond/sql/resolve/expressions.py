@@ -94,6 +94,8 @@ class Expressions(ABC):
                     )
                 )
             return tree
+        if isinstance(node, exp.Window):
+            self._over(node)
         if isinstance(node, exp.Func):
             self._function(node)
         if isinstance(node, Path):
@@ -104,6 +106,30 @@ class Expressions(ABC):
         if path is not None:
             return self._with_path(node, path, scope, outputs)
         return self._children(node, scope, outputs)
+
+    def _over(self, node: exp.Window) -> None:
+        """Functions of an order need one."""
+        ranks = (
+            exp.Rank,
+            exp.DenseRank,
+            exp.PercentRank,
+            exp.CumeDist,
+            exp.RowNumber,
+            exp.Ntile,
+            exp.Lag,
+            exp.Lead,
+        )
+        function = node.this
+        while isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
+            function = function.this
+        if isinstance(function, ranks) and not node.args.get("order") and not node.args.get("alias"):
+            self.errors.append(
+                SqlError(
+                    f"{function.sql_name()} needs an order: OVER (… ORDER BY …)",
+                    hint="without one it would number rows by chance",
+                    place=self.place(function) or self.place(node),
+                )
+            )
 
     def _path(self, node: Path, scope: Scope, *, numbers: bool = False) -> exp.Expr:
         """The array of the values that a path finds; ``numbers`` says what those of JSON text are to be."""

@@ -131,7 +131,17 @@ class Outputs(Inputs):
                             )
                         )
                 else:
-                    ordered.set("this", self._expr(value, scope, outputs))
+                    resolved = self._expr(value, scope, outputs)
+                    if node.args.get("distinct") is not None and resolved not in [o.this for o in outputs]:
+                        self.errors.append(
+                            SqlError(
+                                "ORDER BY of SELECT DISTINCT names what is not in its list: rows that become one may"
+                                " differ in it",
+                                hint="put it into the list, or use GROUP BY with an aggregate",
+                                place=self.place(value),
+                            )
+                        )
+                    ordered.set("this", resolved)
 
     def _limits(self, node: exp.Expr, scope: Scope) -> None:
         for key in ("limit", "offset"):

@@ -132,6 +132,8 @@ def joined(r: Expressions, node: exp.Expr) -> Call:
     if separator is not None and not isinstance(separator, exp.Literal):
         raise Unrenderable("STRING_AGG with a separator that is not written out")
     between = r.sql(separator) if separator is not None else "''"
+    if _distinct(node) and _order(r, node) and r.type(argument(node)) != STRING:
+        raise Unrenderable("STRING_AGG of distinct values in the order of something that is no text")
     value = r.to(argument(node), STRING)
     return Call((f"string_agg({_distinct(node)}{value}, {between}{_order(r, node)})",))
 

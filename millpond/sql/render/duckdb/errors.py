@@ -16,6 +16,16 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "make its condition unique, aggregate it, or add LIMIT 1",
     ),
     (
+        re.compile(r"string 'not an? index of the array: (?P<value>.*?)' to", re.DOTALL),
+        "an array index is out of range: {value}",
+        "use try_element_at or get",
+    ),
+    (
+        re.compile(r'(?:date|time|timestamp) field value out of range: "(?P<value>.*?)"', re.DOTALL),
+        "'{value}' is not a date or time",
+        "TRY_CAST gives NULL instead",
+    ),
+    (
         re.compile(r"string 'not an? (?P<type>[^:]+): (?P<value>.*?)' to", re.DOTALL),
         "cannot cast '{value}' to {type}",
         "TRY_CAST gives NULL instead",
@@ -29,6 +39,11 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
         re.compile(r"Overflow on abs|out of range|[Oo]verflow|exceed|Could not cast value"),
         "a value is out of the range of its type",
         "cast to a wider type, or use TRY_CAST to get NULL instead",
+    ),
+    (
+        re.compile(r"Could not convert string '' to INT32"),
+        "a text is not a date or time",
+        "TRY_CAST gives NULL instead",
     ),
     (
         re.compile(r"Could not convert string '(?P<value>.*?)' to (?P<type>\w+)", re.DOTALL),
