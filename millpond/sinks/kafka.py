@@ -154,8 +154,8 @@ class KafkaSink(NativeSink):
         """In one transaction with the position. After a failure nobody knows whether it counts: ``open`` tells."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        producer, self._producer = self._producer, None
         messages = _messages(self._encoded(rows))
+        producer, self._producer = self._producer, None
         try:
             producer.begin_transaction()
             self._produce(producer, messages)

@@ -39,6 +39,7 @@ _REFUSED = {
     "GROUP_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
+_SETTLING = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"}
 _UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _WRONG = {"_INVALID_ARG", "INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "_CONFLICT",
           "POLICY_VIOLATION", "TOPIC_EXCEPTION", "INVALID_REQUEST"}  # fmt: skip
@@ -147,7 +148,7 @@ class Brokers:
             )
             return {tp.partition: f.result().offset for tp, f in futures.items()}
 
-        return self._asked(ask)
+        return self._asked(lambda: _settled(ask))
 
     def create(self, topic: str, partitions: int, replication: int) -> None:
         """Creates a topic; -1 leaves a number to the broker. One that is there by now is as good."""
@@ -211,6 +212,20 @@ class Brokers:
             raise issue_of(error, self.servers, self._said) from None
         except (TypeError, ValueError) as error:
             raise ConfigurationIssue(f"a setting of Kafka is wrong: {error}") from None
+
+
+def _settled(ask: Callable[[], T]) -> T:
+    """What ``ask`` answers; a topic that was just made has no leader for a moment."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if _name(error.args[0]) not in _SETTLING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def issue_of(error: Any, servers: str, said: Sequence[Any] = ()) -> Error:
