@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
@@ -32,7 +32,7 @@ from millpond.tables.base import Backend, Snapshot, find_backend
 ZERO = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 END = 10_000
 """Seconds after which nothing can meet anything any more."""
-DELAYS = (3, 0)
+DELAYS = (1, 0)
 Row = tuple[int | None, int | None]
 """Key and seconds."""
 
@@ -143,18 +143,19 @@ def recomputed(kind: str, low: int, high: int, *streams: Sequence[tuple[int, Row
         connection.close()
 
 
-ROWS = some.lists(
-    some.tuples(
-        some.one_of(some.none(), some.integers(0, 3)), some.one_of(some.none(), some.integers(0, 60))
-    ),
-    max_size=6,
-)
-BATCHES = some.lists(some.tuples(some.integers(0, 1), ROWS), max_size=10)
-BOUNDS = some.sampled_from([(0, 10), (-5, 5), (-20, 0), (3, 8)])
+KEYS = some.sampled_from([0, 0, 0, 1, 1, 1, None])
+TIMES = some.sampled_from([*range(9), None])
+ROWS = some.lists(some.tuples(KEYS, TIMES), max_size=5)
+"""Few values, so that rows meet, and stand where a bound or a watermark ends."""
+BATCHES = some.lists(some.tuples(some.integers(0, 1), ROWS), max_size=12)
+BOUNDS = some.sampled_from([(0, 3), (-2, 2), (-4, 0), (1, 2)])
 
 
+# At the very end of the bound, and of the watermark: the row is kept, and the one that comes is not late.
+@example(batches=[(0, [(0, 0)]), (1, [(1, 3)]), (1, [(0, 3)])], kind="LEFT", limits=(0, 3))
+@example(batches=[(1, [(0, 4)]), (0, [(1, 5)]), (0, [(0, 4)])], kind="RIGHT", limits=(0, 3))
 @given(batches=BATCHES, kind=some.sampled_from(["", "LEFT", "RIGHT", "FULL"]), limits=BOUNDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_join_is_what_a_query_over_the_rows_that_are_not_late_gives(
     evaluator: Evaluator, batches: list[tuple[int, list[Row]]], kind: str, limits: tuple[int, int]
 ) -> None:
