@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.app.kept import KeptValues, Moves
-from millpond.app.matching import matching
+from millpond.app.matching import aligned, matching
 from millpond.changes import ROW, Changes
 from millpond.query.evaluate import Evaluator
 from millpond.sql.aggregate import MERGED, PARTIAL, Aggregation
@@ -96,7 +96,7 @@ class LiveAggregate:
             taken = kept.take(batch, tables.snapshot(kept.table), moves)
             groups.changes[kept.table] = taken.changes
             if taken.fresh is not None:
-                rows.append(_aligned(taken.fresh, self.schema))
+                rows.append(aligned(taken.fresh, self.schema))
             if taken.values is not None:
                 groups.values[kept.view] = taken.values
         groups.state = self._answer(self.aggregation.merge, {PARTIAL: pa.concat_tables(rows)}).cast(
@@ -127,15 +127,6 @@ class LiveAggregate:
 
 def _some(changes: Mapping[str, Changes]) -> dict[str, Changes]:
     return {name: change for name, change in changes.items() if len(change)}
-
-
-def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with all columns of the schema, NULL where they have none."""
-    there = set(rows.column_names)
-    return pa.table(
-        [rows[f.name].cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema],
-        schema=schema,
-    )
 
 
 def target_changes(merged: Merged, target: Snapshot, *, once: bool = False) -> Changes:

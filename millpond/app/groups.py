@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app.aggregates import LiveAggregate, Merged, target_changes
-from millpond.app.running import RunningStatement
+from millpond.app.running import RunningStatement, high_of
 from millpond.app.store import Moment
 from millpond.app.windows import WindowedAggregate
 from millpond.changes import Changes, Position
@@ -15,10 +15,6 @@ from millpond.sources.base import SEQ
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
-
-
-_HIGH = b"high"
-"""Where the rows of a batch carry the highest time in it, of all rows of the stream."""
 
 
 class Groups(RunningStatement):
@@ -55,17 +51,14 @@ class Groups(RunningStatement):
         rows = self._stage.run(batch, moment)
         arrow = self.plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)
-        if self._mark is None:
-            return rows
-        high = self._mark.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
-        return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
+        return self.with_high(rows, self._mark, batch, moment)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         target = self.plan.target
-        high = (rows.schema.metadata or {}).get(_HIGH)
+        high = high_of(rows)
 
         def find(moment: Moment) -> tuple[dict[str, Changes], Merged]:
-            merged = self._aggregate.merge(rows, moment, int(high) if high is not None else None)
+            merged = self._aggregate.merge(rows, moment, high)
             changes = dict(merged.changes)
             if target.kind == "table":
                 changes[target.name] = target_changes(

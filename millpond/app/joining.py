@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app.joins import KeptJoin, Taken
-from millpond.app.running import RunningStatement, together
+from millpond.app.running import RunningStatement, high_of, together
 from millpond.app.store import Moment
 from millpond.changes import Changes, Position
 from millpond.plan.pipeline import plan_sides
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from millpond.engine.stage import Stage
 
 
-_HIGH = b"high"
-"""Where the rows of a batch carry the highest time in it, of all rows of the stream."""
 _NO_MORE: Mapping[str, Changes] = {}
 
 
@@ -142,10 +140,7 @@ class JoinedStream(RunningStatement):
 
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = _shaped(self._stage.run(batch, moment), self.plan.batch)
-        if self._mark is None:
-            return rows
-        high = self._mark.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
-        return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
+        return self.with_high(rows, self._mark, batch, moment)
 
     def _run(
         self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
@@ -159,12 +154,8 @@ class JoinedStream(RunningStatement):
                 self._more = _NO_MORE
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        high = (rows.schema.metadata or {}).get(_HIGH)
         joined, changes = self._joining.take(
-            self._number,
-            rows.replace_schema_metadata(None),
-            int(high) if high is not None else None,
-            self.app._store.moment(),
+            self._number, rows.replace_schema_metadata(None), high_of(rows), self.app._store.moment()
         )
         if self._trying:
             return 0

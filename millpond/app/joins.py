@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.app.aggregates import Tables
+from millpond.app.matching import aligned
 from millpond.changes import Changes
 from millpond.engine.local import SMALL, distinct
 from millpond.query.evaluate import Evaluator
@@ -39,12 +40,6 @@ _MARKS = Schema(
     ),
     ("side",),
 )
-
-
-class Tables(Protocol):
-    """All tables as of one commit."""
-
-    def snapshot(self, table: str) -> Snapshot: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class KeptJoin:
         alone = rows.filter(pa.array(~matched & ~stays)) if me.outer else rows.slice(0, 0)
         kept = rows.append_column(MATCHED, pa.array(matched)) if me.outer else rows
         changes = [Changes(kept.filter(pa.array(stays)))]
-        gone = there.scan().slice(0, 0)
+        gone = self._kept[1 - side].arrow().empty_table()
         if after.at is not None and after.at != mine.at:
             gone = self._passed(1 - side, there, after.at)
         unmet = gone.slice(0, 0)
@@ -186,11 +181,11 @@ class KeptJoin:
         assert me.reach is not None
         times = there.scan([me.time or ID, ID])
         passed = times.filter(pc.less(self._times(side, times), mark - me.reach))
-        return there.get([ID], passed.select([ID])) if passed.num_rows else there.scan().slice(0, 0)
+        return there.get([ID], passed.select([ID])).cast(self._kept[side].arrow())
 
     def _met(self, there: Snapshot, ids: np.ndarray) -> pa.Table:
         """Kept rows that meet one for the first time."""
-        found = there.get([ID], pa.table({ID: pa.array(ids, pa.int64())}))
+        found = there.get([ID], pa.table({ID: pa.array(ids, pa.int64())})).cast(there.schema.arrow())
         found = found.filter(pc.invert(found[MATCHED]))
         at = found.schema.get_field_index(MATCHED)
         return found.set_column(at, found.schema.field(at), pa.array(np.ones(found.num_rows, bool)))
@@ -202,7 +197,7 @@ class KeptJoin:
         will meet none."""
         came = [ids[side], alone[ID].to_numpy(), np.full(unmet.num_rows, np.iinfo(np.int64).max)]
         theirs = [ids[1 - side], np.full(alone.num_rows, -1), unmet[ID].to_numpy()]
-        rows = pa.concat_tables([_aligned(t, self._joined) for t in (pairs, alone, unmet)])
+        rows = pa.concat_tables([aligned(t, self._joined) for t in (pairs, alone, unmet)])
         return rows.take(pa.array(np.lexsort((np.concatenate(theirs), np.concatenate(came)))))
 
     def _times(self, side: int, rows: pa.Table) -> pa.ChunkedArray:
@@ -232,12 +227,3 @@ def _numbers(first: int, count: int) -> pa.Array:
 def _row(side: int, reached: Reached) -> pa.Table:
     values = [[side], [reached.at], [reached.late], [reached.taken], [reached.given]]
     return pa.table(values, schema=_MARKS.arrow())
-
-
-def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with all columns of the schema, NULL where they have none."""
-    there = set(rows.column_names)
-    columns = [
-        rows[f.name].cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema
-    ]
-    return pa.table(columns, schema=schema)

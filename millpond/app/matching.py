@@ -1,4 +1,4 @@
-"""Rows that are, or are not, among others."""
+"""Rows and others: which of them are among these, and all columns that these have."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def matching(
     same = " AND ".join(f'a."{c}" IS NOT DISTINCT FROM b."{c}"' for c in columns)
     sql = f"SELECT a.* FROM rows AS a {'SEMI' if keep else 'ANTI'} JOIN others AS b ON {same}"
     return evaluator.duckdb(sql, {"rows": rows, "others": others}).cast(rows.schema)
+
+
+def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with all columns of the schema, NULL where they have none."""
+    there = set(rows.column_names)
+    return pa.table(
+        [rows[f.name].cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema],
+        schema=schema,
+    )

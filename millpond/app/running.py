@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NO_MORE: Mapping[str, Changes] = {}
+_HIGH = b"high"
 _TRIES = 3
 """Times that a batch is run: tables may change after its poison was found."""
 
@@ -304,6 +305,13 @@ class RunningStatement(ABC):
 
         return Stage(plan, self.app._evaluator.in_process(plan.query))
 
+    def with_high(self, rows: pa.Table, highest: Stage | None, batch: Batch, moment: Moment) -> pa.Table:
+        """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
+        if highest is None:
+            return rows
+        high = highest.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
+        return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
+
     def emit(self, rows: pa.Table) -> None:
         """Hands rows to whoever reads along."""
         if self._trying:
@@ -312,6 +320,11 @@ class RunningStatement(ABC):
             self.app._emitted[self.plan.name].add(rows)
         elif rows.num_rows:
             self.app._on_emit(self.plan.name, rows)
+
+
+def high_of(rows: pa.Table) -> int | None:
+    high = (rows.schema.metadata or {}).get(_HIGH)
+    return int(high) if high is not None else None
 
 
 def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:

@@ -13,6 +13,7 @@ from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import RUNNING_OPTIONS, Checked
 from millpond.sql.events import column, named
+from millpond.sql.joins import JoinedStreams
 from millpond.sql.resolve import Input, Resolved
 
 _ALLOWED = (st.Insert, st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate, st.Select, st.Explain)
@@ -152,6 +153,12 @@ class Blocks:
             )
         elif self._once:
             yield self._mixed(s)
+        elif isinstance(stream, JoinedStreams):
+            yield NotSupported(
+                "a block reads one stream, not a join of streams",
+                hint="make one of them first: CREATE STREAM s AS SELECT … FROM a JOIN b ON …",
+                place=s.place,
+            )
         elif first.name.lower() != stream.name.lower():
             yield NotSupported(
                 f'the statements of a block read one stream: this one reads "{stream.name}", the first "{first.name}"',
