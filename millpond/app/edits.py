@@ -42,7 +42,8 @@ class _Wanted:
         self.done = True
 
 
-_Made = tuple[_Wanted, MemoryTable, Edit]
+_Made = tuple[str, MemoryTable, Edit]
+"""An edit of the table of that name."""
 
 
 class Edits:
@@ -55,7 +56,23 @@ class Edits:
     def commit(self, table: str, make: Make) -> int | None:
         """Commits an edit of one row of the newest rows and answers how many rows it touches; None if the table, or
         what is asked, needs the long way."""
-        wanted = _Wanted(table.lower(), make)
+        store, name = self._store, table.lower()
+        if self._left or not store.writing.try_enter():
+            return self._commit_with_others(_Wanted(name, make))
+        # Nobody waits: the frequent case.
+        try:
+            backend = store.table(name)
+            edit = make(backend) if isinstance(backend, MemoryTable) else None
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            assert isinstance(backend, MemoryTable)
+            self._write([(name, backend, edit)])
+        finally:
+            store.writing.__exit__()
+        store.on_commit()
+        return 1
+
+    def _commit_with_others(self, wanted: _Wanted) -> int | None:
         self._left.append(wanted)
         changed = False
         try:
@@ -74,24 +91,25 @@ class Edits:
 
     def _commit_all(self) -> bool:
         """Does what threads want in one commit, each as if it were alone; answers whether a row has changed."""
-        made = self._made()
+        done, made = self._made()
         if not made:
             return False
         try:
             self._write(made)
         except BaseException as error:
-            for wanted, _, _ in made:
+            for wanted in done:
                 wanted.end(None, error)
             if not isinstance(error, Exception):
                 raise
             return False
-        for wanted, _, _ in made:
+        for wanted in done:
             wanted.end(1)
         return True
 
-    def _made(self) -> list[_Made]:
+    def _made(self) -> tuple[list[_Wanted], list[_Made]]:
         """The next edits that can go together. An edit knows the row that it replaces by its place, so two of one row
         do not, nor two of a table whose rows may move when the next one asks for room."""
+        done: list[_Wanted] = []
         made: list[_Made] = []
         touched: set[object] = set()
         while self._left and len(made) < _MOST:
@@ -113,18 +131,18 @@ class Edits:
             if backend.key and (wanted.table, edit.key) in touched:
                 break
             touched |= {wanted.table, (wanted.table, edit.key)}
-            made.append((self._left.popleft(), backend, edit))
-        return made
+            done.append(self._left.popleft())
+            made.append((wanted.table, backend, edit))
+        return done, made
 
     def _write(self, made: list[_Made]) -> None:
         store = self._store
         parts: dict[str, list[Changes]] = {}
-        for wanted, backend, edit in made:
-            name = wanted.table
+        for name, backend, edit in made:
             if store.journals(name) or store.feed.follows(name):
                 parts.setdefault(name, []).append(backend.edit_changes(edit))
-        changes = {name: _together(some) for name, some in parts.items()}
-        journalled = {name: change for name, change in changes.items() if store.journals(name)}
+        changes = {name: _together(some) for name, some in parts.items()} if parts else {}
+        journalled = {n: c for n, c in changes.items() if store.journals(n)} if changes else {}
         if journalled:
             sync = any(store.durability(name) == "commit" for name in journalled)
             number = store.journal.commit(journalled, sync=sync)
@@ -134,7 +152,7 @@ class Edits:
         with store.publishing:
             for _, backend, edit in made:
                 backend.apply_edit(edit, number)
-            for backend in {id(b): b for _, b, _ in made}.values():
+            for _, backend, _ in made:
                 backend.tidy()
             store.feed.add(changes)
 

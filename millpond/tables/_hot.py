@@ -35,10 +35,12 @@ class HotRecords:
     a record only while the key leads to the version that it read. Both hold the lock, so that no old record stays.
     """
 
-    __slots__ = ("_lock", "_most", "_seen", "_skip", "_step", "records")
+    __slots__ = ("_lock", "_most", "_seen", "_skip", "_step", "active", "records")
 
     def __init__(self, most: int):
         self.records: dict[Any, dict[str, Any]] = {}
+        self.active = False
+        """Whether a reader has ever wanted to keep one: if not, a writer has nothing to forget."""
         self._most = most
         self._lock = Lock()
         self._step: Iterator[int] = iter(())
@@ -58,6 +60,7 @@ class HotRecords:
         if self._skip:
             self._skip -= 1
             return
+        self.active = True  # before the look at the key: a writer looks here after it has changed the key
         with self._lock:
             if live.current and live.newest.get(key) == slot:
                 if len(self.records) >= self._most:

@@ -164,7 +164,8 @@ class SingleRows:
             self._died[old] = self._mark.version + 1
         if cells is None:
             generation.newest[key] = -2 - old
-            self.hot.forget(key)
+            if self.hot.active:
+                self.hot.forget(key)
             self._publish(0, 1, commit)
             return
         self._blocks.put(slot, cells)
@@ -178,7 +179,7 @@ class SingleRows:
             generation.replaced = grown(generation.replaced, slot + 1, -1)
         generation.replaced[slot] = old if old >= -1 else -2 - old
         generation.newest[key] = slot
-        if old >= 0:
+        if old >= 0 and self.hot.active:
             self.hot.forget(key)
         self._publish(1, 1 if old >= 0 else 0, commit)
 

@@ -58,6 +58,15 @@ class OwnTurns(Turns):
             self._owner = me
         self._depth += 1
 
+    def try_enter(self) -> bool:
+        me = threading.get_ident()
+        if self._owner != me:
+            if not self._lock.acquire(False):
+                return False
+            self._owner = me
+        self._depth += 1
+        return True
+
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:

@@ -209,7 +209,8 @@ class MemoryTable(SingleRows, Backend):
             if gone is not None:
                 there = gone & (before >= 0)
                 self._generation.point(compress(keys, there.tolist()), (-2 - before[there]).tolist())
-            self.hot.forget_all(keys)
+            if self.hot.active:
+                self.hot.forget_all(keys)
             self._publish(len(put), len(ended), commit)
             self._compact()
 
