@@ -19,6 +19,7 @@ import pytest
 from millpond import App, Error
 from millpond.errors import (
     AuthenticationIssue,
+    BadData,
     ConfigurationIssue,
     InvalidOption,
     NetworkIssue,
@@ -156,6 +157,28 @@ def test_new_partitions_and_latest(kafka: Kafka) -> None:
         kafka.produce(topic, [(None, '{"id": 100}', p) for p in range(3)])
         _until(lambda: app.sql("SELECT COUNT(*) AS n FROM a").rows() == [{"n": 8}])
         _until(lambda: app.sql("SELECT COUNT(*) AS n FROM b").rows() == [{"n": 3}])
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_message_that_cannot_be_decoded_is_put_aside(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    kafka.produce(topic, ['{"id": 1}', "{oops", '{"id": "x"}', '{"id": 2}', b"\xff"])
+    sql = f"CREATE STREAM s (id BIGINT) WITH ('connector' = '{uri(kafka, topic)}');"
+    with App(
+        sql + "CREATE TABLE t AS SELECT id FROM s; CREATE TABLE n AS SELECT COUNT(*) AS n FROM s"
+    ) as app:
+        app.drain(120)
+        assert [r["id"] for r in app.sql("SELECT id FROM t ORDER BY id").rows()] == [1, 2]
+        assert app.sql("SELECT n FROM n").rows() == [{"n": 2}]
+        errors = app.sql("SELECT seq, reason, `row` FROM `t$errors` ORDER BY seq").rows()
+        assert [e["seq"] for e in errors] == [1, 2, 4]
+        assert "JSON" in errors[0]["reason"] and errors[0]["row"] == '{"_message": "{oops"}'
+        assert '"x" in column "id" is not a BIGINT' in errors[1]["reason"]
+        assert app.sql("REPLAY `t$errors`").count == 0
+        assert app.sql("SHOW QUERIES").rows()[0]["errors"] == 3
+    failing = App(sql + "CREATE TABLE t AS SELECT id FROM s WITH ('on.error' = 'fail')")
+    with failing, pytest.raises(BadData, match="cannot be decoded"):
+        failing.drain(120)
 
 
 def _until(done: Callable[[], bool], seconds: float = 120) -> None:

@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.records import to_arrow, to_rows
 from millpond.sources.base import SEQ
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.types import Schema
+
+MESSAGE = "_message"
 
 
 def error_records(
@@ -32,6 +35,17 @@ def error_records(
     types = {c.name: c.type for c in ERROR_COLUMNS}
     named = {c.name: _column(values[c.name.lower()], types[c.name.lower()]).cast(c.type) for c in schema}
     return pa.table(named)
+
+
+def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema) -> pa.Table:
+    """One record for each message that could not be decoded: its text stands in place of a row."""
+    rows = pa.table({MESSAGE: spoiled["value"], SEQ: spoiled["seq"]})
+    return error_records(query, stream, rows, spoiled["reason"], schema)
+
+
+def is_message(records: pa.Table) -> pa.ChunkedArray:
+    """Which records are of messages."""
+    return pc.starts_with(records["row"], pattern=f'{{"{MESSAGE}":')
 
 
 def _column(values: Any, dtype: pa.DataType | None) -> Any:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.app.errortable import error_records, rows_of
+from millpond.app.errortable import error_records, is_message, message_records, rows_of
 from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
 from millpond.app.poison import MOST, TooMany, find_poison
 from millpond.app.store import Moment
 from millpond.changes import ROW, Changes, Position
-from millpond.errors import DataError, QueryFailed
+from millpond.errors import BadData, DataError, QueryFailed
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
@@ -146,6 +146,8 @@ class RunningStatement(ABC):
         moment = self.app._store.moment()
         whole, met = batch, self._meet(batch, moment)
         batch, records = met.batch, self._records(met.aside, met.why)
+        if whole.spoiled is not None:
+            records = pa.concat_tables([records, self._spoiled(whole.spoiled)])
         tries = 0
         while True:
             try:
@@ -190,6 +192,13 @@ class RunningStatement(ABC):
                 return self.commit(rows, position)
             finally:
                 self._more = _NO_MORE
+
+    def _spoiled(self, spoiled: pa.Table) -> pa.Table:
+        """Error records of messages that could not be decoded."""
+        if self.plan.on_error == "fail":
+            raise BadData(f"a message cannot be decoded: {spoiled['reason'][0].as_py()}")
+        stream = self.plan.batch.stream.relation.name
+        return message_records(self.plan.name, stream, spoiled, self._error_schema)
 
     def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
         """Error records of rows of the stream."""
@@ -241,6 +250,7 @@ class RunningStatement(ABC):
             raise QueryFailed(
                 f'table "{self.plan.errors}" has no columns "seq" and "row": nothing can be replayed from it'
             )
+        table = table.filter(pc.invert(is_message(table)))
         if not table.num_rows:
             return 0
         rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')

@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
-from millpond.sources.base import SEQ, NativeSource, Source, Split, with_seq
+from millpond.sources.base import SEQ, NativeSource, Received, Source, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,11 +90,29 @@ class Batch:
         return None if self.size is None or self.size > self.limit else self.read()
 
     @cached_property
-    def _decoded(self) -> pa.Table:
+    def _received(self) -> Received:
         """What Spark's own format gives, decoded here."""
         assert isinstance(self.source, NativeSource)
-        rows, _, _ = self.source.decode(self._read_frame.toArrow())
-        return pa.Table.from_batches([with_seq(rows, self.source.first_seq(self.start))])
+        return self.source.decode(self._read_frame.toArrow())
+
+    @cached_property
+    def _decoded(self) -> pa.Table:
+        rows, places, _ = self._received
+        return pa.Table.from_batches([rows]).append_column(SEQ, pc.add(places, self._first_seq))
+
+    @property
+    def _first_seq(self) -> int:
+        assert isinstance(self.source, NativeSource)
+        return self.source.first_seq(self.start)
+
+    @cached_property
+    def spoiled(self) -> pa.Table | None:
+        """Messages that could not be decoded, as ``seq``, ``reason`` and ``value``."""
+        if not isinstance(self.source, NativeSource) or not self._received.spoiled.num_rows:
+            return None
+        spoiled = self._received.spoiled
+        seq = pc.add(spoiled["place"], self._first_seq)
+        return spoiled.set_column(0, "seq", seq)
 
     @property
     def _read_frame(self) -> DataFrame:
@@ -126,6 +145,10 @@ class Part(Batch):
 
     def halves(self) -> None:
         """It has no place in a stream."""
+
+    @cached_property
+    def spoiled(self) -> None:
+        """Its rows are here."""
 
     def read(self) -> pa.Table:
         return self._rows

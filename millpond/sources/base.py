@@ -14,14 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import NotSupported, did_you_mean
-from millpond.formats.messages import Decoded
 from millpond.options import Option, defaults
 from millpond.types import Schema
 
@@ -87,6 +86,15 @@ class Source(ABC):
         return
 
 
+class Received(NamedTuple):
+    """Messages: the ``rows`` of those that could be decoded and their ``places`` among all; ``spoiled`` are the others,
+    with ``place``, ``reason`` and ``value``, the message as text."""
+
+    rows: pa.RecordBatch
+    places: pa.Array
+    spoiled: pa.Table
+
+
 class NativeSource(Source):
     """Read by a format of Spark. What Spark gives is decoded by ``decode``, here or on the executors."""
 
@@ -109,8 +117,8 @@ class NativeSource(Source):
         """The offset that Spark has noted in its checkpoint."""
 
     @abstractmethod
-    def decode(self, raw: pa.Table) -> Decoded:
-        """The rows of what Spark gives, in their order, without ``_seq``."""
+    def decode(self, raw: pa.Table) -> Received:
+        """The rows of what Spark gives, in their order."""
 
     @abstractmethod
     def first_seq(self, start: Offset | None) -> int:

@@ -19,12 +19,12 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import ConfigurationIssue, InvalidOption, SourceError, did_you_mean
 from millpond.formats.merge import settle_schema
-from millpond.formats.messages import MESSAGES, Decoded, Messages
+from millpond.formats.messages import MESSAGES, Messages
 from millpond.options import Option, Setting, read_options
 from millpond.retry import Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkanames import CLIENT_SETTINGS
-from millpond.sources.base import NativeSource, Split
+from millpond.sources.base import NativeSource, Received, Split
 from millpond.types import Column, Schema
 
 log = logging.getLogger("millpond")
@@ -262,22 +262,32 @@ class KafkaSource(NativeSource):
     def first_seq(self, start: Offset | None) -> int:
         return sum(start.values()) if start else 0
 
-    def decode(self, raw: pa.Table) -> Decoded:
+    def decode(self, raw: pa.Table) -> Received:
         raw = raw.sort_by([("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         raw = raw.combine_chunks()
-        rows, bad, reasons = self._decoder.decode(_whole(raw["value"], pa.binary()))
-        good = raw
-        if bad:
-            mask = np.ones(raw.num_rows, dtype=bool)
-            mask[bad] = False
-            good = raw.filter(pa.array(mask))
+        values = _whole(raw["value"], pa.binary())
+        rows, bad, reasons = self._decoder.decode(values)
+        mask = np.ones(raw.num_rows, dtype=bool)
+        mask[bad] = False
+        good = raw.filter(pa.array(mask)) if bad else raw
         arrays = [*rows.columns]
         for column, name in zip(
             self._hidden, ("key", "partition", "offset", "timestamp", "headers"), strict=True
         ):
             arrays.append(_key(good[name], column.type) if name == "key" else _whole(good[name], column.type))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema().arrow())
-        return Decoded(batch, bad, reasons)
+        return Received(batch, pa.array(np.flatnonzero(mask)), _spoiled(values, bad, reasons))
+
+
+def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
+    texts = [v.decode(errors="replace") for v in values.take(pa.array(bad, pa.int64())).to_pylist()]
+    return pa.table(
+        {
+            "place": pa.array(bad, pa.int64()),
+            "reason": pa.array(reasons, pa.string()),
+            "value": pa.array(texts, pa.string()),
+        }
+    )
 
 
 class _Empty(SourceError):

@@ -412,13 +412,21 @@ class Checker:
             return None
         resolved = self._named_outputs(resolved, s)
         own = [x for x in s.settings if find_option(options, x.name)]
+        values = read_options("INSERT INTO a URI", options, own)
+        if values.get("delivery") == "exactly-once" and self._query_values.get("on.miss") == "retry":
+            raise InvalidOption(
+                "'on.miss' = 'retry' and 'delivery' = 'exactly-once' do not go together: rows that wait are not in the"
+                " sink's commit",
+                hint="join into a stream first, and insert from that",
+                place=s.place,
+            )
         target = Relation(s.target, "sink", resolved.schema, uri=s.target)
         return Checked(
             s,
             resolved=resolved,
             target=target,
             source_options=self._source_values,
-            table_options=read_options("INSERT INTO a URI", options, own),
+            table_options=values,
         )
 
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
