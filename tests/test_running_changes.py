@@ -309,7 +309,10 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
     checked = check_one(app, block, app._catalog.copy(), parse("").script.place)
     run = Block(app, plan_block(checked, "b"), ephemeral=False)
     run.set_up()
-    schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32())])
+    schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32()), ("_seq", pa.int64())])
+
+    def batch(rows: Sequence[Row]) -> pa.Table:
+        return pa.Table.from_pylist([{**r, "_seq": i} for i, r in enumerate(rows)], schema=schema)
 
     @settings(max_examples=20, deadline=None, phases=(Phase.generate, Phase.shrink))
     @given(sent=events, at=cuts)
@@ -322,7 +325,7 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
         u: dict[int, Row] = {}
         total = 0
         for piece in pieces(sent, at):
-            run.commit(pa.Table.from_pylist(list(piece), schema=schema), None)
+            run.commit(batch(piece), None)
             for e in piece:
                 if e["id"] in t and at_least(t[e["id"]]["x"], e["a"]):
                     t[e["id"]] |= {"x": t[e["id"]]["x"] - e["a"], "y": t[e["id"]]["y"] + 1}
@@ -336,7 +339,7 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
     app.sql("UPDATE total SET n = 2147483647")
     fill(app, "t", [{"id": 1, "x": 9, "y": 0}])
     with pytest.raises(QueryFailed, match="overflow"):
-        run.commit(pa.Table.from_pylist([{"id": 1, "a": 1, "b": 0}], schema=schema), None)
+        run.commit(batch([{"id": 1, "a": 1, "b": 0}]), None)
     assert app.sql("SELECT x FROM t").rows() == [{"x": 9}]
 
 

@@ -11,14 +11,28 @@ from millpond.app.running import RunningStatement, high_of
 from millpond.app.store import Moment
 from millpond.app.windows import WindowedAggregate
 from millpond.changes import Changes, Position
+from millpond.plan.plans import PipelinePlan
+from millpond.query.evaluate import Evaluator
 from millpond.sources.base import SEQ
 
 if TYPE_CHECKING:
+    from millpond.app.app import App
     from millpond.engine.batch import Batch
+
+
+def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
+    """The live aggregate of a plan."""
+    assert plan.aggregation is not None
+    kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
+    return kind(plan.aggregation, evaluator, plan.name)
 
 
 class Groups(RunningStatement):
     """What is kept of the groups is in tables beside the target; one without groups has its row from the beginning."""
+
+    def __init__(self, app: App, plan: PipelinePlan, *, ephemeral: bool):
+        super().__init__(app, plan, ephemeral=ephemeral)
+        self._aggregate = aggregate_of(plan, app._evaluator)
 
     def set_up(self) -> None:
         super().set_up()
@@ -26,8 +40,6 @@ class Groups(RunningStatement):
         assert plan.aggregation is not None
         self._stage = self.stage(plan.batch)
         self._mark = self.stage(plan.mark) if plan.mark is not None else None
-        kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
-        self._aggregate = kind(plan.aggregation, self.app._evaluator, plan.name)
         self.keep(self._aggregate.tables)
         is_new = self._aggregate.is_new(store.moment())
         if not plan.aggregation.keys and plan.target.kind == "table" and is_new:

@@ -9,7 +9,6 @@ from sqlglot import exp
 from millpond.errors import NotSupported, SqlError, without_passwords
 from millpond.options import find_option
 from millpond.sql import statements as st
-from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import RUNNING_OPTIONS, Checked
 from millpond.sql.events import column, named
@@ -163,12 +162,6 @@ class Blocks:
             yield NotSupported(
                 f'the statements of a block read one stream: this one reads "{stream.name}", the first "{first.name}"',
                 hint="make a block for each stream, or bring both into one stream with INSERT INTO",
-                place=s.place,
-            )
-        elif checked.resolved is not None and is_live_aggregate(checked.resolved):
-            yield NotSupported(
-                "a live aggregate in a block is not supported yet",
-                hint="put it after COMMIT: it has a commit of its own for each batch",
                 place=s.place,
             )
 
