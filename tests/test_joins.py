@@ -172,6 +172,23 @@ CREATE TABLE c AS SELECT o.id FROM o JOIN p ON 10 DIV o.x = p.y AND {BOUND};
         assert not rows(app, "SELECT * FROM j$errors")
 
 
+def test_joined_rows_wait_for_a_table() -> None:
+    sql = f"""{STREAMS}
+CREATE TABLE names (id INT PRIMARY KEY, name STRING);
+CREATE TABLE j AS SELECT o.id, p.y, n.name FROM o JOIN p ON o.id = p.id AND {BOUND} JOIN names n ON n.id = o.id
+WITH ('on.miss' = 'retry', 'on.miss.timeout' = '1h');
+"""
+    with App(sql, _direct=True) as app:
+        app.send("o", {"id": 1, "ts": at(0)})
+        app.send("p", {"id": 1, "y": 5, "ts": at(0)})
+        app.drain()
+        assert not rows(app, "SELECT * FROM j")
+        assert sum(q["waiting"] or 0 for q in rows(app, "SHOW QUERIES")) == 1
+        app.sql("INSERT INTO names VALUES (1, 'one')")
+        app.drain()
+        assert rows(app, "SELECT * FROM j") == [{"id": 1, "y": 5, "name": "one"}]
+
+
 def test_into_a_database_rows_and_what_is_kept_are_one_transaction(tmp_path: Path) -> None:
     sql = f"""{STREAMS}
 CREATE TABLE j (x INT, y INT) WITH ('extension' = 'sqlite', 'path' = '{tmp_path / "j.db"}');

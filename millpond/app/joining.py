@@ -168,6 +168,15 @@ class JoinedStream(RunningStatement):
         self.misses = above.misses if self._number == 0 else self.misses
         return count
 
+    @property
+    def waiting(self) -> int | None:
+        """Joined rows that wait for a match in a table."""
+        return self._joining.statement.waiting if self._number == 0 else None
+
+    def retry(self) -> int:
+        with self._joining.lock:
+            return self._joining.statement.retry() if self._number == 0 else 0
+
     def replay(self) -> int:
         """Rows of the stream, and with the first stream also joined rows, that could not be processed."""
         replayed = super().replay()

@@ -145,11 +145,6 @@ class Checker:
 
     def _with_misses(self, checked: Checked) -> Checked:
         query, how = checked.resolved if checked.fold is None else None, miss_options(self._query_values)
-        if how.mode == "retry" and any(joins_of(query)):
-            raise InvalidOption(
-                "'on.miss' = 'retry' cannot be used over joined streams",
-                hint="name the joined rows first: CREATE STREAM s AS SELECT … FROM a JOIN b ON …",
-            )
         found = check_misses(query, how, self._defaults)
         return checked if found is None else dataclasses.replace(checked, resolved=found[0], misses=found[1])
 
@@ -404,7 +399,7 @@ class Checker:
         if not resolved.running:
             self.refuse("INSERT INTO a URI from tables", s)
             return None
-        if sum(i.relation.running for i in resolved.inputs) > 1:
+        if any(joins_of(resolved)):
             self.refuse("INSERT INTO a URI of joined streams: make a stream of them", s)
             return None
         if is_live_aggregate(resolved):
