@@ -160,6 +160,42 @@ def test_new_partitions_and_latest(kafka: Kafka) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_message_without_a_value_ends_its_row(kafka: Kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka)
+    user = '{"id": %d, "name": "%s"}'
+    kafka.produce(
+        topic,
+        [
+            ("1", user % (1, "a")),
+            ("2", user % (2, "b")),
+            ("1", None),
+            ("2", None),
+            ("2", user % (2, "c")),
+            ("7", None),
+        ],
+    )
+    sql = f"""
+        CREATE STREAM s (id BIGINT, name STRING) WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE TABLE users (PRIMARY KEY (id)) AS SELECT id, upper(name) AS name FROM s WHERE name <> 'hidden';
+        CREATE TABLE n AS SELECT COUNT(*) AS n FROM users;
+        CREATE TABLE every AS SELECT id, _deleted AS d FROM s;
+    """
+    with App(sql, state=tmp_path / "state") as app:
+        app.drain(120)
+        assert app.sql("SELECT * FROM users").rows() == [{"id": 2, "name": "C"}]
+        assert app.sql("SELECT COUNT(*) AS n, COUNT(id) AS i FROM every WHERE d").rows() == [{"n": 3, "i": 0}]
+        kafka.produce(topic, [("3", user % (3, "d")), ("2", None), ("2", user % (2, "hidden"))])
+        app.drain(120)
+        assert app.sql("SELECT * FROM users").rows() == [{"id": 3, "name": "D"}]
+        assert app.sql("SELECT n FROM n").rows() == [{"n": 1}]
+        kafka.produce(topic, [("x", None), (None, None), ('{"id": 3}', None)])
+        app.drain(120)
+        assert app.sql("SELECT * FROM users").rows() == []
+        reasons = [r["reason"] for r in app.sql("SELECT reason FROM `users$errors` ORDER BY seq").rows()]
+        assert len(reasons) == 2 and "has no key" in reasons[1]
+
+
+@pytest.mark.usefixtures("spark")
 def test_a_message_that_cannot_be_decoded_is_put_aside(kafka: Kafka) -> None:
     topic = new_topic(kafka)
     kafka.produce(topic, ['{"id": 1}', "{oops", '{"id": "x"}', '{"id": 2}', b"\xff"])

@@ -17,6 +17,7 @@ from millpond.app.block import Block
 from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.joining import joined_streams
+from millpond.app.keyed import Keyed
 from millpond.app.outgoing import Outgoing
 from millpond.app.retrying import Retrying
 from millpond.app.running import Rows, RunningStatement
@@ -50,6 +51,8 @@ def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[Runn
     if plan.target.kind == "sink":
         return [Outgoing(app, plan, ephemeral=ephemeral)]
     kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
+    if plan.keys and plan.join is None:
+        kind = Keyed
     statement = kind(app, plan, ephemeral=ephemeral)
     if plan.join is None:
         return [statement]

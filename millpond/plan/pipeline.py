@@ -16,6 +16,7 @@ from millpond.plan.plans import (
     Target,
     target_of,
 )
+from millpond.sources.base import DELETED
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
@@ -46,7 +47,34 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         wait=checked.query_options.get("table.wait.timeout", WAIT),
         mark=_plan_mark(checked.resolved, aggregation) if aggregation is not None else None,
         join=plan_join(checked.resolved),
+        keys=_plan_keys(checked, target) if aggregation is None else (),
     )
+
+
+def _plan_keys(checked: Checked, target: Target) -> tuple[str, ...]:
+    """The columns of the stream that are the key of the target, if its messages may end rows; a query that looks for
+    misses is none of these."""
+    resolved, relation = checked.resolved, checked.target
+    assert resolved is not None
+    if target.kind != "table" or relation is None or checked.fold is not None or checked.misses is not None:
+        return ()
+    stream = next((i for i in resolved.inputs if i.relation.running), None)
+    if (
+        stream is None
+        or DELETED not in stream.relation.schema
+        or not isinstance(resolved.expression, exp.Select)
+    ):
+        return ()
+    outputs = {o.alias.lower(): o.unalias().unnest() for o in resolved.expression.expressions}
+    found: list[str] = []
+    for name in relation.schema.key:
+        value = outputs.get(name.lower())
+        while isinstance(value, exp.Cast):
+            value = value.this.unnest()
+        if not isinstance(value, exp.Column) or value.table.lower() != stream.alias.lower():
+            return ()
+        found.append(value.name)
+    return tuple(found)
 
 
 def plan_join(resolved: Resolved) -> JoinPlan | None:

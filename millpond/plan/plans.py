@@ -142,6 +142,8 @@ class PipelinePlan:
     """Seconds that it waits for tables to be loaded."""
     join: JoinPlan | None = None
     """For a statement over a join of streams: what makes the rows of its batches."""
+    keys: tuple[str, ...] = ()
+    """For a keyed table over messages that may end a row: the columns of the stream that are its key."""
     part_of: str | None = None
     """The statement that this one is a side of."""
 

@@ -28,6 +28,10 @@ SEQ = "_seq"
 """The column that gives the order of rows: int64, unique and increasing along a source's line of offsets."""
 
 
+DELETED = "_deleted"
+"""The column of a source that says whether a message has no value: in a keyed table it ends the row of its key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """What one task reads. Picklable. ``rows`` and ``bytes`` are None where they are not known before."""

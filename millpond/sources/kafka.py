@@ -24,7 +24,7 @@ from millpond.options import Option, Setting, read_options
 from millpond.retry import Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkanames import CLIENT_SETTINGS
-from millpond.sources.base import NativeSource, Received, Split
+from millpond.sources.base import DELETED, NativeSource, Received, Split
 from millpond.types import Column, Schema
 
 log = logging.getLogger("millpond")
@@ -35,8 +35,8 @@ _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value
 
 
 class KafkaSource(NativeSource):
-    """The records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp`` and ``_headers`` are columns that
-    ``*`` leaves out."""
+    """The records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp``, ``_headers`` and ``_deleted`` are
+    columns that ``*`` leaves out."""
 
     kind: ClassVar[str] = "kafka"
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
@@ -139,6 +139,7 @@ class KafkaSource(NativeSource):
             Column("_offset", pa.int64(), hidden=True),
             Column("_timestamp", pa.timestamp("us", "UTC"), hidden=True),
             Column("_headers", _HEADERS, hidden=True),
+            Column(DELETED, pa.bool_(), hidden=True),
         )
 
     @property
@@ -271,10 +272,10 @@ class KafkaSource(NativeSource):
         mask[bad] = False
         good = raw.filter(pa.array(mask)) if bad else raw
         arrays = [*rows.columns]
-        for column, name in zip(
-            self._hidden, ("key", "partition", "offset", "timestamp", "headers"), strict=True
-        ):
+        names = ("key", "partition", "offset", "timestamp", "headers")
+        for column, name in zip(self._hidden, names, strict=False):
             arrays.append(_key(good[name], column.type) if name == "key" else _whole(good[name], column.type))
+        arrays.append(_whole(good["value"], pa.binary()).is_null())
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema().arrow())
         return Received(batch, pa.array(np.flatnonzero(mask)), _spoiled(values, bad, reasons))
 
