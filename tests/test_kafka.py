@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -193,6 +196,55 @@ def test_a_message_without_a_value_ends_its_row(kafka: Kafka, tmp_path: Path) ->
         assert app.sql("SELECT * FROM users").rows() == []
         reasons = [r["reason"] for r in app.sql("SELECT reason FROM `users$errors` ORDER BY seq").rows()]
         assert len(reasons) == 2 and "has no key" in reasons[1]
+
+
+Row = dict[str, Any]
+
+
+def _envelopes(chance: random.Random, model: dict[int, Row], tries: int) -> Iterator[Row]:
+    """Changes of a table that ``model`` follows: inserts, updates, also of the key, deletes."""
+    for _ in range(tries):
+        op = chance.choice("ccuud")
+        if op != "c" and not model:
+            continue
+        old = model[chance.choice([*model])] if op != "c" else None
+        key = old["id"] if old and chance.random() < 0.5 else chance.randrange(15)
+        if op != "d" and key in model and (old is None or key != old["id"]):
+            continue
+        new = {"id": key, "name": chance.choice("abc")} if op != "d" else None
+        if old is not None:
+            del model[old["id"]]
+        if new is not None:
+            model[key] = new
+        yield {"before": old, "after": new, "op": op, "ts_ms": 1}
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_debezium_envelopes(kafka: Kafka, wrapped: bool) -> None:
+    chance, model, topic = random.Random(5), dict[int, Row](), new_topic(kafka)
+    sql = f"""
+        CREATE STREAM s (id BIGINT, name STRING)
+          WITH ('connector' = '{uri(kafka, topic)}', 'format' = 'debezium');
+        CREATE TABLE t (PRIMARY KEY (id)) AS SELECT id, name FROM s;
+        CREATE TABLE names AS SELECT name, COUNT(*) AS n FROM t GROUP BY name;
+    """
+    with App(sql) as app:
+        for _ in range(3):
+            messages: list[object] = []
+            for envelope in _envelopes(chance, model, 60):
+                messages.append(json.dumps({"schema": {}, "payload": envelope} if wrapped else envelope))
+                if envelope["op"] == "d":
+                    messages.append(None)
+            kafka.produce(topic, messages)
+            app.drain(120)
+            rows = app.sql("SELECT * FROM t ORDER BY id").rows()
+            assert rows == [model[k] for k in sorted(model)]
+        counted = {r["name"]: r["n"] for r in app.sql("SELECT * FROM names").rows()}
+        assert counted == Counter(str(r["name"]) for r in model.values())
+        kafka.produce(topic, ['{"op": "z"}', "{"])
+        app.drain(120)
+        assert app.sql("SELECT COUNT(*) AS n FROM `t$errors`").rows() == [{"n": 2}]
 
 
 @pytest.mark.usefixtures("spark")

@@ -36,10 +36,19 @@ class Keyed(Rows):
         if not pc.any(ends).as_py():
             return _marked(super().evaluate(batch, moment), ended=False)
         ended = rows.filter(ends)
-        keys = keys_of(ended[_KEY], self._key_schema)
+        keys = self._keys(ended)
         left = _after(rows.filter(pc.invert(ends)), self.plan.keys, keys, ended[SEQ])
         found = super().evaluate(self._part(left), moment)
         return pa.concat_tables([_filled(keys, found.schema), _marked(found, ended=False)])
+
+    def _keys(self, ended: pa.Table) -> pa.Table:
+        """The keys of the rows that are ended: from what they were, where the messages say, else from their keys."""
+        schema = self._key_schema
+        first = ended[self.plan.keys[0]]
+        if ended.num_rows and not first.null_count:
+            columns = {c.name: ended[n].cast(c.type) for c, n in zip(schema, self.plan.keys, strict=True)}
+            return pa.table(columns)
+        return keys_of(ended[_KEY], schema)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         name = self.plan.target.name

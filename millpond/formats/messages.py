@@ -126,7 +126,7 @@ class JsonMessages(Messages):
 
     @classmethod
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
-        return discover_records(_object(text) for text in sample)
+        return discover_records(json_object(text) for text in sample)
 
     def read(self, values: pa.Array) -> pa.RecordBatch:
         if self._reader is None:
@@ -157,10 +157,11 @@ def _are_enclosed(values: pa.Array) -> bool:
 
 
 def _parse(values: pa.Array) -> Records:
-    return Records([_object(v) for v in values.to_pylist()], lambda index: "message")
+    return Records([json_object(v) for v in values.to_pylist()], lambda index: "message")
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def json_object(text: bytes) -> dict[str, Any]:
+    """The object of one message. Raises BadData."""
     try:
         record = DECODER.decode(text.decode())
     except (ValueError, RecursionError) as error:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import ConfigurationIssue, InvalidOption, SourceError, did_you_mean
+from millpond.formats.debezium import Envelopes, discover
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import MESSAGES, Messages
 from millpond.options import Option, Setting, read_options
@@ -42,7 +43,7 @@ class KafkaSource(NativeSource):
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
     format: ClassVar[str] = "kafka"
     options: ClassVar[tuple[Option, ...]] = (
-        Option("format", "choice", "how values are written", "json", tuple(MESSAGES)),
+        Option("format", "choice", "how values are written", "json", (*MESSAGES, "debezium")),
         Option("key.format", "choice", "what _key is: STRING or BINARY", "text", ("text", "raw")),
         Option("delimiter", "text", "what separates values in CSV", ","),
         Option(
@@ -99,7 +100,7 @@ class KafkaSource(NativeSource):
         self.reset = self._reset()
         visible = tuple(c for c in declared if not c.hidden) if declared is not None else ()
         self.declared = Schema(visible) if visible else None
-        self._messages: Messages | None = None
+        self._messages: Messages | Envelopes | None = None
 
     @property
     def guesses(self) -> bool:
@@ -143,16 +144,17 @@ class KafkaSource(NativeSource):
         )
 
     @property
-    def _decoder(self) -> Messages:
+    def _decoder(self) -> Messages | Envelopes:
         if self._messages is None:
-            kind = MESSAGES[self.values["format"]]
-            self._messages = kind(self.declared or self._discover(kind), self.values)
+            kind = Envelopes if self.values["format"] == "debezium" else MESSAGES[self.values["format"]]
+            self._messages = kind(self.declared or self._discover(), self.values)
         return self._messages
 
-    def _discover(self, kind: type[Messages]) -> Schema:
+    def _discover(self) -> Schema:
         """From the earliest messages; a topic without any is waited for as a missing one is."""
-        if kind.name in ("text", "raw"):
-            return kind.discover([], self.values)
+        name = self.values["format"]
+        if name in ("text", "raw"):
+            return MESSAGES[name].discover([], self.values)
 
         def look() -> Schema:
             self._ensure()
@@ -163,7 +165,8 @@ class KafkaSource(NativeSource):
                     f'topic "{self.topic}" is empty: its columns cannot be discovered',
                     hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
                 )
-            return settle_schema(kind.discover(values, self.values))
+            found = discover(values) if name == "debezium" else MESSAGES[name].discover(values, self.values)
+            return settle_schema(found)
 
         return self._patience.wait_for(look)
 
@@ -267,17 +270,21 @@ class KafkaSource(NativeSource):
         raw = raw.sort_by([("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         raw = raw.combine_chunks()
         values = _whole(raw["value"], pa.binary())
-        rows, bad, reasons = self._decoder.decode(values)
-        mask = np.ones(raw.num_rows, dtype=bool)
-        mask[bad] = False
-        good = raw.filter(pa.array(mask)) if bad else raw
+        decoder = self._decoder
+        if isinstance(decoder, Envelopes):
+            rows, ended, places, bad, reasons = decoder.decode(values)
+        else:
+            rows, bad, reasons = decoder.decode(values)
+            places = pa.array(np.delete(np.arange(raw.num_rows), bad))
+            ended = values.is_null().take(places)
+        whole = len(places) == raw.num_rows and not isinstance(decoder, Envelopes)
+        good = raw if whole else raw.take(places)
         arrays = [*rows.columns]
         names = ("key", "partition", "offset", "timestamp", "headers")
         for column, name in zip(self._hidden, names, strict=False):
             arrays.append(_key(good[name], column.type) if name == "key" else _whole(good[name], column.type))
-        arrays.append(_whole(good["value"], pa.binary()).is_null())
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema().arrow())
-        return Received(batch, pa.array(np.flatnonzero(mask)), _spoiled(values, bad, reasons))
+        batch = pa.RecordBatch.from_arrays([*arrays, ended], schema=self.schema().arrow())
+        return Received(batch, places, _spoiled(values, bad, reasons))
 
 
 def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:

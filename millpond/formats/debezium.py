@@ -1,0 +1,95 @@
+"""Debezium's envelopes: what a row was and what it is, with what was done.
+
+``{"before": {…}, "after": {…}, "op": "c"}``, by itself or as the ``payload`` beside a ``schema``. ``op`` is c
+(created), r (read in a snapshot), u (updated) or d (deleted). A message without a value
+follows a deletion and says nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.formats.jsontypes import discover_records
+from millpond.formats.messages import JsonMessages, json_object
+from millpond.types import Column, Schema
+
+
+class Events(NamedTuple):
+    """Rows as they are, or were where ``ended``; ``places`` are those of their messages. A row that an update replaced
+    is ended right before the one that replaces it, as its key may be another one."""
+
+    rows: pa.RecordBatch
+    ended: pa.Array
+    places: pa.Array
+    bad: list[int]
+    reasons: list[str]
+
+
+def discover(sample: list[bytes]) -> Schema:
+    """The columns of the rows in a sample of envelopes."""
+    rows: list[dict[str, Any]] = []
+    for text in sample:
+        envelope = json_object(text)
+        envelope = envelope["payload"] if isinstance(envelope.get("payload"), dict) else envelope
+        rows += [r for r in (envelope.get("before"), envelope.get("after")) if isinstance(r, dict)]
+    return discover_records(rows)
+
+
+class Envelopes:
+    """Decodes envelopes of rows with the columns of a schema. Picklable."""
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]):
+        self.schema = schema
+        row = pa.struct([pa.field(c.name, c.type) for c in schema])
+        inner = (Column("before", row), Column("after", row), Column("op", pa.string()))
+        payload = pa.struct([pa.field(c.name, c.type) for c in inner])
+        self._bare = JsonMessages(Schema(inner), values)
+        self._wrapped = JsonMessages(Schema((Column("payload", payload),)), values)
+
+    def decode(self, values: pa.Array) -> Events:
+        here = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        values = values.take(pa.array(here))
+        wrapped = pc.match_substring(values, pattern=b'"payload"')
+        some = bool(pc.any(wrapped).as_py())
+        found, bad, reasons = (self._wrapped if some else self._bare).decode(values)
+        envelopes = found.column(0).flatten() if some else found.columns
+        places = np.delete(here, bad)
+        before, after, op = envelopes
+        wrong = pc.fill_null(pc.invert(pc.is_in(op, pa.array(["c", "r", "u", "d"]))), True)
+        lost = pc.or_(
+            wrong, pc.if_else(pc.equal(op, "d"), before.is_null(), pc.if_else(wrong, True, after.is_null()))
+        )
+        spoiled = np.flatnonzero(pc.fill_null(lost, True).to_numpy(zero_copy_only=False))
+        bad = [int(here[b]) for b in bad] + [int(places[s]) for s in spoiled]
+        reasons = reasons + ['it is no envelope: "op", "before" or "after" is missing'] * len(spoiled)
+        keep = np.ones(len(places), dtype=bool)
+        keep[spoiled] = False
+        return self._events(before, after, op, places, keep, bad, reasons)
+
+    def _events(
+        self,
+        before: pa.Array,
+        after: pa.Array,
+        op: pa.Array,
+        places: np.ndarray,
+        keep: np.ndarray,
+        bad: list[int],
+        reasons: list[str],
+    ) -> Events:
+        is_end = pc.equal(op, "d").to_numpy(zero_copy_only=False).astype(bool)
+        replaced = pc.and_(pc.equal(op, "u"), before.is_valid()).to_numpy(zero_copy_only=False).astype(bool)
+        ends = np.flatnonzero(keep & (is_end | replaced))
+        lives = np.flatnonzero(keep & ~is_end)
+        order = np.argsort(np.concatenate([ends * 2, lives * 2 + 1]), kind="stable")
+        rows = pa.concat_arrays([before.take(pa.array(ends)), after.take(pa.array(lives))]).take(
+            pa.array(order)
+        )
+        ended = np.concatenate([np.ones(len(ends), dtype=bool), np.zeros(len(lives), dtype=bool)])[order]
+        at = places[np.concatenate([ends, lives])[order]] if len(order) else places[:0]
+        batch = pa.RecordBatch.from_arrays(rows.flatten(), schema=self.schema.arrow())
+        return Events(batch, pa.array(ended), pa.array(at, pa.int64()), bad, reasons)
