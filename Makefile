@@ -2,7 +2,7 @@
 # Nothing but a Python >= 3.11 is needed; PYTHON=/path/to/python chooses one.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench chaos demo docs lock clean static services
+.PHONY: help setup check test bench chaos demo docs kafka lock clean static services
 .DELETE_ON_ERROR:
 
 VENV  := .venv
@@ -65,6 +65,9 @@ demo: $(STAMP)  ## The profit-and-loss app, from nothing to results
 
 docs: $(STAMP)  ## Write docs/reference/ from the declarations in the code
 	$(PY) tools/reference.py
+
+kafka: services  ## A Kafka broker on localhost:9092 to play with, until Ctrl-C
+	@$(PY) tools/kafka.py
 
 lock: $(STAMP)  ## Resolve the dependencies anew and write requirements/lock.txt
 	$(PY) tools/lock.py

@@ -158,8 +158,8 @@ class Redis:
 class Kafka:
     """A Kafka broker, one process. Its second listener wants a login: user ``millpond``, password ``pond``."""
 
-    def __init__(self, directory: Path):
-        self.port, self.sasl_port, self._controller = free_port(), free_port(), free_port()
+    def __init__(self, directory: Path, port: int | None = None):
+        self.port, self.sasl_port, self._controller = port or free_port(), free_port(), free_port()
         self.directory = directory
         directory.mkdir(parents=True)
         login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
