@@ -248,3 +248,36 @@ def test_three_streams_across_crashes(steps: list[tuple[str, list[Row]]]) -> Non
     assert found == Counter(wanted)
     assert counts == Counter(totals)
     assert {"property": "kept rows", "value": "0"} in left
+
+
+@given(batches=BATCHES, kind=some.sampled_from(["", "LEFT"]), limits=BOUNDS)
+@settings(max_examples=6, deadline=None)
+def test_windows_above_a_join_close_once_with_all_their_rows(
+    batches: list[tuple[int, list[Row]]], kind: str, limits: tuple[int, int]
+) -> None:
+    low, high = limits
+    sql = "".join(
+        f"CREATE STREAM {name} (n INT, k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL {delay} SECONDS);"
+        for name, delay in zip("ab", DELAYS, strict=True)
+    )
+    query = f"""SELECT unix_timestamp(window_start) AS s, COUNT(*) AS n FROM a {kind} JOIN b ON a.k = b.k
+    AND {bound(low, high)} WINDOW TUMBLING(a.ts, 5s) EMIT FINAL"""
+    streams: tuple[list[tuple[int, Row]], list[tuple[int, Row]]] = ([], [])
+    marks = [-END, -END]
+    with App(sql, _direct=True) as app:
+        emitted = app.sql(query)
+        for side, some_rows in [*batches, *((s, [(None, END)]) for s in (0, 1, 0, 1))]:
+            app.send("ab"[side], [{"n": 0, "k": k, "ts": at(t)} for k, t in some_rows])
+            app.drain()
+            mark, times = marks[side], [t for _, t in some_rows if t is not None]
+            good = [r for r in some_rows if r[1] is None or r[1] >= mark]
+            streams[side].extend(enumerate(good, len(streams[side])))
+            marks[side] = max([mark, *(t - DELAYS[side] for t in times)])
+        found = {r["s"] - int(ZERO.timestamp()): r["n"] for r in emitted.rows()}
+        assert len(found) == len(emitted.rows())
+    wanted: Counter[int] = Counter()
+    for (n, _), count in recomputed(kind, low, high, *streams).items():
+        time = streams[0][n][1][1]
+        if time is not None and time < END:
+            wanted[time // 5 * 5] += count
+    assert found == wanted

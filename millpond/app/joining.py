@@ -84,7 +84,7 @@ class Joining:
 
     def take(
         self, number: int, rows: pa.Table, high: int | None, moment: Moment
-    ) -> tuple[pa.Table, dict[str, Changes]]:
+    ) -> tuple[Batch, dict[str, Changes]]:
         """What a batch of a stream gives to the statement, and the changes of all that is kept."""
         place = self._places[number]
         mark = place.node.plan.join.sides[place.side].mark
@@ -94,7 +94,9 @@ class Joining:
             taken = place.node.kept.take(place.side, rows, at, moment)
             changes.update(taken.changes)
             if place.node.above is None:
-                return taken.joined, changes
+                column = self.window_time
+                reached = place.node.kept.time_of(column, taken.reached) if column is not None else None
+                return self.part(taken.joined, reached), changes
             rows, at = self._upwards(place.node, taken, moment)
             place = place.node.above
 
@@ -108,10 +110,17 @@ class Joining:
         at = node.kept.time_of(side.mark.column, taken.reached) if side.mark is not None else None
         return _shaped(rows, plan), at
 
-    def part(self, rows: pa.Table) -> Batch:
+    @property
+    def window_time(self) -> str | None:
+        """The column of the joined rows whose time closes the windows of the statement."""
+        aggregation = self.statement.plan.aggregation
+        window = aggregation.window if aggregation is not None else None
+        return window.window.mark if window is not None else None
+
+    def part(self, rows: pa.Table, high: int | None = None) -> Batch:
         from millpond.engine.batch import Part
 
-        return Part(rows, lambda: self.statement.app._spark().newSession())
+        return Part(rows, lambda: self.statement.app._spark().newSession(), high)
 
 
 class JoinedStream(RunningStatement):
@@ -160,10 +169,10 @@ class JoinedStream(RunningStatement):
         if self._trying:
             return 0
         more, above = together(changes, self._more), self._joining.statement
-        if not joined.num_rows:
+        if not joined.size and joined.high is None:
             return above.pass_over(position, more)
         before = above.errors
-        count = above.apply(self._joining.part(joined), position, more)
+        count = above.apply(joined, position, more)
         self.errors += above.errors - before
         self.misses = above.misses if self._number == 0 else self.misses
         return count

@@ -68,7 +68,7 @@ class Misses:
         if self.plan.mode == "fail":
             raise self.failed(missed)
         good, aside, why = divided(batch.read(), found)
-        return Met(_part(good, batch), aside, why, missed=missed)
+        return Met(batch.part(good), aside, why, missed=missed)
 
     def find(self, batch: Batch, moment: Moment) -> pa.Table:
         """``seq`` and ``reason`` of the rows that find no match."""
@@ -124,7 +124,7 @@ class Waiting(Misses):
         again = self._again(batch, moment) if due else None
         if again is None:
             changes = Changes(came)
-            met = Met(_part(good, batch), changes={self._table: changes}, missed=missed.num_rows)
+            met = Met(batch.part(good), changes={self._table: changes}, missed=missed.num_rows)
             return replace(met, after=self._noting(moment, self.rows + came.num_rows, self._first, came))
         gone = pa.concat_tables([again.free, again.aside])
         came = came.cast(gone.schema)
@@ -133,7 +133,7 @@ class Waiting(Misses):
             [good.cast(again.free.drop_columns([SINCE]).schema), again.free.drop_columns([SINCE])]
         )
         return Met(
-            _part(rows, batch),
+            batch.part(rows),
             again.aside.drop_columns([SINCE]),
             again.why,
             {self._table: Changes(pa.concat_tables([gone, came]), deleted)},
@@ -146,7 +146,7 @@ class Waiting(Misses):
     def _again(self, batch: Batch, moment: Moment) -> _Again:
         """The rows that wait, tried again."""
         rows = moment.snapshot(self._table).scan()
-        found = self.find(_part(rows.drop_columns([SINCE]), batch), moment)
+        found = self.find(batch.part(rows.drop_columns([SINCE])), moment)
         free, left, why = divided(rows, found)
         over = pc.less_equal(left[SINCE], pa.scalar(self._limit(), _TIME))
         expired = left.filter(over)
@@ -190,9 +190,3 @@ def divided(rows: pa.Table, bad: pa.Table) -> tuple[pa.Table, pa.Table, pa.Chunk
 def once(bad: pa.Table) -> pa.Table:
     """``seq`` and ``reason``, each row of the stream once."""
     return bad.group_by("seq").aggregate([("reason", "min")]).rename_columns(["seq", "reason"])
-
-
-def _part(rows: pa.Table, batch: Batch) -> Batch:
-    from millpond.engine.batch import Part
-
-    return Part(rows, batch.spark)

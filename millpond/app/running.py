@@ -222,12 +222,12 @@ class RunningStatement(ABC):
     ) -> tuple[Batch, pa.Table]:
         """The rows of a batch that can be processed, and records of the others; ``batch`` is what is left of the
         ``whole``."""
-        from millpond.engine.batch import Divide, Part
+        from millpond.engine.batch import Divide
 
         rows = batch.read()
 
         def attempt(some: pa.Table) -> DataError | None:
-            return self._attempt(Part(some, batch.spark), moment)
+            return self._attempt(batch.part(some), moment)
 
         if attempt(rows.slice(0, 0)) is not None:
             raise error
@@ -238,7 +238,7 @@ class RunningStatement(ABC):
         seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
         reasons = pa.array([reason.message for _, reason in bad], pa.string())
         good, aside, why = divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))
-        return Part(good, batch.spark), self._records(aside, why)
+        return batch.part(good), self._records(aside, why)
 
     def replay(self) -> int:
         """Applies the rows of its error records again: in one commit they take effect and their records go, or
@@ -317,9 +317,9 @@ class RunningStatement(ABC):
 
     def with_high(self, rows: pa.Table, highest: Stage | None, batch: Batch, moment: Moment) -> pa.Table:
         """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
-        if highest is None:
-            return rows
-        high = highest.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
+        high = batch.high
+        if highest is not None:
+            high = highest.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
         return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
 
     def emit(self, rows: pa.Table) -> None:

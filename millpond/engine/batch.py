@@ -63,6 +63,13 @@ class Batch:
             return None  # whoever reads the rows is told
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
+    high: int | None = None
+    """How far the time of its rows has come, where whoever made the batch knows."""
+
+    def part(self, rows: pa.Table) -> Part:
+        """Some of its rows."""
+        return Part(rows, self.spark, self.high)
+
     def halves(self) -> tuple[Batch, Batch] | None:
         """The batch in two, where the source can tell a place in between."""
         size = self.size
@@ -139,9 +146,10 @@ class Batch:
 class Part(Batch):
     """Rows that are here: some of a batch, or of earlier ones."""
 
-    def __init__(self, rows: pa.Table, spark: Callable[[], SparkSession]):
+    def __init__(self, rows: pa.Table, spark: Callable[[], SparkSession], high: int | None = None):
         self._rows = rows
         self.spark = spark
+        self.high = high
 
     def halves(self) -> None:
         """It has no place in a stream."""

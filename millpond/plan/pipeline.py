@@ -20,7 +20,7 @@ from millpond.sources.base import DELETED
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
-from millpond.sql.joins import JoinedStreams, Side
+from millpond.sql.joins import JoinedStreams, Side, joins_of
 from millpond.sql.misses import miss_options
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
@@ -148,7 +148,9 @@ def _plan_misses(checked: Checked) -> MissPlan | None:
 def _plan_mark(resolved: Resolved, aggregation: Aggregation) -> BatchPlan | None:
     """The highest time of the stream in a batch, also of rows that the query leaves out."""
     mark = aggregation.window.window.mark if aggregation.window is not None else None
-    return None if mark is None else plan_highest(resolved, mark)
+    if mark is None or any(joins_of(resolved)):
+        return None  # a join of streams knows how far the times of its rows have come
+    return plan_highest(resolved, mark)
 
 
 def plan_highest(resolved: Resolved, mark: str) -> BatchPlan:

@@ -42,7 +42,7 @@ from millpond.sql.checked import (
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
-from millpond.sql.joins import check_joined_window, joins_of, lower_joins
+from millpond.sql.joins import joins_of, lower_joins, window_mark
 from millpond.sql.live import check_live, follows_its_query, grouping_outputs
 from millpond.sql.misses import check_misses, miss_options
 from millpond.sql.mutation import (
@@ -671,16 +671,18 @@ class Checker:
         self.errors.extend(resolver.errors)
         if resolver.errors:
             return None
-        if window is not None:
-            window = dataclasses.replace(window, late=values["late"], retention=retained(values["retention"]))
-            self.errors.extend(check_window(window, resolved.running, s.place))
-            resolved.expression.meta["window"] = window
         if resolved.running:
             resolved, problems = lower_joins(resolved, resolver.place, s.place)
             self.errors.extend(problems)
             if problems:
                 return None
-            self.errors.extend(check_joined_window(resolved, window, s.place))
+        if window is not None:
+            window = dataclasses.replace(window, late=values["late"], retention=retained(values["retention"]))
+            if any(joins_of(resolved)):
+                window = dataclasses.replace(window, mark=window_mark(resolved), delay=0)
+            self.errors.extend(check_window(window, resolved.running, s.place))
+            resolved.expression.meta["window"] = window
+        if resolved.running:
             lower_distinct(resolved)
             self.errors.extend(check_running(resolved, resolver.place, s.place))
             self.errors.extend(check_aggregate(resolved, resolver.place, s.place))

@@ -1,16 +1,17 @@
 """Joins of streams: what is kept of each side, for how long, and how the query goes on above them."""
 
 from millpond.sql.joins.lower import lower_joins
+from millpond.sql.joins.marks import window_mark
 from millpond.sql.joins.model import JoinedStreams, Side, StreamJoin, all_inputs, joins_of
-from millpond.sql.joins.warnings import check_joined_window, join_warnings
+from millpond.sql.joins.warnings import join_warnings
 
 __all__ = [
     "JoinedStreams",
     "Side",
     "StreamJoin",
     "all_inputs",
-    "check_joined_window",
     "join_warnings",
     "joins_of",
     "lower_joins",
+    "window_mark",
 ]

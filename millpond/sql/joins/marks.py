@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from millpond.sql.joins.model import JoinedStreams, Mark
-from millpond.sql.resolve import Input
+from millpond.sql.nodes import WindowStart
+from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
 from millpond.sql.windowing import micros
 
@@ -45,3 +46,15 @@ def mark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> Mark | None
         return None
     inner = next((i for i, _ in from_items(select) if i.alias_or_name.lower() == value.table.lower()), None)
     return None if inner is None else mark_of(inner, value.name, inputs)
+
+
+def window_mark(resolved: Resolved) -> str | None:
+    """The column of joined rows that says how far the time of the query's window has come."""
+    group = resolved.expression.args.get("group")
+    start = next((k for k in group.expressions if isinstance(k, WindowStart)), None) if group else None
+    if start is None or not isinstance(start.this, exp.Column):
+        return None
+    table = start.this.table.lower()
+    item = next((i for i, _ in from_items(resolved.expression) if i.alias_or_name.lower() == table), None)
+    mark = mark_of(item, start.this.name, resolved.inputs) if item is not None else None
+    return mark.column if mark is not None else None

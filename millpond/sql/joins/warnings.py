@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from millpond.errors import Caution, NotSupported, Place, SqlError
+from millpond.errors import Caution, SqlError
 from millpond.sql.joins.model import Side, StreamJoin, joins_of
 from millpond.sql.resolve import Resolved
-from millpond.sql.windowing import Window
 
 
 def join_warnings(resolved: Resolved | None) -> Iterator[Caution]:
@@ -72,14 +71,3 @@ def _own_time(side: Side) -> str | None:
 def _example(join: StreamJoin) -> str:
     left, right = (f"{s.alias}.{_own_time(s) or 'ts'}" for s in join.sides)
     return f"AND {right} BETWEEN {left} - INTERVAL 1 HOUR AND {left} + INTERVAL 1 HOUR"
-
-
-def check_joined_window(resolved: Resolved, window: Window | None, at: Place | None) -> Iterator[SqlError]:
-    """A window over joined streams: which watermark would close it is said by a stream of its own."""
-    if window is not None and any(joins_of(resolved)):
-        yield NotSupported(
-            "a window over a join of streams",
-            hint="name the joined rows and their watermark first: CREATE STREAM s (…, ts TIMESTAMP, "
-            "WATERMARK FOR ts AS ts - INTERVAL …) AS SELECT … FROM a JOIN b ON …",
-            place=at,
-        )
