@@ -11,7 +11,7 @@ import threading
 import time
 
 _SHORTEST, _LONGEST = 0.00002, 0.001
-_LOOKS = 12
+_LOOKS = 3
 """How often a thread looks before it stands in line, so that it comes in also where the lock is hardly ever free."""
 
 
