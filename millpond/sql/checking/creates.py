@@ -1,0 +1,295 @@
+"""The check of CREATE: streams, tables and views."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import (
+    AlreadyExists,
+    Error,
+    InvalidOption,
+    SqlError,
+    TypeMismatch,
+    UnknownName,
+    did_you_mean,
+)
+from millpond.options import Option, Setting, find_option, read_options
+from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import (
+    COMMON_TABLE_OPTIONS,
+    STREAM_OPTIONS,
+    Checked,
+    limits_of,
+    named,
+)
+from millpond.sql.checking.queries import Queries
+from millpond.sql.live import check_live, grouping_outputs
+from millpond.sql.resolve import Resolved
+from millpond.types import Column, Schema, type_name
+
+_UNKNOWN = Schema(())
+
+
+class Creates(Queries):
+    """Statements that declare a relation."""
+
+    def _createstream(self, s: st.CreateStream) -> Checked | None:
+        skip = self._name_taken(s.name, "stream", s)
+        if skip:
+            return Checked(s, skip=True)
+        declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
+        self._no_duplicates(declared, s)
+        if s.query is not None:
+            return self._derived_stream(s, declared)
+        connector = named(s.settings, "connector")
+        if connector is None:
+            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self._later(s.settings))
+            if not s.columns:
+                self.errors.append(
+                    SqlError(
+                        f'stream "{s.name}" has neither columns nor a connector',
+                        hint="declare its columns: CREATE STREAM s (id BIGINT, name STRING)",
+                        place=s.place,
+                    )
+                )
+            limits = limits_of(f'stream "{s.name}"', s.settings)
+            relation = Relation(
+                s.name, "stream", declared, running=True, watermark=s.watermark, limits=limits
+            )
+            self._check_watermark(relation, s)
+            self.catalog.add(relation)
+            return Checked(s, relation=relation)
+        return self._connected_stream(s, connector, declared)
+
+    def _connected_stream(self, s: st.CreateStream, connector: Setting, declared: Schema) -> Checked | None:
+        uri = connector.value
+        self.catalog.add(Relation(s.name, "stream", declared, running=True, uri=uri))
+        try:
+            options = self.world.source_options(uri)
+        except Error as error:
+            error.place = connector.place or s.place
+            raise
+        limits = limits_of(f'stream "{s.name}"', s.settings)
+        rest = [x for x in self._later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
+        values = read_options(f'stream "{s.name}"', options, rest)
+        described = self.world.describe(uri, values, declared if s.columns else None)
+        relation = Relation(
+            s.name, "stream", described.schema, running=True, uri=uri, watermark=s.watermark, limits=limits
+        )
+        self._check_watermark(relation, s)
+        self.catalog.add(relation)
+        return Checked(s, relation=relation, source_options={s.name.lower(): values})
+
+    def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
+        assert s.query is not None
+        self.catalog.add(Relation(s.name, "stream", declared, running=True))
+        resolved = self._resolve_query(s.query, s.settings, STREAM_OPTIONS, f'stream "{s.name}"', s)
+        if resolved is None:
+            return None
+        if not resolved.running:
+            self.refuse("CREATE STREAM … AS over tables", s)
+        resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        limits = limits_of(f'stream "{s.name}"', s.settings)
+        relation = Relation(
+            s.name, "stream", resolved.schema, running=True, watermark=s.watermark, limits=limits
+        )
+        self._check_watermark(relation, s)
+        self.catalog.add(relation)
+        return Checked(
+            s, resolved=resolved, relation=relation, target=relation, source_options=self._source_values
+        )
+
+    def _check_watermark(self, relation: Relation, s: st.CreateStream) -> None:
+        if s.watermark is None:
+            return
+        column = relation.schema.find(s.watermark.column)
+        if column is None:
+            names = relation.schema.names
+            self.errors.append(
+                UnknownName(
+                    f'column "{s.watermark.column}" of WATERMARK is not in stream "{s.name}"',
+                    hint=did_you_mean(s.watermark.column, names, f"its columns: {', '.join(names)}"),
+                    place=s.place,
+                )
+            )
+        elif column.type is not None and not pa.types.is_timestamp(column.type):
+            self.errors.append(
+                TypeMismatch(
+                    f'WATERMARK is for a TIMESTAMP, "{column.name}" is {type_name(column.type)}',
+                    place=s.place,
+                )
+            )
+
+    def _createtable(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
+        skip = self._name_taken(s.name, "table", s)
+        if skip:
+            return Checked(s, skip=True)
+        key = s.key
+        declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
+        self._no_duplicates(declared, s)
+        self.catalog.add(Relation(s.name, "table", declared))
+        table_options = self._backend_options(s)
+        if s.query is None:
+            if not s.columns:
+                self.errors.append(
+                    SqlError(
+                        f'table "{s.name}" has no columns', hint="declare them: (id BIGINT, …)", place=s.place
+                    )
+                )
+            values = read_options(f'table "{s.name}"', table_options, self._later(s.settings, table_options))
+            if values["primary.key"]:
+                key = key or _split_key(values["primary.key"])
+            relation = self._keyed(s, declared, key, values)
+            return Checked(s, relation=relation, table_options=values)
+        types = [c.type for c in declared]
+        resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
+        if resolved is None:
+            return None
+        if names:
+            resolved = self._renamed(resolved, names, s)
+        own = [x for x in s.settings if find_option(table_options, x.name)]
+        values = read_options(f'table "{s.name}"', table_options, own)
+        if values["primary.key"]:
+            key = key or _split_key(values["primary.key"])
+        over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
+        live = not resolved.running and values["refresh"] == "live" and over_tables
+        if live:
+            self.errors.extend(check_live(resolved, s.place))
+        if resolved.running and values["refresh"] == "once":
+            self.refuse("'refresh' = 'once' over a stream", s)
+        groups = self._group_outputs(resolved, s)
+        grouping = grouping_outputs(resolved) if live else ()
+        resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        if live and not key and grouping:
+            key = tuple(resolved.schema.names[i] for i in grouping)
+            values = {**values, "null_keys": True}
+        if groups is not None:
+            key = self._group_key(groups, resolved.schema, key, s)
+            values = {**values, "null_keys": True}
+        relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
+        if live:
+            relation = dataclasses.replace(relation, live=True)
+            self.catalog.add(relation)
+        return Checked(
+            s,
+            resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
+            relation=relation,
+            target=relation,
+            table_options=values,
+            source_options=self._source_values,
+        )
+
+    def _createview(self, s: st.CreateView) -> Checked | None:
+        if self._name_taken(s.name, "view", s):
+            return Checked(s, skip=True)
+        self.catalog.add(Relation(s.name, "view", _UNKNOWN))
+        if s.materialized:
+            return self._materialized(s)
+        resolved = self._resolve_query(s.query, s.settings, (), f'view "{s.name}"', s)
+        if resolved is None:
+            return None
+        schema = (self._renamed(resolved, s.names, s) if s.names else self._named_outputs(resolved, s)).schema
+        relation = Relation(s.name, "view", schema, running=resolved.running, query=s.query)
+        self.catalog.add(relation)
+        return Checked(s, resolved=resolved, relation=relation, source_options=self._source_values)
+
+    def _materialized(self, s: st.CreateView) -> Checked | None:
+        """A table by another name. Names of its columns rename those of the query."""
+        table = st.CreateTable(
+            name=s.name,
+            text=s.text,
+            place=s.place,
+            key=s.key,
+            query=s.query,
+            settings=s.settings,
+            errors_into=s.errors_into,
+        )
+        self.catalog.remove(s.name)
+        checked = self._createtable(table, s.names)
+        return checked and dataclasses.replace(checked, statement=s)
+
+    def _backend_options(self, s: st.CreateTable) -> tuple[Option, ...]:
+        extension = named(s.settings, "extension")
+        name = extension.value if extension else "memory"
+        try:
+            return (*COMMON_TABLE_OPTIONS, *self.world.backend_options(name))
+        except Error as error:
+            error.place = (extension.place if extension else None) or s.place
+            raise
+
+    def _name_taken(self, name: str, kind: str, s: Any) -> bool:
+        """Whether the statement has nothing to do; a taken name is an error otherwise."""
+        there = self.catalog.find(name)
+        if there is None:
+            return False
+        if s.if_not_exists:
+            return True
+        if s.or_replace:
+            self.refuse("OR REPLACE", s)
+            return False
+        raise AlreadyExists(
+            f'{there.kind.capitalize()} "{there.name}" already exists',
+            hint=f"DROP {there.kind.upper()} {there.name} first, or CREATE {kind.upper()} IF NOT EXISTS",
+            place=s.place,
+        )
+
+    def _keyed(
+        self, s: st.CreateTable, schema: Schema, key: tuple[str, ...], values: Mapping[str, Any]
+    ) -> Relation:
+        spelled: list[str] = []
+        for name in key:
+            column = schema.find(name)
+            if column is None:
+                self.errors.append(
+                    UnknownName(
+                        f'key column "{name}" is not in table "{s.name}"',
+                        hint=did_you_mean(name, schema.names, f"its columns: {', '.join(schema.names)}"),
+                        place=s.place,
+                    )
+                )
+            else:
+                if (
+                    column.type is not None
+                    and (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
+                    and s.query is None
+                ):
+                    self.errors.append(
+                        TypeMismatch(
+                            f'column "{column.name}" of type {type_name(column.type)} cannot be a primary key',
+                            place=s.place,
+                        )
+                    )
+                spelled.append(column.name)
+        strict = values["on.conflict"] == "error"
+        if strict and not key:
+            self.errors.append(
+                InvalidOption(
+                    f"table \"{s.name}\" has no primary key: 'on.conflict' has no meaning",
+                    hint="declare a PRIMARY KEY, or leave the option out",
+                    place=s.place,
+                )
+            )
+        keyed = Schema(schema.columns, tuple(spelled))
+        relation = Relation(s.name, "table", keyed, strict=strict, place=self.world.place(values))
+        self.catalog.add(relation)
+        return relation
+
+    def _no_duplicates(self, schema: Schema, s: st.Statement) -> None:
+        seen: set[str] = set()
+        for column in schema:
+            if column.name.lower() == "_seq":
+                self.errors.append(
+                    SqlError('a column cannot be named "_seq": it is the order of a stream', place=s.place)
+                )
+            if column.name.lower() in seen:
+                self.errors.append(SqlError(f'column "{column.name}" is declared twice', place=s.place))
+            seen.add(column.name.lower())
+
+
+def _split_key(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,179 @@
+"""The check of INSERT and SELECT."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import (
+    InvalidOption,
+    SqlError,
+    TypeMismatch,
+    UnknownName,
+    did_you_mean,
+)
+from millpond.options import find_option, read_options, unknown_option
+from millpond.sql import statements as st
+from millpond.sql.aggregate import is_live_aggregate
+from millpond.sql.assign import assign, assignable, build_type, check_count
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import (
+    Checked,
+)
+from millpond.sql.checking.queries import Queries
+from millpond.sql.joins import joins_of
+from millpond.sql.live import check_live, follows_its_query
+from millpond.types import Column, Schema, type_name
+
+
+class Inserts(Queries):
+    """Statements that give rows to what is there, or to who asks."""
+
+    def _insert(self, s: st.Insert) -> Checked | None:
+        if s.target_is_uri:
+            return self._insert_outside(s)
+        target = self.catalog.find(s.target)
+        if target is None:
+            self.errors.append(self.catalog.unknown(s.target, place=s.place))
+            return None
+        if target.kind not in ("table", "stream") or (target.kind == "stream" and target.uri):
+            self.errors.append(
+                SqlError(
+                    f'"{s.target}" cannot be inserted into: it is a {target.kind}'
+                    + (" that reads a connector" if target.uri else ""),
+                    place=s.place,
+                )
+            )
+            return None
+        if target.live:
+            self.errors.append(follows_its_query(target.name, s.place))
+            return None
+        columns = self._target_columns(s, target)
+        if columns is None:
+            return None
+        if s.query is None:
+            if s.settings:
+                raise unknown_option("INSERT … VALUES", (), s.settings[0])
+            return self._insert_values(s, target, columns)
+        types = [c.type for n in columns if (c := target.schema.find(n)) is not None]
+        resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s, types)
+        if resolved is None:
+            return None
+        groups = self._group_outputs(resolved, s)
+        shaped, errors = assign(resolved, target.schema, columns, s.place)
+        self.errors.extend(errors)
+        if groups is not None and target.kind == "table" and not errors:
+            filled = Schema(tuple(c for n in columns if (c := target.schema.find(n)) is not None))
+            self._group_key(groups, filled, target.schema.key, s)
+        return Checked(s, resolved=shaped, target=target, source_options=self._source_values)
+
+    def _target_columns(self, s: st.Insert, target: Relation) -> list[str] | None:
+        if not s.columns:
+            return list(target.schema.names)
+        found: list[str] = []
+        for name in s.columns:
+            column = target.schema.find(name)
+            if column is None:
+                self.errors.append(
+                    UnknownName(
+                        f'column "{name}" is not in {target.kind} "{target.name}"',
+                        hint=did_you_mean(
+                            name, target.schema.names, f"its columns: {', '.join(target.schema.names)}"
+                        ),
+                        place=s.place,
+                    )
+                )
+            elif column.name in found:
+                self.errors.append(SqlError(f'column "{name}" is named twice', place=s.place))
+            else:
+                found.append(column.name)
+        return found if len(found) == len(s.columns) else None
+
+    def _insert_outside(self, s: st.Insert) -> Checked | None:
+        """INSERT INTO a URI: a sink."""
+        if s.query is None or s.columns:
+            self.refuse("INSERT INTO a URI with VALUES or columns", s)
+            return None
+        options = self.world.sink_options(s.target)
+        resolved = self._resolve_query(s.query, s.settings, options, "INSERT INTO a URI", s)
+        if resolved is None:
+            return None
+        if not resolved.running:
+            self.refuse("INSERT INTO a URI from tables", s)
+            return None
+        if any(joins_of(resolved)):
+            self.refuse("INSERT INTO a URI of joined streams: make a stream of them", s)
+            return None
+        if is_live_aggregate(resolved):
+            self.refuse("INSERT INTO a URI of an aggregate: make a table of it", s)
+            return None
+        resolved = self._named_outputs(resolved, s)
+        own = [x for x in s.settings if find_option(options, x.name)]
+        values = read_options("INSERT INTO a URI", options, own)
+        if values.get("delivery") == "exactly-once" and self._query_values.get("on.miss") == "retry":
+            raise InvalidOption(
+                "'on.miss' = 'retry' and 'delivery' = 'exactly-once' do not go together: rows that wait are not in the"
+                " sink's commit",
+                hint="join into a stream first, and insert from that",
+                place=s.place,
+            )
+        target = Relation(s.target, "sink", resolved.schema, uri=s.target)
+        return Checked(
+            s,
+            resolved=resolved,
+            target=target,
+            source_options=self._source_values,
+            table_options=values,
+        )
+
+    def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
+        resolver = self.resolver()
+        rows: list[tuple[exp.Expr, ...]] = []
+        for row in s.values:
+            error = check_count(len(row), columns, "a row of VALUES", s.place)
+            if error is not None:
+                self.errors.append(error)
+                continue
+            cells: dict[str, exp.Expr] = {}
+            for name, cell in zip(columns, row, strict=True):
+                column = target.schema.find(name)
+                assert column is not None
+                value = resolver.condition(cell, ())
+                dtype = self._type(value, resolver)
+                if not _insertable(dtype, column.type):
+                    self.errors.append(
+                        TypeMismatch(
+                            f'column "{column.name}" is {type_name(column.type)}, '
+                            f"this value is {type_name(dtype)}",
+                            hint=f"write CAST(… AS {type_name(column.type)}) if it is meant",
+                            place=resolver.place(cell) or s.place,
+                        )
+                    )
+                if column.type is not None and dtype != column.type:
+                    value = exp.Cast(this=value, to=build_type(column.type))
+                cells[name.lower()] = value
+            rows.append(tuple(cells.get(c.name.lower(), _null(c)) for c in target.schema))
+        self.errors.extend(resolver.errors)
+        return Checked(s, target=target, values=tuple(rows))
+
+    def _select(self, s: st.Select) -> Checked | None:
+        resolved = self._resolve_query(s.query, s.settings, (), "SELECT", s)
+        if resolved is None:
+            return None
+        if s.query.emit == "changes" and not resolved.running:
+            if not any(i.relation.kind == "table" for i in resolved.inputs):
+                self.refuse("EMIT CHANGES on a query that reads neither a stream nor a table", s)
+            self.errors.extend(check_live(resolved, s.place))
+        return Checked(s, resolved=resolved, source_options=self._source_values)
+
+
+def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
+    """VALUES may also write dates and times as text."""
+    if source is not None and target is not None and pa.types.is_string(source):
+        if pa.types.is_date(target) or pa.types.is_timestamp(target):
+            return True
+    return assignable(source, target)
+
+
+def _null(column: Column) -> exp.Expr:
+    return exp.Cast(this=exp.Null(), to=build_type(column.type or pa.string()))

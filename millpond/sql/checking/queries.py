@@ -1,0 +1,246 @@
+"""What the check of every statement with a query shares: its options, its sources, its columns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import (
+    Error,
+    InvalidOption,
+    NotSupported,
+    Place,
+    SqlError,
+    TypeMismatch,
+)
+from millpond.options import Option, Setting, find_option, read_options
+from millpond.sql import statements as st
+from millpond.sql.aggregate import check_aggregate, is_live_aggregate, lower_distinct, split
+from millpond.sql.assign import assign
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checked import (
+    RUNNING_OPTIONS,
+    World,
+)
+from millpond.sql.joins import joins_of, lower_joins, window_mark
+from millpond.sql.resolve import Resolved, Resolver
+from millpond.sql.running import check_running
+from millpond.sql.sharing import share_out, without_later
+from millpond.sql.typing import type_of
+from millpond.sql.wanted import wanted_schemas
+from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
+from millpond.types import Column, Schema
+
+Locate = Callable[[int, int], Place]
+
+
+class Queries:
+    """Resolves queries against the catalog; what is wrong is added to ``errors``."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        *,
+        locate: Locate | None = None,
+        functions: Iterable[str] = (),
+    ):
+        self.catalog = catalog
+        self.world = world
+        self.locate = locate
+        self.functions = tuple(functions)
+        self.errors: list[Error] = []
+        self._source_values: dict[str, Mapping[str, Any]] = {}
+        self._shares: Mapping[str, Sequence[Setting]] = {}
+        self._wanted: Mapping[str, Schema] = {}
+        self._query_settings: list[Setting] = []
+        self._query_values: Mapping[str, Any] = {}
+        self._defaults: Mapping[str, str] = {}
+
+    def resolver(self, catalog: Catalog | None = None) -> Resolver:
+        return Resolver(
+            catalog or self.catalog, describe=self._describe_uri, locate=self.locate, functions=self.functions
+        )
+
+    def _resolve_query(
+        self,
+        query: st.Query,
+        settings: tuple[Setting, ...],
+        own_options: Sequence[Option],
+        owner: str,
+        s: st.Statement,
+        targets: Sequence[pa.DataType | None] = (),
+    ) -> Resolved | None:
+        """The query, resolved; ``targets`` are the types of the columns that its outputs go to, if known."""
+        windowed = has_window(query)
+        if query.emit == "final" and not windowed:
+            self.errors.append(
+                SqlError(
+                    "EMIT FINAL needs a window: without one nothing ever closes",
+                    hint="add WINDOW TUMBLING(…), or use EMIT CHANGES",
+                    place=s.place,
+                )
+            )
+            return None
+        values: Mapping[str, Any] = {}
+        if windowed:
+            mine = [x for x in settings if find_option(WINDOW_OPTIONS, x.name)]
+            values = read_options("a window", WINDOW_OPTIONS, mine)
+            settings = tuple(x for x in settings if x not in mine)
+        expression, window = lower_window(query, self.catalog, outputs=not isinstance(s, st.Insert))
+        settings = self._running_settings(self._later(settings, own_options), owner)
+        uris = _uris(expression)
+        self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
+        self.errors.extend(errors)
+        self._wanted = {}
+        resolver = self.resolver()
+        resolved = resolver.resolve(expression)
+        if not resolver.errors and (wanted := wanted_schemas(resolved, targets)):
+            self._wanted = wanted
+            resolver = self.resolver()
+            resolved = resolver.resolve(expression)
+        self.errors.extend(resolver.errors)
+        if resolver.errors:
+            return None
+        if resolved.running:
+            resolved, problems = lower_joins(resolved, resolver.place, s.place)
+            self.errors.extend(problems)
+            if problems:
+                return None
+        if window is not None:
+            window = dataclasses.replace(window, late=values["late"], retention=retained(values["retention"]))
+            if any(joins_of(resolved)):
+                window = dataclasses.replace(window, mark=window_mark(resolved), delay=0)
+            self.errors.extend(check_window(window, resolved.running, s.place))
+            resolved.expression.meta["window"] = window
+        if resolved.running:
+            lower_distinct(resolved)
+            self.errors.extend(check_running(resolved, resolver.place, s.place))
+            self.errors.extend(check_aggregate(resolved, resolver.place, s.place))
+        elif (first := self._query_settings[:1]) and not self.errors:
+            raise InvalidOption(
+                f'option "{first[0].name}" is for running statements: this one ends by itself',
+                hint="leave it out",
+                place=first[0].place,
+            )
+        return resolved
+
+    def _running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
+        """Takes out the options of running statements, which are kept for ``Checked``."""
+        mine = [x for x in settings if find_option(RUNNING_OPTIONS, x.name)]
+        defaults = [x for x in settings if x.name.lower().startswith("default.")]
+        self._query_settings = mine + defaults
+        self._query_values = read_options(owner, RUNNING_OPTIONS, mine)
+        self._defaults = {x.name.lower().partition(".")[2]: x.value for x in defaults}
+        return tuple(x for x in settings if x not in self._query_settings)
+
+    def _describe_uri(self, uri: str, alias: str) -> Relation:
+        options = self.world.source_options(uri)
+        values = read_options(f'source "{alias}"', options, self._shares.get(alias, ()))
+        if self._source_values.get(uri, values) != values:
+            raise NotSupported(
+                f'"{uri}" is read twice with different options', hint="make a table of one of them first"
+            )
+        self._source_values[uri] = values
+        return self.world.describe(uri, values, self._wanted.get(uri))
+
+    def _later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
+        """The settings without those that this version refuses."""
+        kept, errors = without_later(settings, declared)
+        self.errors.extend(errors)
+        return kept
+
+    def _group_outputs(self, resolved: Resolved, s: st.Statement) -> list[int] | None:
+        """The outputs that are grouping columns, for an aggregate over a stream; None for any other query."""
+        if self.errors or not is_live_aggregate(resolved):
+            return None
+        if isinstance(s, st.Insert) and resolved.expression.meta.get("distinct"):
+            return None
+        found: list[int] = []
+        for name in split(resolved).keys:
+            if name is None:
+                self.errors.append(
+                    NotSupported(
+                        "a live aggregate must give all its grouping columns",
+                        hint="add every column of GROUP BY to SELECT",
+                        place=s.place,
+                    )
+                )
+            else:
+                found.append(resolved.schema.names.index(name))
+        return found
+
+    def _group_key(
+        self, groups: list[int], schema: Schema, key: tuple[str, ...], s: st.Statement
+    ) -> tuple[str, ...]:
+        """The key of a table that holds an aggregate: its grouping columns."""
+        names = tuple(schema.names[i] for i in groups)
+        if (key or isinstance(s, st.Insert)) and {k.lower() for k in key} != {n.lower() for n in names}:
+            wanted = ", ".join(names)
+            self.errors.append(
+                NotSupported(
+                    f"the primary key of a live aggregate is its grouping columns ({wanted or 'none'})",
+                    hint=f"PRIMARY KEY ({wanted})" if wanted else "an aggregate without GROUP BY has no key",
+                    place=s.place,
+                )
+            )
+        return names
+
+    def _shape(self, resolved: Resolved, declared: Schema, s: st.Statement) -> Resolved:
+        shaped, errors = assign(resolved, declared, list(declared.names), s.place)
+        self.errors.extend(errors)
+        return shaped
+
+    def _renamed(
+        self, resolved: Resolved, names: tuple[str, ...], s: st.CreateTable | st.CreateView
+    ) -> Resolved:
+        columns = resolved.schema.columns
+        if len(names) != len(columns):
+            self.errors.append(
+                TypeMismatch(
+                    f'view "{s.name}" names {len(names)} columns, its query gives {len(columns)}',
+                    place=s.place,
+                )
+            )
+        renamed = tuple(Column(n, c.type) for n, c in zip(names, columns, strict=False))
+        return self._named_outputs(dataclasses.replace(resolved, schema=Schema(renamed)), s)
+
+    def _named_outputs(self, resolved: Resolved, s: st.Statement) -> Resolved:
+        seen: set[str] = set()
+        for column in resolved.schema:
+            if column.name.lower() in seen:
+                self.errors.append(
+                    SqlError(
+                        f'the query gives two columns "{column.name}"',
+                        hint="give one of them another name with AS",
+                        place=s.place,
+                    )
+                )
+            seen.add(column.name.lower())
+        return resolved
+
+    def _type(self, node: exp.Expr, resolver: Resolver) -> pa.DataType | None:
+        try:
+            return type_of(node)
+        except TypeMismatch as error:
+            error.place = error.place or resolver.place(node)
+            self.errors.append(error)
+            return None
+
+    def refuse(self, what: str, s: st.Statement) -> None:
+        self.errors.append(
+            NotSupported(
+                f"{what} is not supported yet",
+                hint="docs/limits.md lists what this version runs",
+                place=s.place,
+            )
+        )
+
+
+def _uris(tree: exp.Expr) -> dict[str, str]:
+    """alias → URI of the sources in a query."""
+    return {t.alias or t.name: t.name for t in tree.find_all(exp.Table) if t.meta.get("uri")}
