@@ -253,13 +253,16 @@ def test_emit_is_no_alias() -> None:
     assert one("SELECT 1 EMIT CHANGES").query.emit == "changes"
 
 
-def test_a_hundred_statements_parse_in_well_under_a_second() -> None:
-    text = ";\n".join(
-        f"CREATE TABLE t{i} AS SELECT a, SUM(b) AS s, COUNT(*) FROM kafka://x{i} o JOIN u ON o.id = u.id "
-        f"WHERE a > {i} AND b LIKE '%x' GROUP BY a WINDOW TUMBLING(5m) EMIT CHANGES WITH ('k{i}' = 'v')"
-        for i in range(100)
-    )
-    parse("SELECT 1")
-    start = time.perf_counter()
-    assert len(parse(text).require()) == 100
-    assert time.perf_counter() - start < 1.0
+def test_the_time_to_parse_grows_with_the_text_and_no_faster() -> None:
+    def seconds(count: int) -> float:
+        text = ";\n".join(
+            f"CREATE TABLE t{i} AS SELECT a, SUM(b) AS s, COUNT(*) FROM kafka://x{i} o JOIN u ON o.id = u.id "
+            f"WHERE a > {i} AND b LIKE '%x' GROUP BY a WINDOW TUMBLING(5m) EMIT CHANGES WITH ('k{i}' = 'v')"
+            for i in range(count)
+        )
+        start = time.process_time()
+        assert len(parse(text).require()) == count
+        return time.process_time() - start
+
+    seconds(10)
+    assert min(seconds(200) for _ in range(2)) < 25 * min(seconds(20) for _ in range(3))
