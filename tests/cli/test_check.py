@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from millpond.app.check import check_text
@@ -120,7 +119,6 @@ def test_explain_tells_the_plan_of_every_statement(cli):
         "CREATE STREAM s (id BIGINT);\nCREATE TABLE t (id BIGINT PRIMARY KEY);\n"
         "INSERT INTO t SELECT id FROM s;\nSELECT * FROM t;",
     )
-    began = time.monotonic()
     done = cli("explain", "app.sql")
     assert done.code == 0, done.err
     assert [line for line in done.out.splitlines() if line.startswith("app.sql:")] == [
@@ -129,7 +127,6 @@ def test_explain_tells_the_plan_of_every_statement(cli):
         "app.sql:3  INSERT: runs for as long as the app",
         "app.sql:4  SELECT: answered once",
     ]
-    assert time.monotonic() - began < 30
 
 
 GROWING = """\
