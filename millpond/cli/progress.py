@@ -39,7 +39,7 @@ class Loading:
             self._bar(progress)
         elif now - self._said.get(progress.table, began) >= EVERY:
             self._said[progress.table] = now
-            rate = f", {progress.rows / (now - began):,.0f}/s"
+            rate = f", {progress.rows / (now - began):,.0f}/s" if now - began >= 0.1 else ""
             say(f"loading {progress.table}: {_rows(progress)}{_share(progress)}{rate}")
 
     def status(self, text: str) -> None:
