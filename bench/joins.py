@@ -109,10 +109,10 @@ def run() -> Iterator[Figure]:
                 app.table(name).bulk_insert(rows)
             for i in range(16):
                 app.send("trades", trades.slice(i * ROWS // 16, ROWS // 16))
-            _by_hand_on_log(spark, app, tables, _SHAPES[0], folder, SIZES[-1])  # warms the JVM, not measured
+            by_hand_on_log(spark, app, tables, _SHAPES[0], folder, SIZES[-1])  # warms the JVM, not measured
             for shape in _SHAPES:
-                ours = max(_ours(app, shape, size) for size in SIZES)
-                same = max(_by_hand_on_log(spark, app, tables, shape, folder, size) for size in SIZES)
+                ours = max(ours_of(app, shape, size) for size in SIZES)
+                same = max(by_hand_on_log(spark, app, tables, shape, folder, size) for size in SIZES)
                 yield Figure(shape.id, f"{shape.what}, same source", ours, same, "foreachBatch by hand")
                 if shape.id == "F6":
                     native = _on_parquet(spark, trades, tables, shape, folder)
@@ -147,24 +147,32 @@ def _data() -> tuple[pa.Table, dict[str, pa.Table]]:
     }
 
 
-def _ours(app: App, shape: Shape, size: int) -> float:
+def ours_of(app: App, shape: Shape, size: int, rows: int = ROWS) -> float:
+    """Rows a second of our query, in batches of at most ``size``."""
     sizes.MOST_ROWS = size
     app.sql(f"CREATE TABLE out ({shape.columns})")
     began = time.perf_counter()
     app.sql(f"INSERT INTO out {shape.query}")
     app.drain(timeout=600)
     took = time.perf_counter() - began
-    assert len(app.table("out")) == ROWS
+    assert len(app.table("out")) == rows
     app.sql("DROP TABLE out CASCADE")
-    return ROWS / took
+    return rows / took
 
 
-def _by_hand_on_log(
-    spark: SparkSession, app: App, tables: Mapping[str, pa.Table], shape: Shape, folder: Path, size: int
+def by_hand_on_log(
+    spark: SparkSession,
+    app: App,
+    tables: Mapping[str, pa.Table],
+    shape: Shape,
+    folder: Path,
+    size: int,
+    rows: int = ROWS,
 ) -> float:
+    """Rows a second of the query by hand, on the same log, in batches of at most ``size``."""
     source = StreamSource(stream_uri(app._state.path, "trades"), {}, Schema.of(_TRADES))
     session = spark.newSession()
-    return _by_hand(session, read_stream(session, source, None, size), tables, shape, folder)
+    return _by_hand(session, read_stream(session, source, None, size), tables, shape, folder, rows)
 
 
 def _on_parquet(
@@ -184,7 +192,12 @@ def _on_parquet(
 
 
 def _by_hand(
-    spark: SparkSession, stream: DataFrame, tables: Mapping[str, pa.Table], shape: Shape, folder: Path
+    spark: SparkSession,
+    stream: DataFrame,
+    tables: Mapping[str, pa.Table],
+    shape: Shape,
+    folder: Path,
+    wanted: int = ROWS,
 ) -> float:
     checkpoint = folder / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
@@ -204,10 +217,10 @@ def _by_hand(
         kept.append(session.sql(query_text).toArrow())
 
     query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
-    while sum(t.num_rows for t in kept) < ROWS:
+    while sum(t.num_rows for t in kept) < wanted:
         time.sleep(0.005)
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
     took = time.perf_counter() - began
     query.stop()
-    return ROWS / took
+    return wanted / took

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.chart import draw
+from bench.chart import draw, draw_growth
 from bench.figure import Figure
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -41,6 +41,7 @@ def write(figures: Iterable[Figure]) -> None:
     text = f"Last measured with {machine()}.\n\n{table(rows)}\n"
     path.write_text(_BLOCK.sub(lambda _: text, page), encoding="utf-8")
     (DOCS / "benchmarks.svg").write_text(draw(rows), encoding="utf-8")
+    (DOCS / "growth.svg").write_text(draw_growth(rows), encoding="utf-8")
 
 
 def _cells(row: str) -> list[str]:

@@ -11,10 +11,10 @@ TARGET = 2.0
 class BatchSize:
     """``rows`` begins at the most; a batch that takes long makes it smaller, full ones that are quick larger."""
 
-    def __init__(self, most: int = MOST_ROWS, target: float = TARGET) -> None:
-        self.most = self.rows = most
+    def __init__(self, most: int | None = None, target: float = TARGET) -> None:
+        self.most = self.rows = most or MOST_ROWS
         self._target = target
-        self._fewest = min(FEWEST_ROWS, most)
+        self._fewest = min(FEWEST_ROWS, self.most)
 
     def note(self, rows: int | None, seconds: float) -> None:
         """A batch of so many rows took so long, over all statements that it went to."""
