@@ -22,6 +22,7 @@ from millpond.query.stats import Health
 from millpond.query.table import Table
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import parse_columns
+from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.cache import CacheTable
 
 
@@ -228,3 +229,16 @@ def test_what_a_cache_cannot_be() -> None:
         with pytest.raises(NotSupported, match="primary key"):
             app.sql("CREATE TABLE t (id INT) WITH ('extension' = 'cache', 'cache.over' = 'sqlite')")
         assert app.tables() == []
+
+
+def test_a18_a_cache_of_two_rows() -> None:
+    with App(
+        "CREATE TABLE c (id STRING PRIMARY KEY, v INT) WITH ('extension' = 'cache', 'max_size' = '2');"
+        "INSERT INTO c VALUES ('a', 1), ('b', 2), ('c', 3)"
+    ) as app:
+        assert app.sql("SELECT id FROM c ORDER BY id").rows() == [{"id": "b"}, {"id": "c"}]
+
+
+@pytest.mark.parametrize("retention", ["7 days", "1 hour", "30 minutes"])
+def test_e6_a_retention_in_words(retention: str) -> None:
+    assert read_options("it", WINDOW_OPTIONS, settings_of({"retention": retention}))["retention"]
