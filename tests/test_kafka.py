@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
+from millpond.engine.session import connector_settings
 from millpond.errors import (
     AuthenticationIssue,
     BadData,
@@ -515,6 +517,29 @@ def test_retry_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert KafkaSource("kafka://t", {}, declared)._patience == Patience(0.0, 3.0, "linear", 4.0, 50.0)
     values = {"topic.retry.strategy": "fixed", "topic.retry.interval": 1.0}
     assert KafkaSource("kafka://t", values, declared)._patience == Patience(0.0, 1.0, "fixed", 4.0, 50.0)
+
+
+def test_where_the_connector_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "spark-sql-kafka" in connector_settings(kafka=False)["spark.jars"]
+    monkeypatch.setenv("MILLPOND_JARS", str(tmp_path))
+    assert connector_settings(kafka=False) == {}
+    assert "spark-sql-kafka" in connector_settings(kafka=True)["spark.jars.packages"]
+
+
+@pytest.mark.slow
+def test_without_the_connector_it_is_said_how_to_get_it(kafka: Kafka, tmp_path: Path) -> None:
+    code = (
+        "from millpond import App, Error\n"
+        "App('CREATE STREAM a (id INT); CREATE TABLE t AS SELECT id FROM a')\n"
+        f"try: App(\"CREATE STREAM s (id INT) WITH ('connector' = '{uri(kafka, new_topic(kafka))}');"
+        ' CREATE TABLE u AS SELECT id FROM s")\n'
+        "except Error as error: print(type(error).__name__, error)"
+    )
+    environment = os.environ | {"MILLPOND_JARS": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert "ConnectorMissing" in done.stdout and "millpond jars kafka" in done.stdout, done.stderr
 
 
 _SCHEMA = Schema(

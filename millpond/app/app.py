@@ -560,7 +560,7 @@ class App:
 
         if not started():
             self._on_status("starting Spark")
-        return get_session(self._master, self._state.path / "spark")
+        return get_session(self._master, self._state.path / "spark", kafka=self._runner.uses_kafka)
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         from millpond.engine.onspark import ask

@@ -68,6 +68,7 @@ class Pipelines:
     def __init__(self, app: App, *, direct: bool = False):
         self._app = app
         self._direct = direct
+        self.uses_kafka = False
         self._running: dict[str, tuple[Pipeline, Reading]] = {}
         self._streams: dict[str, Reading] = {}
         self._waiting: dict[str, tuple[RunningStatement, Source]] = {}
@@ -90,6 +91,9 @@ class Pipelines:
     def add(self, plan: PipelinePlan, sources: Sequence[Source], *, ephemeral: bool) -> None:
         """Puts a statement in line. ``sources`` are those of its streams."""
         if self._held.get(plan.name) != DROPPED:
+            self.uses_kafka |= plan.target.name.startswith("kafka:") or any(
+                s.kind == "kafka" for s in sources
+            )
             statements = statements_of(self._app, plan, ephemeral=ephemeral)
             for statement, source in zip(statements, sources, strict=True):
                 statement.declare()

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millpond.engine.jars import kafka_jars
+from millpond.engine.jars import CONNECTOR, kafka_jars
 from millpond.engine.java import prepare_java
+from millpond.errors import ConnectorMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,16 +63,22 @@ def started() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def get_session(master: str | None = None, log_dir: Path | None = None) -> SparkSession:
+def get_session(
+    master: str | None = None, log_dir: Path | None = None, *, kafka: bool = False
+) -> SparkSession:
     """The process's Spark session, started at the first call.
 
-    Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. Raises JavaMissing.
+    Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. With ``kafka`` it can read
+    Kafka: if the jars are not here, Spark fetches them. Raises JavaMissing and ConnectorMissing.
     """
     with _lock:
         from pyspark.sql import SparkSession
 
         if started():
-            return SparkSession.builder.getOrCreate()
+            session = SparkSession.builder.getOrCreate()
+            if kafka:
+                _check_kafka(session)
+            return session
         # Spark outlives the app that started it, so its scratch files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
         log_dir = log_dir or directory
@@ -86,12 +93,30 @@ def get_session(master: str | None = None, log_dir: Path | None = None) -> Spark
         logging.getLogger("SQLQueryContextLogger").disabled = True
         where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
         builder = SparkSession.builder.master(where)
-        for name, value in _settings(directory, config).items():
+        for name, value in _settings(directory, config, kafka=kafka).items():
             builder = builder.config(name, value)
-        with _quiet(log), _own_interrupt():
-            session = builder.getOrCreate()
+        try:
+            with _quiet(log), _own_interrupt():
+                session = builder.getOrCreate()
+        except Exception:
+            if kafka and not kafka_jars():
+                raise _no_connector(f"Spark could not fetch {CONNECTOR}: see {log}") from None
+            raise
         atexit.register(_stop, session, directory)
         return session
+
+
+def _check_kafka(session: SparkSession) -> None:
+    settings = session.sparkContext.getConf()
+    if "kafka" not in settings.get("spark.jars", "") + settings.get("spark.jars.packages", ""):
+        raise _no_connector(f"Spark was started without {CONNECTOR}")
+
+
+def _no_connector(message: str) -> ConnectorMissing:
+    return ConnectorMissing(
+        message,
+        hint="fetch the jars once with `millpond jars kafka`, or name a folder that has them in MILLPOND_JARS",
+    )
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -100,7 +125,7 @@ def is_local(spark: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _settings(directory: Path, log_config: Path) -> dict[str, str]:
+def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, str]:
     cores = os.cpu_count() or 2
     return (
         _SETTINGS
@@ -113,14 +138,16 @@ def _settings(directory: Path, log_config: Path) -> dict[str, str]:
             "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
             "spark.sql.catalogImplementation": "in-memory",
         }
-        | _jars()
+        | connector_settings(kafka=kafka)
     )
 
 
-def _jars() -> dict[str, str]:
-    """Those of the Kafka connector, if they are here."""
+def connector_settings(*, kafka: bool) -> dict[str, str]:
+    """The jars of the Kafka connector: if they are here, or, where they are needed, as Spark fetches them."""
     found = kafka_jars()
-    return {"spark.jars": ",".join(str(jar) for jar in found)} if found else {}
+    if found:
+        return {"spark.jars": ",".join(str(jar) for jar in found)}
+    return {"spark.jars.packages": CONNECTOR} if kafka else {}
 
 
 @contextmanager
