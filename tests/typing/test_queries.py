@@ -39,7 +39,7 @@ RAISES = {
     "SELECT o.id, (SELECT c.name FROM customers c WHERE c.cid > o.cust) AS x FROM orders o": "scalar subquery returned",
     "SELECT SUM(rank * 4611686018427387904) AS x FROM customers": "overflow in multiplication",
     "SELECT CAST(amount AS DECIMAL(3,2)) AS x FROM orders": "out of the range",
-    "SELECT ARRAY(1)[id] AS x FROM orders": "cannot cast",
+    "SELECT ARRAY(1)[id] AS x FROM orders": "an array index is out of range",
 }
 
 REFUSED = (

@@ -132,16 +132,23 @@ class Outputs(Inputs):
                         )
                 else:
                     resolved = self._expr(value, scope, outputs)
-                    if node.args.get("distinct") is not None and resolved not in [o.this for o in outputs]:
-                        self.errors.append(
-                            SqlError(
-                                "ORDER BY of SELECT DISTINCT names what is not in its list: rows that become one may"
-                                " differ in it",
-                                hint="put it into the list, or use GROUP BY with an aggregate",
-                                place=self.place(value),
-                            )
-                        )
+                    if node.args.get("distinct") is not None:
+                        resolved = self._of_distinct(resolved, outputs, value)
                     ordered.set("this", resolved)
+
+    def _of_distinct(self, resolved: exp.Expr, outputs: list[exp.Alias], value: exp.Expr) -> exp.Expr:
+        """The place of what orders SELECT DISTINCT in its list: it cannot stand elsewhere."""
+        for number, output in enumerate(outputs, 1):
+            if output.this == resolved:
+                return exp.Literal.number(number)
+        self.errors.append(
+            SqlError(
+                "ORDER BY of SELECT DISTINCT names what is not in its list: rows that become one may differ in it",
+                hint="put it into the list, or use GROUP BY with an aggregate",
+                place=self.place(value),
+            )
+        )
+        return resolved
 
     def _limits(self, node: exp.Expr, scope: Scope) -> None:
         for key in ("limit", "offset"):
