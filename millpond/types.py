@@ -152,3 +152,10 @@ class Schema:
     def ddl(self) -> str:
         """``a INT, b STRING`` as Spark reads it."""
         return ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self.columns)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

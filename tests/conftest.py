@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from millpond.query.evaluate import Evaluator
 from tests.contract.places import Places
 from tests.servers import Servers
 
@@ -41,6 +43,18 @@ def servers() -> Iterator[Servers]:
 def places(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Places:
     """Where tables of every backend can live."""
     return Places(tmp_path_factory.mktemp("places"), servers)
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    """Answers queries without an app; a test that uses it asks nothing of Spark."""
+    made = Evaluator(_no_spark)
+    yield made
+    made.close()
+
+
+def _no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    raise AssertionError(f"Spark was asked: {sql}")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
@@ -35,17 +34,6 @@ END = 10_000
 DELAYS = (1, 0)
 Row = tuple[int | None, int | None]
 """Key and seconds."""
-
-
-def _no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    raise AssertionError(f"Spark was asked: {sql}")
-
-
-@pytest.fixture(scope="module")
-def evaluator() -> Iterable[Evaluator]:
-    made = Evaluator(_no_spark)
-    yield made
-    made.close()
 
 
 @cache

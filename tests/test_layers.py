@@ -18,7 +18,20 @@ FACE = ""  # millpond/__init__.py, the public names
 
 # Bottom first. Imports go down only; rooms on one floor do not know one another.
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "types", "changes", "options", "predicates", "retry", "records", "lookup"}),
+    frozenset(
+        {
+            "errors",
+            "types",
+            "changes",
+            "options",
+            "predicates",
+            "retry",
+            "records",
+            "lookup",
+            "folder",
+            "packages",
+        }
+    ),
     frozenset({"sql", "formats", "journal"}),
     frozenset({"tables", "sources", "sinks"}),
     frozenset({"plan", "query"}),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
@@ -40,17 +39,6 @@ FUNCTIONS = """COUNT(*) AS c, SUM(x) AS s, AVG(d) AS a, MIN(t) AS mn, MAX(y) AS 
   STDDEV(DISTINCT x) AS dd"""
 
 Row = tuple[Any, ...]
-
-
-def _no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    raise AssertionError(f"Spark was asked: {sql}")
-
-
-@pytest.fixture(scope="module")
-def evaluator() -> Iterable[Evaluator]:
-    made = Evaluator(_no_spark)
-    yield made
-    made.close()
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app.joins import KeptJoin, Taken
-from millpond.app.running import RunningStatement, high_of, together
+from millpond.app.running import NO_MORE, RunningStatement, high_of, together
 from millpond.app.store import Moment
 from millpond.changes import Changes, Position
 from millpond.plan.pipeline import plan_sides
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.engine.batch import Batch
     from millpond.engine.stage import Stage
-
-
-_NO_MORE: Mapping[str, Changes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,7 @@ class JoinedStream(RunningStatement):
         return self.with_high(rows, self._mark, batch, moment)
 
     def _run(
-        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
+        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = NO_MORE
     ) -> int:
         rows = self.evaluate(batch, moment)
         with self._joining.lock:
@@ -160,7 +157,7 @@ class JoinedStream(RunningStatement):
             try:
                 return self.commit(rows, position)
             finally:
-                self._more = _NO_MORE
+                self._more = NO_MORE
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         joined, changes = self._joining.take(

@@ -15,7 +15,7 @@ from millpond.errors import BadData
 from millpond.formats.messages import JsonMessages
 from millpond.formats.text import Misfit, convert
 from millpond.sources.base import DELETED, SEQ
-from millpond.types import Schema, type_name
+from millpond.types import Schema, type_name, whole
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
@@ -67,10 +67,9 @@ class Keyed(Rows):
 
 def keys_of(texts: pa.ChunkedArray, schema: Schema) -> pa.Table:
     """The columns of the key that message keys hold: an object of JSON, or for one column its text. Raises BadData."""
-    texts = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.nulls(0, texts.type)
     if texts.null_count:
         raise BadData("a message without a value has no key: which row it ends is not known")
-    texts = texts.cast(pa.string())
+    texts = whole(texts).cast(pa.string())
     if len(schema) == 1 and not pc.any(pc.starts_with(texts, pattern="{")).as_py():
         column = schema.columns[0]
         assert column.type is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.app.running import Rows
+from millpond.app.running import NO_MORE, Rows
 from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, TimedOut
 from millpond.journal.catalog import Entry
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 IDENTITY = "identity"
 """The kind of the journal's entry that tells a state directory from all others."""
-
-_NO_MORE: Mapping[str, Changes] = {}
 
 
 class Outgoing(Rows):
@@ -51,7 +49,7 @@ class Outgoing(Rows):
         self.app._store.write(lambda moment: ({}, None), held, into=())
         return True
 
-    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE) -> int:
+    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         if not self._sink.is_open and self._open():
             raise TimedOut("the sink has a batch that was thought lost; going on after it")
         return super().apply(batch, position, more)

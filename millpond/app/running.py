@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_NO_MORE: Mapping[str, Changes] = {}
+NO_MORE: Mapping[str, Changes] = {}
 _HIGH = b"high"
 _TRIES = 3
 """Times that a batch is run: tables may change after its poison was found."""
@@ -56,7 +56,7 @@ class RunningStatement(ABC):
         self.misses = None if plan.miss is None else 0
         """Rows of this run that found no match, where 'on.miss' is given."""
         self._misses: Misses | None = None
-        self._more = _NO_MORE
+        self._more = NO_MORE
         if plan.target.kind == "table":
             app._store.fills(plan.name, plan.target.name)
 
@@ -123,7 +123,7 @@ class RunningStatement(ABC):
                 extension, options = self.beside()
                 store.create(Relation(name, "table", schema), extension, {**options, "null_keys": True})
 
-    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE) -> int:
+    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         """Makes what the batch gives, the position and ``more`` count, all or nothing; answers how many rows it gave.
 
         If it fails on data, the rows that it fails on become error records in the same commit.
@@ -140,9 +140,7 @@ class RunningStatement(ABC):
         schema = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
         return self._process(self._part(schema.empty_table()), None)
 
-    def _process(
-        self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
-    ) -> int:
+    def _process(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         moment = self.app._store.moment()
         whole, met = batch, self._meet(batch, moment)
         batch, records = met.batch, self._records(met.aside, met.why)
@@ -179,10 +177,10 @@ class RunningStatement(ABC):
         return Met(batch) if self._misses is None else self._misses.meet(batch, moment)
 
     def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
-        return {self.plan.errors: Changes(records)} if records.num_rows else _NO_MORE
+        return {self.plan.errors: Changes(records)} if records.num_rows else NO_MORE
 
     def _run(
-        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = _NO_MORE
+        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = NO_MORE
     ) -> int:
         """Makes a batch and the position count, in one commit with ``more``."""
         rows = self.evaluate(batch, moment)
@@ -191,7 +189,7 @@ class RunningStatement(ABC):
             try:
                 return self.commit(rows, position)
             finally:
-                self._more = _NO_MORE
+                self._more = NO_MORE
 
     def _spoiled(self, spoiled: pa.Table) -> pa.Table:
         """Error records of messages that could not be decoded."""

@@ -6,8 +6,6 @@ A format is one file of this folder with one subclass of Format. It is found by 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
+from millpond.folder import classes_in
 from millpond.types import Schema, type_name
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
@@ -67,14 +66,7 @@ class Format(ABC):
 @cache
 def formats() -> tuple[type[Format], ...]:
     """Every format of this folder."""
-    found: list[type[Format]] = []
-    for info in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
-        module = importlib.import_module(f"{__package__}.{info.name}")
-        classes = [
-            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-        ]
-        found += [c for c in classes if issubclass(c, Format) and c is not Format]
-    return tuple(sorted(found, key=lambda f: f.name))
+    return tuple(sorted(classes_in(__package__, Format), key=lambda f: f.name))  # type: ignore[type-abstract]
 
 
 def suffix_of(path: str) -> str:

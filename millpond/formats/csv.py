@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv
 from millpond.errors import BadData, InvalidOption, NotSupported
 from millpond.formats.base import Format, Piece, misfit, open_bytes, suffix_of
 from millpond.formats.text import Misfit, convert, guess, holds
-from millpond.types import Column, Schema, type_name
+from millpond.types import Column, Schema, type_name, whole
 
 BLOCK = 1 << 20
 LARGEST_BLOCK = 1 << 28
@@ -54,7 +54,7 @@ class Csv(Format):
         if not batches:
             return Schema(tuple(Column(n, pa.null()) for n in names))
         sample = pa.Table.from_batches(batches).slice(0, SAMPLE_ROWS).combine_chunks()
-        return Schema(tuple(Column(n, guess(_one(c))) for n, c in zip(names, sample.columns, strict=True)))
+        return Schema(tuple(Column(n, guess(whole(c))) for n, c in zip(names, sample.columns, strict=True)))
 
     def read(
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
@@ -231,7 +231,3 @@ class Csv(Format):
             except csv.Error:
                 pass
         return f"row {row + 1}"
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from millpond.formats.base import misfit
 from millpond.formats.jsonvalues import column_of, field_of
 from millpond.formats.text import Misfit, convert
-from millpond.types import Schema
+from millpond.types import Schema, whole
 
 LARGEST_BLOCK = (1 << 31) - 64
 """Arrow's reader counts in 32 bits."""
@@ -86,8 +86,8 @@ class BlockReader:
     def _columns(self, table: pa.Table, enclosed: bool) -> list[pa.Array]:
         table = table.combine_chunks()
         if not enclosed:
-            return [_whole(c) for c in table.columns]
-        structs = _whole(table.column(0)).flatten()
+            return [whole(c) for c in table.columns]
+        structs = whole(table.column(0)).flatten()
         if structs.null_count:
             raise pa.ArrowInvalid("a record is null")
         return list(structs.flatten())
@@ -119,10 +119,6 @@ class BlockReader:
             spelled = {k.lower(): k for k in records.rows[-1]}
             self._spelling = {f.name: spelled.get(f.name.lower(), f.name) for f in self.arrow}
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _is_time(dtype: pa.DataType) -> bool:

@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.types import whole
+
 _CONTROL = r'[\x00-\x1f"\\]'
 
 
@@ -27,8 +29,10 @@ def to_json(rows: pa.Table) -> pa.Array:
     pieces: list[Any] = []
     lead = "{"
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-        pieces += [f"{lead}{json.dumps(name, ensure_ascii=False)}:", pc.fill_null(_texts(array), "null")]
+        pieces += [
+            f"{lead}{json.dumps(name, ensure_ascii=False)}:",
+            pc.fill_null(_texts(whole(column)), "null"),
+        ]
         lead = ","
     return pc.binary_join_element_wise(*pieces, "}", "").cast(pa.binary())
 

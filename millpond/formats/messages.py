@@ -20,7 +20,7 @@ from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
 from millpond.formats.text import Misfit, convert
-from millpond.types import Column, Schema, type_name
+from millpond.types import Column, Schema, type_name, whole
 
 _ONE_BY_ONE = 16
 """Messages among which a bad one is looked for without halving."""
@@ -204,8 +204,7 @@ class CsvMessages(Messages):
         arrays = []
         for field, column in zip(arrow, table.columns, strict=True):
             try:
-                whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, pa.string())
-                arrays.append(convert(whole, field.type))
+                arrays.append(convert(whole(column), field.type))
             except Misfit as error:
                 value = error.value[:_SHOWN]
                 raise BadData(

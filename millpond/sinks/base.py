@@ -6,18 +6,15 @@ system that it writes to, and tells at a start how far it has come; the others w
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from inspect import isabstract
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from millpond.changes import Position
-from millpond.errors import NotSupported, did_you_mean
+from millpond.folder import by_scheme, classes_in
 from millpond.options import Option, defaults
 from millpond.types import Schema
 
@@ -85,22 +82,9 @@ class NativeSink(Sink):
 @cache
 def sinks() -> tuple[type[Sink], ...]:
     """Every sink of this folder, by kind."""
-    found: list[type[Sink]] = []
-    for info in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
-        module = importlib.import_module(f"{__package__}.{info.name}")
-        classes = [
-            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-        ]
-        found += [c for c in classes if issubclass(c, Sink) and not isabstract(c)]
-    return tuple(sorted(found, key=lambda s: s.kind))
+    return tuple(sorted(classes_in(__package__, Sink), key=lambda s: s.kind))  # type: ignore[type-abstract]
 
 
 def find_sink(uri: str) -> type[Sink]:
     """The sink for the scheme of a URI."""
-    scheme = uri.partition(":")[0].lower()
-    by_scheme = {s: sink for sink in sinks() for s in sink.schemes}
-    if scheme in by_scheme:
-        return by_scheme[scheme]
-    known = "known: " + ", ".join(f"{s}://" for s in sorted(by_scheme))
-    near = did_you_mean(scheme, by_scheme)
-    raise NotSupported(f'INSERT INTO "{scheme}://" is not there', hint=f"{near} ({known})" if near else known)
+    return by_scheme(uri, sinks(), 'INSERT INTO "{scheme}://" is not there')

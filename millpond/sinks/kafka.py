@@ -24,7 +24,7 @@ from millpond.options import Option
 from millpond.sinks.base import NativeSink
 from millpond.sources._kafkaclient import client_settings, issue_of
 from millpond.sources.kafka import KafkaSource
-from millpond.types import Schema, type_name
+from millpond.types import Schema, type_name, whole
 
 _PARTS = ("_key", "_partition", "_timestamp")
 _QUEUE = 1_000_000
@@ -125,7 +125,7 @@ class KafkaSink(NativeSink):
         by_name = {n.lower(): rows.column(i) for i, n in enumerate(rows.column_names)}
         values = rows.select([c.name for c in self._value_columns])
         encoded = (
-            to_json(values) if self.values["format"] == "json" else _whole(values.column(0)).cast(pa.binary())
+            to_json(values) if self.values["format"] == "json" else whole(values.column(0)).cast(pa.binary())
         )
         columns: dict[str, Any] = {"value": encoded}
         if "_key" in by_name:
@@ -198,13 +198,9 @@ class KafkaSink(NativeSink):
             self._reader = None
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-
-
 def _bytes(column: pa.ChunkedArray) -> pa.Array:
     """Keys as bytes: text as UTF-8, anything else as its text."""
-    array = _whole(column)
+    array = whole(column)
     return array if pa.types.is_binary(array.type) else array.cast(pa.string()).cast(pa.binary())
 
 

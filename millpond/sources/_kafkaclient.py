@@ -17,10 +17,10 @@ from millpond.errors import (
     ConfigurationIssue,
     Error,
     NetworkIssue,
-    PackageMissing,
     TopicMissing,
     did_you_mean,
 )
+from millpond.packages import needed
 
 T = TypeVar("T")
 TIMEOUT = 10.0
@@ -81,14 +81,9 @@ class Brokers:
         self.servers = servers
         self.settings = dict(settings)
         self._said: list[Any] = []
-        try:
-            from confluent_kafka.admin import AdminClient
-        except ImportError:
-            raise PackageMissing(
-                "Kafka needs the package confluent-kafka", hint="pip install 'millpond[kafka]'"
-            ) from None
+        client = needed("confluent_kafka.admin", "topics of Kafka", "kafka").AdminClient
         self._admin = self._asked(
-            lambda: AdminClient(client_settings(servers, settings) | {"error_cb": self._said.append})
+            lambda: client(client_settings(servers, settings) | {"error_cb": self._said.append})
         )
 
     def topics(self) -> dict[str, list[int]]:

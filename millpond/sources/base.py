@@ -7,9 +7,6 @@ A start of None is the beginning, so that the bulk load and what comes later are
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import NotSupported, did_you_mean
+from millpond.errors import NotSupported
+from millpond.folder import by_scheme, classes_in
 from millpond.options import Option, defaults
 from millpond.types import Schema
 
@@ -135,25 +133,12 @@ class NativeSource(Source):
 @cache
 def sources() -> tuple[type[Source], ...]:
     """Every source of this folder, by kind."""
-    found: list[type[Source]] = []
-    for info in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
-        module = importlib.import_module(f"{__package__}.{info.name}")
-        classes = [
-            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-        ]
-        found += [c for c in classes if issubclass(c, Source) and not inspect.isabstract(c)]
-    return tuple(sorted(found, key=lambda s: s.kind))
+    return tuple(sorted(classes_in(__package__, Source), key=lambda s: s.kind))  # type: ignore[type-abstract]
 
 
 def find_source(uri: str) -> type[Source]:
     """The source for the scheme of a URI."""
-    scheme = uri.partition(":")[0].lower()
-    by_scheme = {s: source for source in sources() for s in source.schemes}
-    if scheme in by_scheme:
-        return by_scheme[scheme]
-    known = "known: " + ", ".join(f"{s}://" for s in sorted(by_scheme))
-    near = did_you_mean(scheme, by_scheme)
-    raise NotSupported(f'there is no source for "{scheme}://"', hint=f"{near} ({known})" if near else known)
+    return by_scheme(uri, sources(), 'there is no source for "{scheme}://"')
 
 
 def with_seq(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:

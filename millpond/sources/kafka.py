@@ -26,7 +26,7 @@ from millpond.retry import Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.sources.base import DELETED, NativeSource, Received, Split
-from millpond.types import Column, Schema
+from millpond.types import Column, Schema, whole
 
 log = logging.getLogger("millpond")
 SAMPLE = 1_000
@@ -269,7 +269,7 @@ class KafkaSource(NativeSource):
     def decode(self, raw: pa.Table) -> Received:
         raw = raw.sort_by([("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         raw = raw.combine_chunks()
-        values = _whole(raw["value"], pa.binary())
+        values = _as(raw["value"], pa.binary())
         decoder = self._decoder
         if isinstance(decoder, Envelopes):
             rows, ended, places, bad, reasons = decoder.decode(values)
@@ -277,12 +277,12 @@ class KafkaSource(NativeSource):
             rows, bad, reasons = decoder.decode(values)
             places = pa.array(np.delete(np.arange(raw.num_rows), bad))
             ended = values.is_null().take(places)
-        whole = len(places) == raw.num_rows and not isinstance(decoder, Envelopes)
-        good = raw if whole else raw.take(places)
+        every = len(places) == raw.num_rows and not isinstance(decoder, Envelopes)
+        good = raw if every else raw.take(places)
         arrays = [*rows.columns]
         names = ("key", "partition", "offset", "timestamp", "headers")
         for column, name in zip(self._hidden, names, strict=False):
-            arrays.append(_key(good[name], column.type) if name == "key" else _whole(good[name], column.type))
+            arrays.append(_key(good[name], column.type) if name == "key" else _as(good[name], column.type))
         batch = pa.RecordBatch.from_arrays([*arrays, ended], schema=self.schema().arrow())
         return Received(batch, places, _spoiled(values, bad, reasons))
 
@@ -303,14 +303,14 @@ class _Empty(SourceError):
     retryable = True
 
 
-def _whole(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
-    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-    return array.cast(dtype)
+def _as(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
+    """A column in one piece, of a type."""
+    return whole(column).cast(dtype)
 
 
 def _key(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
     """The keys; with bytes that are no text they are shown as such."""
-    keys = _whole(column, pa.binary())
+    keys = _as(column, pa.binary())
     if dtype == pa.binary():
         return keys
     try:

@@ -9,7 +9,7 @@ from millpond.changes import ROW, Changes
 from millpond.errors import InvalidRecord, NotSupported
 from millpond.records.cast import conform
 from millpond.records.columns import first_null
-from millpond.types import Schema
+from millpond.types import Schema, whole
 
 
 def checked(schema: Schema, changes: Changes, *, what: str, null_keys: bool) -> Changes:
@@ -50,9 +50,7 @@ def _split(schema: Schema, rows: pa.Table, what: str) -> tuple[pa.Table, pa.Arra
     at = -1 if ROW in schema else rows.schema.get_field_index(ROW)
     if at < 0:
         return rows, None
-    numbers = rows.column(at).cast(pa.int64()).combine_chunks()
-    if isinstance(numbers, pa.ChunkedArray):
-        numbers = pa.concat_arrays(numbers.chunks) if numbers.num_chunks else pa.array([], pa.int64())
+    numbers = whole(rows.column(at).cast(pa.int64()))
     if pc.any(pc.less(numbers, 0)).as_py():
         row = int(pc.index(pc.less(numbers, 0), True).as_py())
         raise InvalidRecord(f"row {row} for {what}: {ROW} is negative", row=row, field=ROW)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.tables._keys import key_list, same_kind
+from millpond.types import whole
 
 
 def fitting_keys(types: Sequence[pa.DataType], keys: pa.Table, *, nulls: bool) -> list[pa.Array]:
@@ -32,11 +33,7 @@ def fitting_keys(types: Sequence[pa.DataType], keys: pa.Table, *, nulls: bool) -
 
 
 def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column
+    return whole(column) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _fitting(values: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, pa.Array]:

@@ -22,8 +22,8 @@ from millpond.errors import (
     SourceError,
     UnknownName,
 )
+from millpond.packages import needed
 from millpond.retry import retried
-from millpond.tables._drivers import needed
 from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
 if TYPE_CHECKING:

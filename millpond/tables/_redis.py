@@ -19,8 +19,8 @@ from millpond.errors import (
     Error,
     SourceError,
 )
+from millpond.packages import needed
 from millpond.retry import retried
-from millpond.tables._drivers import needed
 from millpond.tables._outside import OutsideTable
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing
 

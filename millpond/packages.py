@@ -1,4 +1,4 @@
-"""Packages that only some tables need."""
+"""Packages that only some tables and sources need."""
 
 from __future__ import annotations
 
