@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two processes share a run: one has all tests of the Spark session, the other takes file after file."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        spark = "spark" in getattr(item, "fixturenames", ())
+        if spark:
             item.add_marker(pytest.mark.spark)
+        item.add_marker(pytest.mark.xdist_group("spark" if spark else item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 
 def free_port() -> int:
@@ -235,6 +239,7 @@ class Kafka:
         admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
         for done in admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
             done.result(30)
+        self._await(admin, lambda topics: topic in topics)
 
     def delete(self, topic: str) -> None:
         from confluent_kafka.admin import AdminClient
@@ -242,6 +247,14 @@ class Kafka:
         admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
         for done in admin.delete_topics([topic]).values():
             done.result(30)
+        self._await(admin, lambda topics: topic not in topics)
+
+    def _await(self, admin: AdminClient, seen: Callable[[Container[str]], bool]) -> None:
+        """The controller answers before the broker has heard of a change of topics."""
+        deadline = time.monotonic() + 30
+        while not seen({name for name, t in admin.list_topics(timeout=30).topics.items() if not t.error}):
+            assert time.monotonic() < deadline, "the broker has not heard of a change of topics"
+            time.sleep(0.02)
 
     def produce(self, topic: str, values: Iterable[object], **settings: object) -> None:
         """Values: text, bytes, None, or (key, value) or (key, value, partition)."""

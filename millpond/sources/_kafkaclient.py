@@ -146,7 +146,10 @@ class Brokers:
         return self._asked(lambda: _settled(ask))
 
     def create(self, topic: str, partitions: int, replication: int) -> None:
-        """Creates a topic; -1 leaves a number to the broker. One that is there by now is as good."""
+        """Creates a topic; -1 leaves a number to the broker. One that is there by now is as good.
+
+        The controller answers before every broker has heard of the topic, so this waits until it is seen.
+        """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
@@ -161,6 +164,14 @@ class Brokers:
                     raise
 
         self._asked(ask)
+        deadline = time.monotonic() + TIMEOUT
+        while not self.topics().get(topic):
+            if time.monotonic() > deadline:
+                raise NetworkIssue(
+                    f'topic "{topic}" was created at {self.servers}, but is not seen there after {TIMEOUT:g} s',
+                    hint="are all brokers up?",
+                )
+            time.sleep(0.05)
 
     def sample(self, topic: str, most: int, seconds: float = TIMEOUT) -> list[Sample]:
         """Up to ``most`` of the earliest committed records."""
