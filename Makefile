@@ -52,7 +52,7 @@ check: static  ## Format, lint, types, layers and the fast tests: seconds, no Sp
 	$(BIN)/pytest -q -m "not slow and not spark and not chaos" $(ARGS)
 
 test: static services  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not chaos" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not chaos" $(ARGS)
 
 bench: $(STAMP)  ## Measure, with the peers beside us
 	$(PY) -m bench $(ARGS)

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes share a run: one has all tests of the Spark session, the other takes file after file."""
+    """Two processes share a run: one begins with all tests of the Spark session, the other takes file after file."""
     for item in items:
         spark = "spark" in getattr(item, "fixturenames", ())
         if spark:
             item.add_marker(pytest.mark.spark)
         item.add_marker(pytest.mark.xdist_group("spark" if spark else item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 @pytest.fixture(scope="session")
