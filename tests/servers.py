@@ -249,6 +249,17 @@ class Kafka:
             done.result(30)
         self._await(admin, lambda topics: topic not in topics)
 
+    def delete_records(self, topic: str) -> None:
+        """Removes what the topic holds now, as retention does."""
+        from confluent_kafka import OFFSET_END, TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+        partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+        wanted = [TopicPartition(topic, p, OFFSET_END) for p in partitions]
+        for done in admin.delete_records(wanted).values():
+            done.result(30)
+
     def _await(self, admin: AdminClient, seen: Callable[[Container[str]], bool]) -> None:
         """The controller answers before the broker has heard of a change of topics."""
         deadline = time.monotonic() + 30

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from millpond.app.catalog import Saved, saved
+from millpond.app.columns import KeptColumns
 from millpond.app.dropping import forget
 from millpond.app.health import Load, health_of
 from millpond.app.home import AppHome, ViewHome
@@ -113,6 +114,7 @@ class App:
         self._closed = False
         self._catalog = Catalog()
         self._rooms = Rooms()
+        self._columns = KeptColumns(self)
         self._functions: dict[str, Any] = {}
         self._scripts: list[Script] = []
         self._saved: dict[str, Saved] = {}
@@ -435,6 +437,7 @@ class App:
         entry.claimed = True
         self._saved[entry.id] = entry
         self._open(relation, checked.table_options)
+        self._columns.keep([relation])
 
     def _open(self, relation: Relation, options: Mapping[str, Any]) -> None:
         if relation.kind == "table":
@@ -493,6 +496,7 @@ class App:
                 )
         for caution in join_warnings(checked.resolved):
             log.warning("%s (%s)", caution.message, caution.hint)
+        self._columns.keep(plan.streams)
         self._runner.add(plan, sources, ephemeral=not self._kept(plan))
 
     def _cancel(self, result: RunningResult) -> None:
@@ -517,7 +521,7 @@ class App:
             return self._rooms.open(stream_uri(self._state.path, relation.name), {}, relation.schema)
         is_stream = relation.kind == "stream"
         values = self._source_values.get(relation.name.lower() if is_stream else relation.uri, {})
-        declared = relation.schema if is_stream else relation.declared
+        declared = relation.schema if is_stream and not relation.guessed else relation.declared
         return self._rooms.open(relation.uri, values, declared)
 
     def _inputs(self, resolved: Resolved, moment: Moment, but: Input | None = None) -> dict[str, pa.Table]:

@@ -34,6 +34,7 @@ class Saved:
     running: bool = False
     uri: str | None = None
     live: bool = False
+    guessed: bool = False
 
     @property
     def id(self) -> str:
@@ -46,11 +47,12 @@ class Saved:
             self.text,
             {
                 "identity": self.identity,
-                "schema": _dump(self.schema),
+                "schema": dump_schema(self.schema),
                 "options": dict(self.options),
                 "running": self.running,
                 "has_uri": self.uri is not None,
                 "live": self.live,
+                "guessed": self.guessed,
             },
         )
 
@@ -62,11 +64,12 @@ class Saved:
             entry.kind,
             entry.text,
             data["identity"],
-            _load(data["schema"]),
+            load_schema(data["schema"]),
             data["options"],
             restored=True,
             running=data["running"],
             live=data.get("live", False),
+            guessed=data.get("guessed", False),
         )
 
 
@@ -81,6 +84,7 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         running=relation.running,
         uri=relation.uri,
         live=relation.live,
+        guessed=relation.guessed,
     )
 
 
@@ -121,13 +125,14 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         uri=uri,
         query=statement.query if isinstance(statement, CreateView) and entry.kind == "view" else None,
         live=entry.live,
+        guessed=entry.guessed,
         strict=entry.options.get("on.conflict") == "error",
         watermark=statement.watermark if isinstance(statement, CreateStream) else None,
         limits=limits,
     )
 
 
-def _dump(schema: Schema | None) -> dict[str, Any] | None:
+def dump_schema(schema: Schema | None) -> dict[str, Any] | None:
     if schema is None:
         return None
     arrow = schema.arrow().serialize().to_pybytes()
@@ -139,7 +144,7 @@ def _dump(schema: Schema | None) -> dict[str, Any] | None:
     }
 
 
-def _load(data: dict[str, Any] | None) -> Schema | None:
+def load_schema(data: dict[str, Any] | None) -> Schema | None:
     if data is None:
         return None
     arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow"])))

@@ -55,6 +55,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         app._store.drop(relation.name)
     elif relation.kind == "stream":
         app._journal.drop_stream(relation.name)
+    app._columns.forget_unused()
 
 
 def drop_query(app: App, name: str, *, if_exists: bool, place: Place | None) -> None:
@@ -76,6 +77,7 @@ def drop_query(app: App, name: str, *, if_exists: bool, place: Place | None) -> 
     forget_named(app, "query", name)
     app._runner.drop(name)
     app._emitted.pop(name, None)
+    app._columns.forget_unused()
 
 
 def uses(plan: PipelinePlan, relation: Relation) -> bool:

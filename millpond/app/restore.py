@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, options_of, relation_of
+from millpond.app.columns import COLUMNS
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
 from millpond.app.loading import is_from_outside, load
@@ -34,6 +35,9 @@ def restore(app: App) -> None:
     for raw in app._journal.entries():
         if raw.kind == HELD:
             app._runner.restore_held(raw.name, raw.data["state"])
+            continue
+        if raw.kind == COLUMNS:
+            app._columns.restore(raw)
             continue
         if raw.kind == IDENTITY:
             continue

@@ -21,6 +21,8 @@ class Rooms:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[str, str], Source] = {}
+        self.found: dict[str, Schema] = {}
+        """The columns of sources that go on, by address, as they were when a statement first read them."""
 
     def source_options(self, uri: str) -> Sequence[Option]:
         return find_source(uri).options
@@ -37,15 +39,24 @@ class Rooms:
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))
         if key not in self._opened:
-            self._opened[key] = find_source(uri)(uri, values, declared)
+            source = self._opened[key] = find_source(uri)(uri, values, declared)
+            source.found = self.found.get(source.address)
         return self._opened[key]
+
+    def forget(self, address: str) -> None:
+        """The next who reads the source discovers its columns anew."""
+        self.found.pop(address, None)
+        self._opened = {key: s for key, s in self._opened.items() if s.address != address}
 
     def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
         source = self.open(uri, values, declared)
+        schema = source.schema()
+        if source.follows and source.guesses:
+            self.found[source.address] = Schema(tuple(c for c in schema if not c.hidden))
         return Relation(
             uri,
             "source",
-            source.schema(),
+            schema,
             running=source.follows,
             uri=uri,
             guessed=source.guesses,

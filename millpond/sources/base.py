@@ -58,6 +58,13 @@ class Source(ABC):
         self.uri = uri
         self.values = defaults(self.options) | dict(values)
         self.declared = declared
+        self.found: Schema | None = None
+        """Columns that were discovered before: ``schema()`` then gives these and does not look again."""
+
+    @property
+    def address(self) -> str:
+        """What its columns are discovered at, without secrets."""
+        return self.uri.partition("?")[0]
 
     @abstractmethod
     def schema(self) -> Schema:

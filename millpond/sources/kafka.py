@@ -128,6 +128,10 @@ class KafkaSource(NativeSource):
 
     # columns
 
+    @property
+    def address(self) -> str:
+        return f"{super().address} as {self.values['format']}"
+
     def schema(self) -> Schema:
         return Schema((*self._decoder.schema, *self._hidden))
 
@@ -147,7 +151,9 @@ class KafkaSource(NativeSource):
     def _decoder(self) -> Messages | Envelopes:
         if self._messages is None:
             kind = Envelopes if self.values["format"] == "debezium" else MESSAGES[self.values["format"]]
-            self._messages = kind(self.declared or self._discover(), self.values)
+            if self.declared is None and self.found is None:
+                self.found = self._discover()
+            self._messages = kind(self.declared or self.found or Schema(()), self.values)
         return self._messages
 
     def _discover(self) -> Schema:

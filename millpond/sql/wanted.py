@@ -31,7 +31,8 @@ def wanted_schemas(resolved: Resolved, targets: Sequence[pa.DataType | None]) ->
     uris = [i.relation.uri for i in resolved.inputs]
     for source in resolved.inputs:
         uri = source.relation.uri
-        if uri is None or not source.relation.guessed or uris.count(uri) != 1:
+        is_guessed = source.relation.kind == "source" and source.relation.guessed
+        if uri is None or not is_guessed or uris.count(uri) != 1:
             continue
         if any(isinstance(item, exp.Table) and item.name == source.view for item, _ in from_items(select)):
             schema = _wanted(select, source, targets)

@@ -79,7 +79,14 @@ class Creates(Queries):
         values = read_options(f'stream "{s.name}"', options, rest)
         described = self.world.describe(uri, values, declared if s.columns else None)
         relation = Relation(
-            s.name, "stream", described.schema, running=True, uri=uri, watermark=s.watermark, limits=limits
+            s.name,
+            "stream",
+            described.schema,
+            running=True,
+            uri=uri,
+            guessed=described.guessed and described.running,
+            watermark=s.watermark,
+            limits=limits,
         )
         self._check_watermark(relation, s)
         self.catalog.add(relation)

@@ -1,0 +1,51 @@
+"""Columns of sources that were discovered: kept in the journal, so that a restart sees the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millpond.app.catalog import dump_schema, load_schema
+from millpond.journal.catalog import Entry
+from millpond.sql.catalog import Relation
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+COLUMNS = "columns"
+"""The kind of journal entries that hold them; the name is the address of the source."""
+
+
+class KeptColumns:
+    """What the journal holds of them."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._kept: dict[str, Schema] = {}
+
+    def restore(self, entry: Entry) -> None:
+        schema = load_schema(entry.data)
+        assert schema is not None
+        self._kept[entry.name] = self._app._rooms.found[entry.name] = schema
+
+    def keep(self, relations: Iterable[Relation]) -> None:
+        """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
+        for address in self._addresses(relations) if not self._app._read_only else ():
+            found = self._app._rooms.found.get(address)
+            if found is not None and self._kept.get(address) != found:
+                self._kept[address] = found
+                self._app._journal.put_entry(Entry(address, COLUMNS, "", dump_schema(found) or {}))
+
+    def forget_unused(self) -> None:
+        """Lets go of what no statement reads any more: who reads it next looks again."""
+        relations = [r for r in self._app._catalog if r.kind == "stream"]
+        relations += [stream for p in self._app._runner for stream in p.plan.streams]
+        used = self._addresses(relations)
+        for address in self._kept.keys() - used:
+            del self._kept[address]
+            self._app._rooms.forget(address)
+            self._app._journal.drop_entry(COLUMNS, address)
+
+    def _addresses(self, relations: Iterable[Relation]) -> set[str]:
+        return {self._app._source(r).address for r in relations if r.uri is not None}
