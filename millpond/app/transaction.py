@@ -84,11 +84,9 @@ class Transaction:
     def table(self, name: str) -> Table:
         """A table as the transaction sees it; what is changed in it counts when the transaction commits."""
         self._check_open()
-        relation = self._app._catalog.find(name)
-        real = self._app._backend(name)
-        assert relation is not None
-        staged = StagedTable(self, relation.name, real)
-        return Table.of(relation, staged, self._app._evaluator, staged)
+        table = self._app.table(name)
+        staged = StagedTable(self, table.name, self._app._backend(name))
+        return table.with_rows_of(staged, staged)
 
     def commit(self, done: tuple[str, ...] = ()) -> None:
         """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""

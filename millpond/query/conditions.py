@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,8 @@ from millpond.sql.pushdown import predicate_of
 from millpond.sql.resolve import Resolved
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
+
+Rows = Callable[[pa.Table], pa.Table]
 
 _OLD = "__old_"
 _KEPT = 256
@@ -59,18 +61,17 @@ class Condition:
         return predicate_of(self.filter.tree, self._relation.schema)
 
     @cached_property
-    def _plain(self) -> Resolved:
-        return resolve_filter(self._relation, self.filter)
+    def _plain(self) -> Rows:
+        return rows_of(self._evaluator, resolve_filter(self._relation, self.filter))
 
     @cached_property
-    def _numbered(self) -> Resolved:
-        return resolve_filter(with_numbers(self._relation), self.filter)
+    def _numbered(self) -> Rows:
+        return rows_of(self._evaluator, resolve_filter(with_numbers(self._relation), self.filter))
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Those rows of the table for which the condition holds; they may have their numbers."""
         numbered = table.num_columns > len(self._relation.schema)
-        query = self._numbered if numbered else self._plain
-        return self._evaluator.answer(query, {query.inputs[0].view: table})
+        return (self._numbered if numbered else self._plain)(table)
 
     def __repr__(self) -> str:
         return f"<Condition {self.text}>"
@@ -84,8 +85,7 @@ class UpdateSet:
 
     def __init__(self, relation: Relation, changes: str | Mapping[str, Any], evaluator: Evaluator, what: str):
         self._key = tuple(c.name for k in relation.schema.key if (c := relation.schema.find(k)))
-        self._evaluator = evaluator
-        self._query: Resolved | None = None
+        self._changed: Rows | None = None
         self._constants: pa.Table | None = None
         names: tuple[str, ...]
         if isinstance(changes, str):
@@ -94,7 +94,8 @@ class UpdateSet:
             names = tuple(assignments.values)
             beside = {_OLD + k: k for k in self._key} if self._key else {ROW: ROW}
             seen = relation if self._key else with_numbers(relation)
-            self._query = resolve_assignments(relation, assignments, beside=beside, seen=seen)
+            query = resolve_assignments(relation, assignments, beside=beside, seen=seen)
+            self._changed = rows_of(evaluator, query)
         else:
             self.text = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
             self._constants = to_arrow(part_of(relation.schema, changes), [changes], what=what)
@@ -103,8 +104,8 @@ class UpdateSet:
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """The rows as they become; rows with numbers keep them."""
-        if self._query is not None:
-            changed = self._evaluator.answer(self._query, {self._query.inputs[0].view: rows})
+        if self._changed is not None:
+            changed = self._changed(rows)
             return changed.drop_columns([_OLD + k for k in self._key]) if self._key else changed
         assert self._constants is not None
         nothing = pa.array([0] * rows.num_rows, pa.int8())
@@ -209,6 +210,12 @@ def equalities(text: str, schema: Schema) -> dict[str, Any] | None:
         else:
             return None
     return equal
+
+
+def rows_of(evaluator: Evaluator, query: Resolved) -> Rows:
+    """A function that answers a query over one table, for any rows of it."""
+    answer, view = evaluator.answers(query), query.inputs[0].view
+    return lambda rows: answer({view: rows})
 
 
 def part_of(schema: Schema, names: Mapping[str, Any]) -> Schema:

@@ -71,13 +71,17 @@ class Evaluator:
             return "spark", str(reason)
         return "duckdb", "in process"
 
-    def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The rows; ``tables`` are the inputs by view name."""
+    def answers(self, query: Resolved) -> Answer:
+        """A function that answers the query again and again; ``tables`` are the inputs by view name."""
         answer = self.in_process(query)
         if answer is not None:
-            return answer(tables)
-        found = self._ask_spark(spark.render(query.expression), tables)
-        return found.rename_columns(list(query.schema.names))
+            return answer
+        sql, names = spark.render(query.expression), list(query.schema.names)
+        return lambda tables: self._ask_spark(sql, tables).rename_columns(names)
+
+    def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The rows, once."""
+        return self.answers(query)(tables)
 
     def difference(self, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
         """The changes that make one table of another."""

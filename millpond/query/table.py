@@ -58,20 +58,26 @@ class Table(Reader):
         values = table_options(schema, options or {}, f'table "{name}"')
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable.open(name, schema, values)
-        self._set_up(relation, backend, Evaluator(no_spark), Alone(backend))
+        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, Alone(backend))
 
     @classmethod
     def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> Self:
         """The table over a backend whose changes are made at ``home``."""
         table = cls.__new__(cls)
-        table._set_up(relation, backend, evaluator, home)
+        table._set_up(Compiler(relation, evaluator), backend, home)
         return table
 
-    def _set_up(self, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> None:
-        super().__init__(Compiler(relation, evaluator))
+    def with_rows_of(self, backend: Backend, home: Home) -> Table:
+        """The same table over other rows, with another home for their changes; what is compiled is shared."""
+        table = Table.__new__(Table)
+        table._set_up(self._compiler, backend, home)
+        return table
+
+    def _set_up(self, compiler: Compiler, backend: Backend, home: Home) -> None:
+        super().__init__(compiler)
         self._backend = backend
         self._home = home
-        self._strict = relation.strict
+        self._strict = compiler.relation.strict
         self._paging = threading.local()
         self._hits = Counter()
         self._misses = Counter()

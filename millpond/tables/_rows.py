@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
+from functools import lru_cache
 from itertools import repeat
+from types import CodeType
 from typing import Any, cast
 
 import pyarrow as pa
@@ -102,8 +104,14 @@ def _run(code: str, stores: Sequence[ColumnStore], columns: Sequence[int]) -> di
     for at in columns:
         if pa.types.is_decimal(stores[at].dtype):
             scope[f"u{at}"] = Decimal(1).scaleb(-stores[at].dtype.scale)
-    exec(code, scope)
+    exec(_compiled(code), scope)
     return scope
+
+
+@lru_cache(256)
+def _compiled(code: str) -> CodeType:
+    """Tables of equal columns, as every transaction makes them, share the code."""
+    return compile(code, "<rows>", "exec")
 
 
 def _pairs(names: Sequence[str], cells: Sequence[str]) -> str:

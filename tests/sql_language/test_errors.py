@@ -54,6 +54,8 @@ def only_error(text: str) -> SqlError:
         ("INSERT INTO t VALUES (1), (1, 2)", ")", "row 2 of VALUES has 2 values, but the first has 1"),
         ("UPDATE t SET x.a = 1", "x.a", '"x.a" is not a column of "t"'),
         ("DELETE t WHERE a", "t", 'expected FROM, found "t"'),
+        ("SELECT UPPER(a, 3) FROM t", ") FROM", "this function has 2 arguments and takes at most 1"),
+        ("SELECT ROUND() FROM t", ") FROM", 'an argument is missing before ")"'),
         ("SELECT LISTAGG(a, b, c)", "(", "LISTAGG takes at most 2 arguments, here are 3"),
     ],
 )
@@ -96,6 +98,7 @@ def test_an_unfinished_statement_is_told_at_its_end(text: str) -> None:
     ("text", "hint"),
     [
         ("SELCT 1", 'did you mean "SELECT"?'),
+        ("SET x = 1", "options stand in the WITH ('…' = '…') of a statement"),
         ("CREATE TABEL t (a INT)", 'did you mean "TABLE"?'),
         ("CREATE TABLE t (a STRNG)", 'did you mean "STRING"?'),
         ("CREATE TABLE t (abc INT, PRIMARY KEY (abd))", 'did you mean "abc"?'),

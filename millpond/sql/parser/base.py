@@ -141,6 +141,10 @@ class BaseParser(SparkParser):
             self.fail_expected("the name of a table or stream")
         if match := re.match(r"Expected (TYPE|END|THEN|AS|WHEN)\b", message):
             self.fail_expected("a type" if match[1] == "TYPE" else match[1])
+        if match := re.match(r"The number of provided arguments \((\d+)\).*\((\d+)\)", message):
+            self.fail(f"this function has {match[1]} arguments and takes at most {match[2]}", token)
+        if message.startswith("Required ") and token and token.token_type == TokenType.R_PAREN:
+            self.fail(f"an argument is missing before {self.shown(token)}", token)
         if match := re.match(r"Found multiple '(.*)' clauses", message):
             self.fail(f"{match[1]} is there twice", token)
         if not token:

@@ -41,6 +41,11 @@ _QUERY_CLAUSES = (
     TokenType.SORT_BY,
     TokenType.TABLE_SAMPLE,
 )
+_INSTEAD = {
+    "SET": "options stand in the WITH ('…' = '…') of a statement",
+    "USE": "there are no databases or schemas: all names of an app are in one place",
+    "GRANT": "there are no users: who may read the state directory may use the app",
+}
 _SHOWN = ("STREAMS", "TABLES", "QUERIES", "FUNCTIONS")
 
 
@@ -124,7 +129,8 @@ class MillpondParser(WriteParser):
             known = ["SELECT", "WITH", "VALUES", *self._statements()]
             self.fail(
                 f"statement {self.shown()} is not known",
-                hint=did_you_mean(word, known, f"statements begin with {', '.join(known)}"),
+                hint=_INSTEAD.get(word)
+                or did_you_mean(word, known, f"statements begin with {', '.join(known)}"),
                 kind=UnknownName,
             )
         self._advance()

@@ -62,9 +62,8 @@ class Inputs(Expressions):
         """Refuses a clause that would otherwise be passed over."""
         for key, value in node.args.items():
             if value and key not in known:
-                self.errors.append(
-                    NotSupported(f"{key.strip('_').upper()} {where} is not supported", place=self.place(node))
-                )
+                clause = key.strip("_").removesuffix("s").upper()
+                self.errors.append(NotSupported(f"{clause} {where} is not supported", place=self.place(node)))
 
     def _add(self, holder: exp.Expr, node: exp.Expr, scope: Scope) -> None:
         """One item of FROM: a name, a source, a query in parentheses, VALUES."""
@@ -93,8 +92,13 @@ class Inputs(Expressions):
                 node.set("this", inner)
                 columns = self._renamed(node, columns)
         else:
+            lateral = isinstance(node, exp.Lateral)
             self.errors.append(
-                NotSupported(f"{type(node).__name__} in FROM is not supported", place=self.place(node))
+                NotSupported(
+                    f"{type(node).__name__.upper()} in FROM is not supported",
+                    hint="a join, or a subquery in SELECT or WHERE, can say the same" if lateral else None,
+                    place=self.place(node),
+                )
             )
             return
         if scope.item(alias):
