@@ -19,10 +19,11 @@ Error
 ├── SourceError           an outside system
 │   ├── FileMissing       no file at that path
 │   ├── ConnectionLost    it does not answer, or no longer; a retry may help
+│   │   └── NetworkIssue  no Kafka broker answers
 │   ├── AccessRefused     it refuses the login, or what was asked
+│   │   └── AuthenticationIssue  the Kafka brokers do
 │   ├── TopicMissing      the Kafka brokers know no topic of that name; a retry may help
-│   ├── NetworkIssue      no Kafka broker answers; a retry may help
-│   ├── AuthenticationIssue  the Kafka brokers refuse the login, or what was asked
+│   ├── TopicReplaced     a topic was deleted and made again while it was read
 │   └── ConfigurationIssue   a setting of the Kafka client is wrong
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
@@ -233,12 +234,15 @@ class TopicMissing(SourceError):
     retryable = True
 
 
-class NetworkIssue(SourceError):
+class TopicReplaced(SourceError):
+    code = "topic_replaced"
+
+
+class NetworkIssue(ConnectionLost):
     code = "network"
-    retryable = True
 
 
-class AuthenticationIssue(SourceError):
+class AuthenticationIssue(AccessRefused):
     code = "authentication"
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -14,38 +16,47 @@ from millpond.errors import Error
 T = TypeVar("T")
 log = logging.getLogger("millpond")
 
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 2.0
-
-
-def retried(work: Callable[[], T], *, on: tuple[type[Error], ...], timeout: float) -> T:
-    """What ``work`` answers. One of the errors ``on`` is raised only when ``timeout`` seconds are over; every other
-    one at once."""
-    try:
-        return work()
-    except on as error:
-        if timeout <= 0:
-            raise
-        log.warning("%s; trying again", error.message)
-    from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
-
-    def note(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        pause = state.next_action.sleep if state.next_action is not None else 0.0
-        message = error.message if isinstance(error, Error) else str(error)
-        log.warning("%s; trying again in %.2f s (attempt %d)", message, pause, state.attempt_number)
-
-    trying = Retrying(
-        stop=stop_after_delay(timeout),
-        wait=wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE),
-        retry=retry_if_exception_type(on),
-        before_sleep=note,
-        reraise=True,
-    )
-    return trying(work)
-
-
 Strategy = Literal["exponential", "linear", "fixed"]
+
+
+class Issues:
+    """What was tried again, by the code of the error: how often, how often it helped, how often it was given up."""
+
+    def __init__(self) -> None:
+        self._retries: Counter[str] = Counter()
+        self._successes: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+
+    def retry(self, error: Error) -> None:
+        self._retries[error.code] += 1
+
+    def success(self, error: Error) -> None:
+        """What was tried again after this error went well."""
+        self._successes[error.code] += 1
+
+    def failure(self, error: Error) -> None:
+        """It is not tried again, or not any longer."""
+        self._failures[error.code] += 1
+
+    def __add__(self, other: Issues) -> Issues:
+        both = Issues()
+        both._retries = self._retries + other._retries
+        both._successes = self._successes + other._successes
+        both._failures = self._failures + other._failures
+        return both
+
+    @property
+    def retries(self) -> int:
+        return sum(self._retries.values())
+
+    def __str__(self) -> str:
+        """In words: ``topic_missing: 3 retries, 1 success, 0 failures``."""
+        parts = []
+        for code in sorted({*self._retries, *self._failures}):
+            counted = (self._retries[code], self._successes[code], self._failures[code])
+            words = zip(counted, ("retries", "successes", "failures"), strict=True)
+            parts.append(f"{code}: {', '.join(f'{n} {word}' for n, word in words)}")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +76,49 @@ class Patience:
             case "linear":
                 pause = self.interval * (number + 1)
             case _:
-                pause = self.interval * self.multiplier**number
+                # A long wait has many tries: the power must not pass what a float holds.
+                pause = self.interval * self.multiplier ** min(number, 64)
         return min(pause, self.longest)
 
     def wait_for(
         self,
         work: Callable[[], T],
         *,
+        on: tuple[type[Error], ...] = (),
+        issues: Issues | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> T:
-        """What ``work`` answers. An error that may pass is raised when the time is over, every other one at once."""
+        """What ``work`` answers. An error that may pass, or is one of ``on``, is raised when the time is over; every
+        other one at once."""
         began = clock()
+        last: Error | None = None
         for number in itertools.count():
             try:
-                return work()
+                done = work()
             except Error as error:
                 left = self.timeout - (clock() - began)
-                if not error.retryable or left <= 0:
+                if not (isinstance(error, on) if on else error.retryable) or left <= 0:
+                    if issues is not None:
+                        issues.failure(error)
                     raise
-                pause = min(self.pause(number), left)
-                log.warning(
-                    "%s; trying again in %g s (attempt %d)", error.message, round(pause, 3), number + 1
-                )
-                sleep(pause)
+                last = error
+            else:
+                if last is not None and issues is not None:
+                    issues.success(last)
+                return done
+            if issues is not None:
+                issues.retry(last)
+            pause = min(self.pause(number), left)
+            log.warning("%s; trying again in %g s (attempt %d)", last.message, round(pause, 3), number + 1)
+            sleep(pause)
         raise AssertionError
+
+
+AGAIN = Patience(math.inf, 0.5, "exponential", 2.0, 30.0)
+"""How what runs is tried again."""
+
+
+def for_connections(timeout: float) -> Patience:
+    """How a lost connection is waited for."""
+    return Patience(timeout, 0.05, "exponential", 2.0, 2.0)

@@ -394,11 +394,11 @@ def test_a_topic_is_created_if_asked(kafka: Kafka, monkeypatch: pytest.MonkeyPat
         declared,
     )
     source.prepare()
-    assert source.latest(None) == {"0": 0, "1": 0, "2": 0}
+    assert source.lag(None) == {"0": 0, "1": 0, "2": 0}
     monkeypatch.setenv("MILLPOND_DEFAULT_PARTITIONS", "2")
     other = KafkaSource(uri(kafka, f"{topic}b"), {"topic.create.if.missing": True}, declared)
     other.prepare()
-    assert other.latest(None) == {"0": 0, "1": 0}
+    assert other.lag(None) == {"0": 0, "1": 0}
 
 
 def test_an_empty_topic_cannot_be_discovered(kafka: Kafka) -> None:

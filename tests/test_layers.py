@@ -63,7 +63,6 @@ LIBRARY_ROOMS = {
     "click": {"cli"},
     "rich": {"cli", "demo"},
     "prompt_toolkit": {"cli"},
-    "tenacity": {"retry"},
 }
 
 

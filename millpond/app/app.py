@@ -18,7 +18,7 @@ import pyarrow as pa
 from millpond.app.catalog import Saved, saved
 from millpond.app.columns import KeptColumns
 from millpond.app.dropping import forget
-from millpond.app.health import Load, health_of
+from millpond.app.health import Load, followed, health_of
 from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
 from millpond.app.loader import Loader
@@ -184,7 +184,7 @@ class App:
         known = self._handles.get(relation.name)
         if known is None or not known.stands_for(relation, backend):
             kind = ViewHome if relation.live else AppHome
-            home = kind(self._store, relation.name, partial(health_of, self))
+            home = kind(self._store, relation.name, partial(health_of, self), partial(followed, self))
             known = Table.of(relation, backend, self._evaluator, home)
             self._handles[relation.name] = known
         return known
@@ -564,7 +564,7 @@ class App:
 
         if not started():
             self._on_status("starting Spark")
-        return get_session(self._master, self._state.path / "spark", kafka=self._runner.uses_kafka)
+        return get_session(self._master, self._state.path / "spark", kafka="kafka" in self._runner.formats)
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         from millpond.engine.onspark import ask

@@ -31,9 +31,11 @@ _QUERY_COLUMNS = (
     "rows",
     "rate",
     "lag",
+    "lost",
     "errors",
     "misses",
     "waiting",
+    "retries",
     "batches",
     "last_batch",
     "last_batch_ms",
@@ -41,7 +43,10 @@ _QUERY_COLUMNS = (
     "statement",
 )
 _TYPES = {
-    **dict.fromkeys(("rows", "batches", "last_batch_ms", "lag", "errors", "misses", "waiting"), pa.int64()),
+    **dict.fromkeys(
+        ("rows", "batches", "last_batch_ms", "lag", "lost", "errors", "misses", "waiting", "retries"),
+        pa.int64(),
+    ),
     "rate": pa.float64(),
     "last_batch": pa.timestamp("us", "UTC"),
 }
@@ -100,6 +105,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     if backend is not None:
         table = app.table(relation.name)
         about |= dict(table.get_stats())
+        about |= {f"lag of partition {part}": rows for part, rows in about.pop("lag", {}).items()}
         about["health"] = str(table.health_check())
         if (load := app._loads.get(relation.name.lower())) is not None and load.rows:
             about["load"] = load.far()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from millpond.errors import AccessRefused, ConnectionLost
+from millpond.errors import AccessRefused, ConnectionLost, Error
 from millpond.query.stats import Health
+from millpond.retry import Issues
 
 if TYPE_CHECKING:
     from millpond.app.app import App
+    from millpond.engine.pipeline import Pipeline
 
 PROGRAM = "program"
 
@@ -84,7 +87,7 @@ def health_of(app: App, table: str) -> tuple[str, Health]:
 
 def _of_queries(app: App, table: str) -> tuple[str, Health]:
     """A table that running statements fill; a failed one leaves it behind its stream."""
-    filling = [p for p in app._runner if table in (name.lower() for name in p.plan.writes)]
+    filling = _filling(app, table)
     if not filling:
         return PROGRAM, Health("healthy", "its changes are commits of the app")
     streams = [p.plan.batch.stream.relation for p in filling]
@@ -92,10 +95,35 @@ def _of_queries(app: App, table: str) -> tuple[str, Health]:
     for pipeline in filling:
         if pipeline.error is not None:
             return source, Health("stale", pipeline.error.message)
+    for pipeline in filling:
+        load = app._runner.phases.load_of(pipeline)
+        if load is not None:
+            return source, load.health()
     idle = [p for p in filling if not p.active]
     if idle:
         return source, Health("stale", f"query {_listed(p.name for p in idle)} is {idle[0].state}")
     return source, Health("healthy", f"query {_listed(p.name for p in filling)} fills it")
+
+
+def _filling(app: App, table: str) -> list[Pipeline]:
+    return [p for p in app._runner if table.lower() in (name.lower() for name in p.plan.writes)]
+
+
+def followed(app: App, table: str) -> dict[str, Any]:
+    """How far a table is behind what it follows outside: rows by partition, as far as the source tells, rows that were
+    gone before they were read, and what was tried again."""
+    filling = [p for p in _filling(app, table) if p.plan.batch.stream.relation.uri is not None]
+    if not filling:
+        return {}
+    lag: dict[str, int] = {}
+    for pipeline in filling:
+        with suppress(Error):  # the health says what is wrong
+            for part, rows in pipeline.source.lag(pipeline.offset).items():
+                lag[part] = lag.get(part, 0) + rows
+    issues = sum((p.issues for p in filling), Issues())
+    for source in {id(p.source): p.source for p in filling}.values():
+        issues += source.issues
+    return {"lag": lag, "lost": sum(p.lost for p in filling), "issues": str(issues)}
 
 
 def _listed(names: Iterable[str]) -> str:

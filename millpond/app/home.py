@@ -15,10 +15,17 @@ from millpond.tables.base import Snapshot
 class AppHome:
     """Where the changes of one table of an app are made."""
 
-    def __init__(self, store: Store, table: str, health: Callable[[str], tuple[str, Health]]):
+    def __init__(
+        self,
+        store: Store,
+        table: str,
+        health: Callable[[str], tuple[str, Health]],
+        followed: Callable[[str], dict[str, Any]],
+    ):
         self._store = store
         self._table = table
         self._health = health
+        self._followed = followed
 
     def commit(self, changes: Changes) -> object:
         return self._store.commit({self._table: changes})
@@ -37,6 +44,9 @@ class AppHome:
 
     def health(self) -> tuple[str, Health]:
         return self._health(self._table)
+
+    def followed(self) -> dict[str, Any]:
+        return self._followed(self._table)
 
 
 class ViewHome(AppHome):

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,14 @@ from millpond.app.groups import Groups
 from millpond.app.joining import joined_streams
 from millpond.app.keyed import Keyed
 from millpond.app.outgoing import Outgoing
+from millpond.app.phases import Phases, loads_table
 from millpond.app.retrying import Retrying
 from millpond.app.running import Rows, RunningStatement
 from millpond.errors import Closed, PipelineFailed, SqlError, TimedOut, UnknownName, did_you_mean
 from millpond.journal.catalog import Entry
 from millpond.plan.plans import PipelinePlan
-from millpond.sources.base import Source
+from millpond.sinks.base import NativeSink, find_sink
+from millpond.sources.base import NativeSource, Source
 from millpond.sql.catalog import Limits
 
 if TYPE_CHECKING:
@@ -68,7 +71,9 @@ class Pipelines:
     def __init__(self, app: App, *, direct: bool = False):
         self._app = app
         self._direct = direct
-        self.uses_kafka = False
+        self.formats: set[str] = set()
+        """The formats of Spark that its sources and sinks need, beside those that Spark brings."""
+        self.phases = Phases(app)
         self._running: dict[str, tuple[Pipeline, Reading]] = {}
         self._streams: dict[str, Reading] = {}
         self._waiting: dict[str, tuple[RunningStatement, Source]] = {}
@@ -91,9 +96,10 @@ class Pipelines:
     def add(self, plan: PipelinePlan, sources: Sequence[Source], *, ephemeral: bool) -> None:
         """Puts a statement in line. ``sources`` are those of its streams."""
         if self._held.get(plan.name) != DROPPED:
-            self.uses_kafka |= plan.target.name.startswith("kafka:") or any(
-                s.kind == "kafka" for s in sources
-            )
+            self.formats |= {s.format for s in sources if isinstance(s, NativeSource)}
+            sink = find_sink(plan.target.name) if plan.target.kind == "sink" else None
+            if sink is not None and issubclass(sink, NativeSink):
+                self.formats.add(sink.format)
             statements = statements_of(self._app, plan, ephemeral=ephemeral)
             for statement, source in zip(statements, sources, strict=True):
                 statement.declare()
@@ -134,7 +140,37 @@ class Pipelines:
         return {name: tuple(sorted(self._needs(s.plan))) for name, (s, _) in list(self._waiting.items())}
 
     def _needs(self, plan: PipelinePlan) -> set[str]:
-        return self._app._loader.running((*plan.reads, *plan.writes))
+        """The tables that a statement waits for: those that files fill, and those that topics do before they follow
+        them, if these do not need what the statement fills."""
+        found = self._app._loader.running((*plan.reads, *plan.writes))
+        if self._direct:
+            return found
+        for other in self._loading_plans():
+            filled = {name.lower() for name in other.writes} & {name.lower() for name in plan.reads}
+            if filled and other.query != plan.query and not self._depends(other, plan):
+                found |= filled
+        return found
+
+    def _loading_plans(self) -> list[PipelinePlan]:
+        """Of statements that load a table, or will when they are started."""
+        waiting = [
+            s.plan
+            for s, source in list(self._waiting.values())
+            if loads_table(s.plan, source) and s.plan.query not in self._held
+        ]
+        return waiting + [p.plan for p in self if self.phases.is_loading(p)]
+
+    def _depends(self, one: PipelinePlan, other: PipelinePlan) -> bool:
+        """Whether a statement reads what another fills, by itself or through others."""
+        plans = [p.plan for p in self] + [s.plan for s, _ in list(self._waiting.values())]
+        seen: set[str] = set()
+        reads = {name.lower() for name in one.reads}
+        while reads - seen:
+            seen |= reads
+            reads = {
+                r.lower() for p in plans if {w.lower() for w in p.writes} & seen for r in p.reads
+            } | reads
+        return bool(seen & {name.lower() for name in other.writes})
 
     def start_waiting(self) -> None:
         """Starts what was added since the last time and whose tables are loaded, or were waited for long enough.
@@ -182,7 +218,8 @@ class Pipelines:
             statement.set_up()
             held = self._held.get(statement.plan.query, State.RUNNING)
             pipeline = Pipeline(statement, source, State(held))
-            pipeline.on_progress = self._signal
+            pipeline.on_progress = partial(self._progressed, pipeline)
+            self.phases.begin(pipeline)
             if late:
                 self._too_late(pipeline, late)
             stream = self._stream(source, statement.plan.batch.stream.relation.limits)
@@ -261,6 +298,7 @@ class Pipelines:
         for part in parts:
             if part in self._running:
                 pipeline, stream = self._running.pop(part)
+                self.phases.forget(part)
                 stream.remove(pipeline)
                 if not len(stream):
                     self._streams = {key: s for key, s in self._streams.items() if s is not stream}
@@ -356,6 +394,11 @@ class Pipelines:
 
     # draining
 
+    def _progressed(self, pipeline: Pipeline) -> None:
+        if self.phases.note(pipeline):
+            self._look_again.set()
+        self._signal()
+
     def _signal(self) -> None:
         with self._progress:
             self._progress.notify_all()
@@ -369,6 +412,9 @@ class Pipelines:
         deadline = time.monotonic() + timeout
         self._wait_until_started(deadline)
         for pipeline in self._in_order():
+            self.check()
+            if not pipeline.wanted:
+                continue
             end = pipeline.source.latest(None)
             while True:
                 self._running[pipeline.name][1].pull()

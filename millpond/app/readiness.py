@@ -45,6 +45,10 @@ def readiness(app: App) -> Readiness:
     loads = {
         name: load for name in sorted(app._loader.running()) if (load := app._loads.get(name)) is not None
     }
+    for pipeline in app._runner:
+        load = app._runner.phases.load_of(pipeline)
+        if load is not None:
+            loads[pipeline.plan.target.name.lower()] = load
     loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in loads.items())
     problems = [f'table "{n}": {x.error}' for n, x in app._loads.items() if x.error is not None]
     problems += [v.error.message for v in app._views if v.error is not None]

@@ -84,3 +84,6 @@ class StagedTable(Backend):
 
     def health(self) -> tuple[str, Health]:
         return "program", Health("healthy", "the table of a transaction")
+
+    def followed(self) -> dict[str, Any]:
+        return {}

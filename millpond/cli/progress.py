@@ -26,6 +26,7 @@ class Loading:
         self._said: dict[str, float] = {}
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._plain = not sys.stderr.isatty()
 
     def report(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -35,12 +36,17 @@ class Loading:
             seconds = now - self._began.pop(progress.table)
             rate = f" in {seconds:.1f} s, {progress.rows / seconds:,.0f}/s" if seconds >= 0.1 else ""
             say(f"loaded {progress.table}: {progress.rows:,} rows{rate}")
-        elif sys.stderr.isatty():
+        elif not self._plain:
             self._bar(progress)
         elif now - self._said.get(progress.table, began) >= EVERY:
             self._said[progress.table] = now
             rate = f", {progress.rows / (now - began):,.0f}/s" if now - began >= 0.1 else ""
             say(f"loading {progress.table}: {_rows(progress)}{_share(progress)}{rate}")
+
+    def started(self) -> None:
+        """From here on others write too: lines now and then, no bars."""
+        self.close()
+        self._plain = True
 
     def status(self, text: str) -> None:
         self.close()
@@ -62,8 +68,8 @@ class Loading:
         rate = f", {progress.rows / seconds:,.0f}/s" if seconds > 0 else ""
         self._bars.update(
             self._tasks[progress.table],
-            total=progress.total if progress.bytes else None,
-            completed=progress.bytes,
+            total=progress.total if progress.bytes else progress.of,
+            completed=progress.bytes or progress.rows,
             rows=_rows(progress) + rate,
         )
 
@@ -88,4 +94,6 @@ def _rows(progress: Progress) -> str:
 
 
 def _share(progress: Progress) -> str:
-    return f", {100 * progress.bytes // progress.total} %" if progress.total and progress.bytes else ""
+    if progress.total and progress.bytes:
+        return f", {100 * progress.bytes // progress.total} %"
+    return f", {100 * min(progress.rows, progress.of) // progress.of} %" if progress.of else ""

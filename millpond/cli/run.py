@@ -111,7 +111,7 @@ class Run:
             self._report.note("stopped while starting")
             raise typer.Exit(INTERRUPTED if once else 0) from None
         finally:
-            loading.close()
+            loading.started()
 
     def _open(self, loading: Loading) -> App:
         from millpond.app.app import App

@@ -63,6 +63,15 @@ class Batch:
             return None  # whoever reads the rows is told
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
+    @cached_property
+    def lost(self) -> int:
+        """How many rows the source did not keep until now."""
+        return self.source.lost(self.start, self.end)
+
+    def check(self) -> None:
+        """Raises if it is not of what the source has now."""
+        _ = self.lost
+
     high: int | None = None
     """How far the time of its rows has come, where whoever made the batch knows."""
 
@@ -150,6 +159,8 @@ class Part(Batch):
         self._rows = rows
         self.spark = spark
         self.high = high
+
+    lost = 0
 
     def halves(self) -> None:
         """It has no place in a stream."""

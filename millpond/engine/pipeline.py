@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
 from collections import deque
@@ -14,14 +15,15 @@ from millpond.changes import Offset, Position
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
 from millpond.engine.states import State, moved
-from millpond.errors import Error
+from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
+from millpond.retry import AGAIN, Issues, Patience
 from millpond.sources.base import Source
+
+log = logging.getLogger("millpond")
 
 RATE_SECONDS = 10.0
 """The time over which the rate is taken."""
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
-"""Seconds before a statement is tried again; each time twice as long."""
 
 
 class Statement(Protocol):
@@ -77,11 +79,16 @@ class Pipeline:
         self.rows_out = 0
         self.retried = 0
         """Rows that came out after they had waited."""
+        self.lost = 0
+        """Rows that the source did not keep until they were read."""
+        self.issues = Issues()
         self.batches = 0
         self.last_batch_seconds = 0.0
         self.last_batch: datetime | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self._tries = 0
+        self._failing_since = 0.0
+        self._anew = False
         self._closed = False
         self._busy = threading.Lock()
         self.offset: Offset | None
@@ -91,6 +98,9 @@ class Pipeline:
     def _go_to_position(self) -> None:
         """A statement may have found that it is further than it was told."""
         position = self.statement.position
+        if self._anew and position is not None:
+            self._batch, self.offset = position.batch, None
+            return
         self._batch = position.batch if position else -1
         self.offset = position.offsets.get(self._stream) if position else None
 
@@ -128,6 +138,7 @@ class Pipeline:
                 began, part = time.monotonic(), parts.pop()
                 position = Position(self.name, "", self._batch + 1, {self._stream: part.end})
                 try:
+                    lost = part.lost
                     self.rows_out += self.statement.apply(part, position)
                 except Divide:
                     parts += reversed(part.halves() or ())
@@ -136,9 +147,20 @@ class Pipeline:
                     self._go_to_position()
                     self.fail(explain(error))
                     return
-                self.offset, self._batch = part.end, position.batch
+                self.offset, self._batch, self._anew = part.end, position.batch, False
+                if self.error is not None:
+                    self.issues.success(self.error)
                 self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
                 self._count(part, began)
+                if lost:
+                    self.lost += lost
+                    log.warning(
+                        'query "%s": %s rows of %s were removed before they were read: going on with the first that'
+                        " is kept",
+                        self.name,
+                        f"{lost:,}",
+                        without_passwords(self.source.uri),
+                    )
         self.on_progress()
 
     def _count(self, batch: Batch, began: float) -> None:
@@ -150,27 +172,37 @@ class Pipeline:
         while self._recent[0][0] < now - RATE_SECONDS:
             self._recent.popleft()
 
-    def fail(self, error: Error) -> None:
+    def fail(self, error: Error, patience: Patience = AGAIN) -> None:
         """Ends it with an error that names the statement, for good, or until it is tried again."""
         if not self.wanted:
             return
+        now = time.monotonic()
+        if not self._tries:
+            self._failing_since = now
+        left = patience.timeout - (now - self._failing_since)
         error = copy.copy(error)
         if not error.message.startswith("query "):
             error.message = f'query "{self.name}": {error.message}'
         error.place = error.place or self.plan.place
         self.error = error
-        if error.retryable:
+        if error.retryable and left > 0:
+            pause = min(patience.pause(self._tries), left)
             self.state = moved(self.state, "retry")
-            self.retry_at = time.monotonic() + min(FIRST_DELAY * 2**self._tries, LONGEST_DELAY)
+            self.retry_at = now + pause
             self._tries += 1
+            self.issues.retry(error)
+            log.warning("%s; trying again in %g s (attempt %d)", error.message, round(pause, 3), self._tries)
         else:
             self.state = moved(self.state, "fail")
+            self.issues.failure(error)
         self.on_progress()
 
     def recover(self) -> None:
         """What it failed on has passed."""
         with self._busy:
             if self.state is State.RETRYING:
+                if self.error is not None:
+                    self.issues.success(self.error)
                 self.state, self.error = moved(self.state, "recover"), None
         self.on_progress()
 
@@ -178,6 +210,8 @@ class Pipeline:
         """PAUSE, RESUME, STOP or START; the current batch is done when it returns."""
         with self._busy:
             self.state = moved(self.state, by)
+            if by == "start" and isinstance(self.error, TopicReplaced):
+                self._anew, self.offset = True, None
             self.error, self._tries = None, 0
         self.on_progress()
         return self.state
@@ -223,6 +257,8 @@ class Pipeline:
             "rows": self.rows_out,
             "rate": self._rate(),
             "lag": self._lag(),
+            "lost": self.lost,
+            "retries": self.issues.retries + self.source.issues.retries,
             "errors": self.statement.errors,
             "misses": self.statement.misses,
             "waiting": self.statement.waiting,

@@ -19,11 +19,11 @@ from millpond.changes import Offset
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.local import SMALL_BATCH
-from millpond.engine.pipeline import FIRST_DELAY, LONGEST_DELAY, Pipeline
+from millpond.engine.pipeline import Pipeline
 from millpond.engine.reader import noted, read_stream
 from millpond.engine.session import is_local
 from millpond.engine.sizes import BatchSize
-from millpond.errors import Closed, Error
+from millpond.errors import Closed, ConnectionLost, Error, SourceError, TopicMissing
 from millpond.sources.base import Source
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("millpond")
+_LOOK = 0.1
+"""Seconds between two looks whether it is time for another try."""
 
 
 class StreamQuery:
@@ -51,6 +53,10 @@ class StreamQuery:
         self._spark: SparkSession | None = None
         self._own: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._turn = 0
+        """Which run of the query this is; 0 while nobody wants it."""
+        self._turns = itertools.count(1)
+        self._failure: Error | None = None
         self._limit = SMALL_BATCH
         self._size = size
         self._closed = False
@@ -81,16 +87,22 @@ class StreamQuery:
         with self._lock:
             self._spark = spark or self._spark
             wanted = [p for p in self._members if p.wanted]
-            if wanted and self._query is None and self._spark is not None and not self._closed:
+            if wanted and not self._turn and self._spark is not None and not self._closed:
                 self._limit = self._size.most if is_local(self._spark) else SMALL_BATCH
+                self._turn = next(self._turns)
                 self._at = self._furthest(wanted)
-                threading.Thread(target=self._watch, args=(self._launch(),), daemon=True).start()
-            query, halted = self._query, not wanted and self._query is not None
-            if halted:
-                self._query = None
+                failure = self._try_to_launch()
+                threading.Thread(target=self._watch, args=(self._turn, failure), daemon=True).start()
+            query = None if wanted else self._forget_query()
             self._look_for_late()
-        if halted and query is not None:
+        if query is not None:
             _end(query)
+
+    def _forget_query(self) -> StreamingQuery | None:
+        """Called with the lock held."""
+        query, self._query, self._turn = self._query, None, 0
+        self._lock.notify_all()
+        return query
 
     def _furthest(self, pipelines: list[Pipeline]) -> Offset | None:
         found: Offset | None = None
@@ -100,10 +112,19 @@ class StreamQuery:
                 found = at
         return found
 
-    def _launch(self) -> StreamingQuery:
-        """Called with the lock held."""
+    def _try_to_launch(self) -> Error | None:
+        """Called with the lock held; answers what stood in the way."""
+        try:
+            self._at = None if self._at is None else self.source.resume(self._at)
+            self._launch()
+        except Error as error:
+            return error
+        return None
+
+    def _launch(self) -> None:
         assert self._spark is not None
         self._launched += 1
+        self._failure = None
         self._checkpoint = self._directory / str(self._launched)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
@@ -115,39 +136,55 @@ class StreamQuery:
             .option("checkpointLocation", str(self._checkpoint))
             .start()
         )
-        return self._query
 
-    def _watch(self, query: StreamingQuery) -> None:
+    def _watch(self, turn: int, failure: Error | None) -> None:
         """Sees to it that the query runs: started again if what ended it may pass, else its statements fail."""
-        for tries in itertools.count():
-            ended: Exception | None = None
-            try:
-                query.awaitTermination()
-            except Exception as error:
-                ended = error
-            if self._query is not query:
+        while True:
+            failure = failure or self._end_of_query()
+            if self._turn != turn:
                 return
-            failure = explain(ended or Closed("the query ended by itself"))
             for pipeline in list(self._members):
-                pipeline.fail(failure)
+                pipeline.fail(failure, self.source.patience(failure))
             with self._lock:
-                if not failure.retryable:
-                    self._query = None
-                    return
-                until = time.monotonic() + min(FIRST_DELAY * 2**tries, LONGEST_DELAY)
-                while self._query is query and (left := until - time.monotonic()) > 0:
+                while self._turn == turn and (left := self._until_next_try()) > 0:
                     self._lock.wait(left)
-                if self._query is not query:
+                if self._turn != turn:
                     return
-                log.info("reading %s again: %s", self.source.uri, failure.message)
-                query = self._launch()
-            for pipeline in list(self._members):
-                pipeline.recover()
+                if not any(p.wanted for p in self._members):
+                    self._forget_query()
+                    return
+                failure = self._try_to_launch()
+            if failure is None:
+                for pipeline in list(self._members):
+                    pipeline.recover()
+
+    def _until_next_try(self) -> float:
+        times = [p.retry_at for p in self._members if p.wanted]
+        return min(times) - time.monotonic() if times else 0.0
+
+    def _end_of_query(self) -> Error:
+        """Waits for the end of the query; answers why it came."""
+        query, ended = self._query, None
+        try:
+            if query is not None:
+                query.awaitTermination()
+        except Exception as error:
+            ended = error
+        failure = self._failure or explain(ended or Closed("the query ended by itself"))
+        return self._said_by_source(failure) if isinstance(failure, SourceError) else failure
+
+    def _said_by_source(self, failure: SourceError) -> Error:
+        """What Spark failed with in the words of the source, if it finds the same."""
+        try:
+            self.source.resume(self._at or {})
+        except Error as error:
+            return error
+        return ConnectionLost(failure.message) if isinstance(failure, TopicMissing) else failure
 
     def wait_until_up(self) -> None:
         """Waits until the query's reader runs, or has failed to."""
         while (query := self._query) is not None:
-            if query.isActive and not query.status["message"].startswith("Initializing"):
+            if not query.isActive or not query.status["message"].startswith("Initializing"):
                 return
             time.sleep(0.02)
 
@@ -159,12 +196,17 @@ class StreamQuery:
         end, given = self._end_of(number), True
         while given or self._at != end:
             with self._lock:
-                if self._query is None or launched != self._launched:
+                if not self._turn or launched != self._launched:
                     raise Closed("the query is stopping")
                 members = [p for p in self._members if p.active and p not in self._behind]
             until = self.source.clip(self._at, end, self._size.rows)
             whole = given and until == end
             batch = self._range(self._at, until, frame if whole else None, shared=len(members) > 1)
+            try:
+                batch.check()
+            except Error as error:
+                self._failure = error
+                raise
             began = time.monotonic()
             for pipeline in members:
                 self._advance(pipeline, batch)
@@ -232,28 +274,27 @@ class StreamQuery:
                     return
                 late = [p for p in self._behind if p.active]
                 if not late:
-                    # A short wait is enough: what is awaited is the time of another try.
-                    self._lock.wait(FIRST_DELAY / 5)
+                    self._lock.wait(_LOOK)
             for pipeline in late:
                 self._one_range(pipeline, at)
 
     def _one_range(self, pipeline: Pipeline, at: Offset) -> None:
-        start = pipeline.offset
         try:
+            start = None if pipeline.offset is None else self.source.resume(pipeline.offset)
             end = self.source.clip(start, at, self._size.rows)
+            if self._last is None or (self._last.start, self._last.end) != (start, end):
+                self._last = self._range(start, end)
+            self._last.check()
         except Error as error:
-            pipeline.fail(error)
+            pipeline.fail(error, self.source.patience(error))
             return
-        if self._last is None or (self._last.start, self._last.end) != (start, end):
-            self._last = self._range(start, end)
         pipeline.advance(self._last)
 
     def close(self) -> None:
         """Lets the current batch finish, then ends the query."""
         with self._lock:
             self._closed = True
-            query, self._query = self._query, None
-            self._lock.notify_all()
+            query = self._forget_query()
         for pipeline in list(self._members):
             pipeline.close()
         if query is not None:

@@ -43,6 +43,9 @@ class Home(Protocol):
     def health(self) -> tuple[str, Health]:
         """The kind of source that fills the table, and how it is."""
 
+    def followed(self) -> dict[str, Any]:
+        """How far the table is behind what it follows outside, if it does."""
+
 
 class Alone:
     """The home of a table without an app."""
@@ -56,6 +59,9 @@ class Alone:
 
     def health(self) -> tuple[str, Health]:
         return "program", Health("healthy", "its rows come from this program")
+
+    def followed(self) -> dict[str, Any]:
+        return {}
 
 
 def no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -270,7 +270,8 @@ class Table(Reader):
     # about it
 
     def get_stats(self) -> TableStats:
-        """Numbers about the table: rows, bytes, last update, lookups and more. Cheap: no lock, no scan.
+        """Numbers about the table: rows, bytes, last update, lookups and more. Cheap: no lock, no scan; but how far a
+        table is behind a topic is asked of the brokers.
 
         >>> users.get_stats().rows
         3
@@ -287,7 +288,7 @@ class Table(Reader):
             query_cache_misses=self._misses.value,
             evictions=about.pop("evictions", 0),
             spilled_bytes=about.pop("spilled_bytes", 0),
-            more=about,
+            more=about | self._home.followed(),
         )
 
     def health_check(self) -> Health:

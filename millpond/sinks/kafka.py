@@ -52,7 +52,8 @@ class KafkaSink(NativeSink):
         *(
             o
             for o in KafkaSource.options
-            if o.name == "bootstrap.servers" or o.name.startswith(("topic.", "kafka."))
+            if o.name == "bootstrap.servers"
+            or (o.name.startswith(("topic.", "kafka.")) and o.name != "topic.recreated")
         ),
     )
 

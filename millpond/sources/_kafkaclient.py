@@ -44,6 +44,8 @@ _UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _WRONG = {"_INVALID_ARG", "INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "_CONFLICT",
           "POLICY_VIOLATION", "TOPIC_EXCEPTION", "INVALID_REQUEST"}  # fmt: skip
 
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
 
 class Sample(NamedTuple):
     key: bytes | None
@@ -120,6 +122,20 @@ class Brokers:
             + f"create it: kafka-topics.sh --bootstrap-server {self.servers} --create --topic {topic}; or let it be "
             "created with 'topic.create.if.missing' = 'true'; or wait for it with 'topic.wait.timeout' = '60s'",
         )
+
+    def topic_id(self, topic: str) -> str:
+        """The identity of a topic, which one that is made again does not have; brokers before 2.8 have none."""
+        from confluent_kafka import TopicCollection
+
+        def ask() -> str:
+            future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)[topic]
+            return str(future.result().topic_id)
+
+        try:
+            found = self._asked(ask)
+        except TopicMissing:
+            raise self.missing(topic, self.topics()) from None
+        return "" if found == _NO_ID else found
 
     def ends(self, topic: str, partitions: list[int] | None = None) -> dict[int, int]:
         """After the last committed record of each partition."""

@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import NotSupported
+from millpond.errors import Error, NotSupported
 from millpond.folder import by_scheme, classes_in
 from millpond.options import Option, defaults
+from millpond.retry import AGAIN, Issues, Patience
 from millpond.types import Schema
 
 SEQ = "_seq"
@@ -55,6 +56,7 @@ class Source(ABC):
         return False
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        self.issues = Issues()
         self.uri = uri
         self.values = defaults(self.options) | dict(values)
         self.declared = declared
@@ -89,6 +91,22 @@ class Source(ABC):
     def reached(self, at: Offset | None, end: Offset) -> bool:
         """Whether nothing lies between an offset and a later one."""
         return not self.splits(at, end)
+
+    def resume(self, at: Offset) -> Offset:
+        """Where reading goes on after an offset that was kept. Raises what stands in the way."""
+        return at
+
+    def lost(self, start: Offset | None, end: Offset) -> int:
+        """How many rows between two offsets are not kept any more. Raises if the offsets are not of what is there."""
+        return 0
+
+    def lag(self, at: Offset | None) -> dict[str, int]:
+        """The rows after an offset, by the part of the source that they are in; nothing where it cannot tell."""
+        return {}
+
+    def patience(self, error: Error) -> Patience:
+        """How long reading is tried again after an error that may pass."""
+        return AGAIN
 
     def close(self) -> None:
         """Frees what the source holds. It may be called twice."""

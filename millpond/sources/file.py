@@ -6,9 +6,7 @@ row is the place of its file in that list and its place in the file: the same ho
 
 from __future__ import annotations
 
-import logging
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +19,11 @@ from millpond.errors import Error, FileMissing, NotSupported, SourceError
 from millpond.formats.base import Format, Piece, find_format, has_known_suffix
 from millpond.formats.merge import merge_schemas, settle_schema
 from millpond.options import Option
+from millpond.retry import Patience
 from millpond.sources.base import Source, Split, with_seq
 from millpond.sources.paths import is_pattern, matching_files, path_of
 from millpond.types import Schema
 
-log = logging.getLogger(__name__)
 ROW_BITS = 40
 FILES_TO_DISCOVER = 8
 
@@ -145,24 +143,22 @@ class FileSource(Source):
 
     def _files(self) -> list[str]:
         """The files, waited for if there are none; FileMissing when the time is over."""
-        timeout, interval = self.values["file.wait.timeout"], self.values["file.retry.interval"]
-        deadline = time.monotonic() + timeout
-        attempt = 1
-        while not (found := self._matching()):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._missing(timeout)
-            wait = min(max(interval, 0.01), left)
-            log.info('no file at "%s", attempt %d: looking again in %.1f s', self.path, attempt, wait)
-            time.sleep(wait)
-            attempt += 1
-        return found
+        patience = Patience(
+            self.values["file.wait.timeout"], max(self.values["file.retry.interval"], 0.01), "fixed"
+        )
+        try:
+            return patience.wait_for(self._matching, on=(FileMissing,))
+        except FileMissing:
+            raise self._missing(patience.timeout) from None
 
     def _matching(self) -> list[str]:
         with _reading(self.path):
-            return matching_files(self.path, any_suffix=self.values["format"] is not None)
+            found = matching_files(self.path, any_suffix=self.values["format"] is not None)
+        if not found:
+            raise self._missing()
+        return found
 
-    def _missing(self, waited: float) -> FileMissing:
+    def _missing(self, waited: float = 0.0) -> FileMissing:
         if is_pattern(self.path):
             what = f'no file matches "{self.path}"'
         elif os.path.isdir(self.path):

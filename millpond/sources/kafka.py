@@ -1,7 +1,7 @@
 """Kafka: ``kafka://topic``, ``kafka://host:9092/topic``, read by Spark's connector.
 
-An offset is the next offset of each partition. Rows are in the order of their partition, and across partitions in that
-of their timestamps.
+An offset is the next offset of each partition, and the identity of the topic. Rows are in the order of their
+partition, and across partitions in that of their timestamps.
 """
 
 from __future__ import annotations
@@ -17,18 +17,28 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import ConfigurationIssue, InvalidOption, SourceError, did_you_mean
+from millpond.errors import (
+    ConfigurationIssue,
+    Error,
+    InvalidOption,
+    SourceError,
+    TopicMissing,
+    TopicReplaced,
+    did_you_mean,
+)
 from millpond.formats.debezium import Envelopes, discover
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import MESSAGES, Messages
 from millpond.options import Option, Setting, read_options
-from millpond.retry import Patience
+from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.sources.base import DELETED, NativeSource, Received, Split
 from millpond.types import Column, Schema, whole
 
 log = logging.getLogger("millpond")
+ID = "topic"
+"""Where an offset has the identity of the topic: one of the same name that was made again has another."""
 SAMPLE = 1_000
 """Messages that are looked at to find the columns."""
 _BROKERS = "MILLPOND_KAFKA_BROKERS"
@@ -78,6 +88,14 @@ class KafkaSource(NativeSource):
         Option(
             "topic.replication", "int", "replicas of a topic that is created; without it the broker's number"
         ),
+        Option(
+            "topic.recreated",
+            "choice",
+            "what becomes of a query whose topic was deleted and made again: it fails, or goes on with the new one as"
+            " 'auto.offset.reset' says",
+            "fail",
+            ("fail", "restart"),
+        ),
         Option("kafka.*", "secret", "any setting of Kafka's own client, e.g. 'kafka.security.protocol'"),
     )
 
@@ -101,6 +119,7 @@ class KafkaSource(NativeSource):
         visible = tuple(c for c in declared if not c.hidden) if declared is not None else ()
         self.declared = Schema(visible) if visible else None
         self._messages: Messages | Envelopes | None = None
+        self._read_id = ""
 
     @property
     def guesses(self) -> bool:
@@ -174,7 +193,7 @@ class KafkaSource(NativeSource):
             found = discover(values) if name == "debezium" else MESSAGES[name].discover(values, self.values)
             return settle_schema(found)
 
-        return self._patience.wait_for(look)
+        return self._patience.wait_for(look, issues=self.issues)
 
     # the topic
 
@@ -193,7 +212,7 @@ class KafkaSource(NativeSource):
         )
 
     def prepare(self) -> None:
-        self._patience.wait_for(self._ensure)
+        self._patience.wait_for(self._ensure, issues=self.issues)
 
     def _ensure(self) -> None:
         """Raises TopicMissing, unless it is to be created."""
@@ -210,35 +229,79 @@ class KafkaSource(NativeSource):
     # offsets
 
     def latest(self, start: Offset | None) -> Offset:
-        ends = self._brokers.ends(self.topic)
-        before = start or {}
-        return {str(p): max(end, before.get(str(p), 0)) for p, end in sorted(ends.items())}
+        ends = {str(p): end for p, end in sorted(self._brokers.ends(self.topic).items())}
+        now = ends | {ID: self._brokers.topic_id(self.topic)}
+        before = _places(start) if start and _same_topic(start, now) else {}
+        return now | {p: max(end, before.get(p, 0)) for p, end in ends.items()}
 
     def _begin(self, start: Offset | None, end: Offset) -> dict[str, int]:
         """Where each partition of ``end`` begins after ``start``: one that is new, with its first record."""
         if start is not None:
-            return {p: start.get(p, 0) for p in end}
+            before = start if _same_topic(start, end) else {}
+            return {p: before.get(p, 0) for p in _places(end)}
         if self.reset == "latest":
-            return dict(end)
-        begins = self._brokers.begins(self.topic, [int(p) for p in end])
+            return _places(end)
+        begins = self._brokers.begins(self.topic, [int(p) for p in _places(end)])
         return {str(p): begin for p, begin in begins.items()}
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         begin = self._begin(start, end)
-        return [Split(end[p] - begin[p], None) for p in end if end[p] > begin[p]]
+        return [Split(end[p] - begin[p], None) for p in begin if end[p] > begin[p]]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         begin = self._begin(start, end)
-        there = {p: max(0, end[p] - begin[p]) for p in end}
+        there = {p: max(0, end[p] - begin[p]) for p in begin}
         total = sum(there.values())
         if total <= rows:
             return end
-        return {p: min(end[p], begin[p] + -(-there[p] * rows // total)) for p in end}
+        return dict(end) | {p: min(end[p], begin[p] + -(-there[p] * rows // total)) for p in begin}
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         if at is None:
             return not self.splits(None, end)
-        return all(at.get(p, 0) >= offset for p, offset in end.items())
+        return _same_topic(at, end) and all(at.get(p, 0) >= offset for p, offset in _places(end).items())
+
+    def resume(self, at: Offset) -> Offset:
+        try:
+            fresh = self._brokers.topic_id(self.topic)
+        except TopicMissing:
+            self._ensure()
+            fresh = self._brokers.topic_id(self.topic)
+        if _same_topic(at, {ID: fresh}):
+            return at
+        if self.values["topic.recreated"] == "fail":
+            raise self._replaced(TopicReplaced)
+        log.warning(
+            'topic "%s" was deleted and made again: going on with the new one, %s', self.topic, self.reset
+        )
+        found = self._brokers.ends(self.topic) if self.reset == "latest" else self._brokers.begins(self.topic)
+        return {str(p): offset for p, offset in sorted(found.items())} | {ID: fresh}
+
+    def lost(self, start: Offset | None, end: Offset) -> int:
+        if start is None:
+            return 0
+        if not _same_topic(end, {ID: self._brokers.topic_id(self.topic)}):
+            raise self._replaced(TopicReplaced if self.values["topic.recreated"] == "fail" else _Restart)
+        first = self._brokers.begins(self.topic, [int(p) for p in _places(end)])
+        begin = self._begin(start, end)
+        return sum(max(0, min(first[int(p)], end[p]) - begin[p]) for p in begin)
+
+    def _replaced(self, kind: type[TopicReplaced]) -> TopicReplaced:
+        return kind(
+            f'topic "{self.topic}" at {self.servers} was deleted and made again: what came after the records that were'
+            " read is gone",
+            hint="START QUERY goes on with the new topic, as 'auto.offset.reset' says; with"
+            " 'topic.recreated' = 'restart' that is not asked",
+        )
+
+    def lag(self, at: Offset | None) -> dict[str, int]:
+        end = self.latest(at)
+        begin = self._begin(at, end)
+        return {p: max(0, end[p] - begin[p]) for p in begin}
+
+    def patience(self, error: Error) -> Patience:
+        """A topic that is gone is waited for as at the start; brokers that do not answer, for ever."""
+        return self._patience if isinstance(error, TopicMissing) else AGAIN
 
     # Spark
 
@@ -252,9 +315,10 @@ class KafkaSource(NativeSource):
         }
 
     def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
+        self._read_id = (start or {}).get(ID) or self._brokers.topic_id(self.topic)
         return self._settings() | {
             "subscribe": self.topic,
-            "startingOffsets": self.reset if start is None else json.dumps({self.topic: dict(start)}),
+            "startingOffsets": self.reset if start is None else json.dumps({self.topic: _places(start)}),
             "maxOffsetsPerTrigger": str(rows),
         }
 
@@ -263,14 +327,16 @@ class KafkaSource(NativeSource):
         return self._settings() | {
             "subscribe": self.topic,
             "startingOffsets": json.dumps({self.topic: begin}),
-            "endingOffsets": json.dumps({self.topic: dict(end)}),
+            "endingOffsets": json.dumps({self.topic: _places(end)}),
         }
 
     def offset_of(self, noted: str) -> Offset:
-        return {p: int(o) for p, o in sorted(json.loads(noted)[self.topic].items())}
+        """Stamped with the topic that was there when Spark began: whether it still is, ``lost`` finds out."""
+        places = {p: int(o) for p, o in sorted(json.loads(noted)[self.topic].items())}
+        return places | {ID: self._read_id}
 
     def first_seq(self, start: Offset | None) -> int:
-        return sum(start.values()) if start else 0
+        return sum(_places(start).values()) if start else 0
 
     def decode(self, raw: pa.Table) -> Received:
         raw = raw.sort_by([("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
@@ -302,6 +368,23 @@ def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
             "value": pa.array(texts, pa.string()),
         }
     )
+
+
+def _places(offset: Offset) -> dict[str, int]:
+    """The offsets of the partitions."""
+    return {p: o for p, o in offset.items() if p != ID}
+
+
+def _same_topic(one: Offset, other: Offset) -> bool:
+    """Whether both are of one topic, not of one that was made again; brokers of old do not tell."""
+    ids = {one.get(ID, ""), other.get(ID, "")}
+    return len(ids) == 1 or "" in ids
+
+
+class _Restart(TopicReplaced):
+    """``resume`` tells where to go on."""
+
+    retryable = True
 
 
 class _Empty(SourceError):

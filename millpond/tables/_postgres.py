@@ -23,7 +23,7 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.packages import needed
-from millpond.retry import retried
+from millpond.retry import for_connections
 from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class PostgresDatabase(SqlDatabase):
     ):
         super().__init__()
         self.name = f"the database {spot(url)}"
-        self.retry_timeout = retry_timeout
+        self.patience = for_connections(retry_timeout)
         self._urls = (url, *replicas)
         self._names = [self.name, *(f"the replica {spot(r)}" for r in replicas)]
         self._idle: list[deque[Connection[Any]]] = [deque() for _ in self._urls]
@@ -170,14 +170,14 @@ class PostgresDatabase(SqlDatabase):
             for step in range(replicas):
                 with suppress(ConnectionLost):
                     return self._begin(1 + (first + step) % replicas)
-        return retried(lambda: self._begin(0), on=_RETRIED, timeout=self.retry_timeout)
+        return self.patience.wait_for(lambda: self._begin(0), on=_RETRIED)
 
     def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
         replicas = len(self._urls) - 1
         if replicas:
             with suppress(ConnectionLost):
                 return self._one(1 + next(self._turn) % replicas, sql, values)
-        return retried(lambda: self._one(0, sql, values), on=_RETRIED, timeout=self.retry_timeout)
+        return self.patience.wait_for(lambda: self._one(0, sql, values), on=_RETRIED)
 
     def _one(self, at: int, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
         connection = self._take(at)
@@ -215,7 +215,7 @@ class PostgresDatabase(SqlDatabase):
         with self._writing:
             self._is_writing = True
             try:
-                return retried(lambda: self._write(work), on=_RETRIED, timeout=self.retry_timeout)
+                return self.patience.wait_for(lambda: self._write(work), on=_RETRIED)
             finally:
                 self._is_writing = False
 
@@ -265,15 +265,13 @@ class PostgresDatabase(SqlDatabase):
                 self._release(0, connection)
 
         try:
-            return retried(ask, on=_RETRIED, timeout=self.retry_timeout)
+            return self.patience.wait_for(ask, on=_RETRIED)
         except UnknownName:
             return False  # what has not counted is the table itself
 
     def position(self, pipeline: str) -> Position | None:
-        return retried(
-            lambda: self.known_position(self._begin(0).session, pipeline),
-            on=_RETRIED,
-            timeout=self.retry_timeout,
+        return self.patience.wait_for(
+            lambda: self.known_position(self._begin(0).session, pipeline), on=_RETRIED
         )
 
     def forget(self, pipeline: str) -> None:

@@ -20,7 +20,7 @@ from millpond.errors import (
     SourceError,
 )
 from millpond.packages import needed
-from millpond.retry import retried
+from millpond.retry import for_connections
 from millpond.tables._outside import OutsideTable
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing
 
@@ -106,7 +106,7 @@ class RedisDatabase(Database):
         self.positions_key = f"{prefix}positions"
         self._commit_key = f"{prefix}commit:"
         self.name = f"the database {spot(url)}"
-        self.retry_timeout = retry_timeout
+        self.patience = for_connections(retry_timeout)
         self._writing = threading.RLock()
         self._closed = False
         try:
@@ -140,7 +140,7 @@ class RedisDatabase(Database):
             except redis.RedisError as error:
                 raise explained(error, self.name) from error
 
-        return retried(once, on=(ConnectionLost,), timeout=self.retry_timeout)
+        return self.patience.wait_for(once, on=(ConnectionLost,))
 
     def version(self) -> int:
         return int(self.ask("GET", self.version_key) or 0)
@@ -152,7 +152,7 @@ class RedisDatabase(Database):
         with self._writing:
             if self._closed:
                 raise Closed(f"{self.name} is closed")
-            return retried(lambda: self._write(work), on=_RETRIED, timeout=self.retry_timeout)
+            return self.patience.wait_for(lambda: self._write(work), on=_RETRIED)
 
     def _write(self, work: Callable[[RedisWriting], T]) -> T:
         redis = driver()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
 from millpond.options import Option
+from millpond.retry import for_connections
 from millpond.tables._nested import from_json
 from millpond.tables._outside import shared
 from millpond.tables._plain import to_texts
@@ -85,7 +86,7 @@ class PostgresTable(SqlTable):
                 connect_timeout=float(values.get("connect.timeout") or 10),
             ),
         )
-        database.retry_timeout = max(database.retry_timeout, timeout)
+        database.patience = for_connections(max(database.patience.timeout, timeout))
         table = cls(name, schema, database, null_keys=null_keys)
         try:
             table._set_up(str(values.get("table") or ""), name)

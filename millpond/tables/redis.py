@@ -23,6 +23,7 @@ from millpond.changes import ROW
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.predicates import All, Compare, Predicate
+from millpond.retry import for_connections
 from millpond.tables._fit import fitting_keys
 from millpond.tables._outside import shared
 from millpond.tables._plain import from_texts, to_texts
@@ -107,7 +108,7 @@ class RedisTable(RedisBacked):
         timeout = float(values.get("retry.timeout") or 0)
         prefix = str(values.get("prefix") or "")
         database = shared(f"{url} {prefix}", lambda: RedisDatabase(url, prefix, retry_timeout=timeout))
-        database.retry_timeout = max(database.retry_timeout, timeout)
+        database.patience = for_connections(max(database.patience.timeout, timeout))
         table = cls(name, schema, database, null_keys=null_keys)
         try:
             table._set_up(f"{prefix}{values.get('table') or name}", values)

@@ -131,7 +131,7 @@ def test_a_file_is_waited_for(tmp_path: Path, pattern: str, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO):
         assert ids(found) == [1]
     timer.join()
-    lines = [r.message for r in caplog.records if "looking again" in r.message]
+    lines = [r.message for r in caplog.records if "trying again" in r.message]
     assert 1 <= len(lines) <= 4 and "attempt 1" in lines[0]
 
 
