@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from millpond import App
+from millpond.sources.kafka import KafkaSource
+from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, uri
 
@@ -68,3 +72,108 @@ def test_an_empty_topic_is_waited_for(kafka: Kafka) -> None:
     with App(f"CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}', {wait})") as app:
         assert described(app, "s") == {"id": "BIGINT"}
     thread.join()
+
+
+@pytest.mark.usefixtures("spark")
+def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka)
+    kafka.produce(topic, ['{"id": 1, "who": {"a": 1}}'])
+    sql = f"""
+        CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE TABLE every AS SELECT *, id + 1 AS next FROM s;
+        CREATE TABLE keyed (PRIMARY KEY (id)) AS SELECT * FROM s;
+        CREATE TABLE few AS SELECT id FROM s;
+        CREATE TABLE n AS SELECT COUNT(*) AS n, MAX(id) AS last FROM s;
+        CREATE TABLE copied AS SELECT * FROM keyed;
+    """
+    with App(sql, state=tmp_path) as app:
+        app.drain(120)
+        assert described(app, "every") == {"id": "BIGINT", "who": "STRUCT<`a`: BIGINT>", "next": "BIGINT"}
+        handle = app.table("keyed")
+        assert handle.get_record(1) == {"id": 1, "who": {"a": 1}}
+        kafka.produce(topic, ['{"id": 2, "note": "new", "who": {"a": 2, "b": 3}}', '{"id": 3, "gone": null}'])
+        app.drain(120)
+        assert list(described(app, "every")) == ["id", "who", "note", "next"]
+        assert app.sql("SELECT id, note, next FROM every ORDER BY id").rows() == [
+            {"id": 1, "note": None, "next": 2},
+            {"id": 2, "note": "new", "next": 3},
+            {"id": 3, "note": None, "next": 4},
+        ]
+        assert app.table("keyed").get_record(2) == {"id": 2, "who": {"a": 2}, "note": "new"}
+        assert handle.get_record(1) == {"id": 1, "who": {"a": 1}, "note": None}
+        assert described(app, "s") == described(app, "keyed") == described(app, "copied")
+        assert app.sql("SELECT note FROM copied WHERE id = 2").rows() == [{"note": "new"}]
+        assert described(app, "few") == {"id": "BIGINT"}
+        assert app.sql("SELECT * FROM n").rows() == [{"n": 3, "last": 3}]
+    # While nobody runs another field comes, and one that is there has another type.
+    kafka.produce(topic, ['{"id": 4, "price": 1.5, "note": "x"}', '{"id": "five"}', '{"id": 6}'])
+    with App(sql, state=tmp_path) as app:
+        app.drain(120)
+        assert described(app, "keyed")["price"] == "DOUBLE"
+        assert app.sql("SELECT id, note, price FROM keyed WHERE id > 1 ORDER BY id").rows() == [
+            {"id": 2, "note": "new", "price": None},
+            {"id": 3, "note": None, "price": None},
+            {"id": 4, "note": "x", "price": 1.5},
+            {"id": 6, "note": None, "price": None},
+        ]
+        reasons = [r["reason"] for r in app.sql("SELECT reason FROM `keyed$errors`").rows()]
+        assert len(reasons) == 1 and '"five" in column "id" is not a BIGINT' in reasons[0]
+        assert app.sql("SELECT COUNT(*) AS n FROM few").rows() == [{"n": 5}]
+    with App(sql, state=tmp_path) as app:
+        assert app.sql("SELECT price FROM every WHERE id = 4").rows() == [{"price": 1.5}]
+        assert app.sql("SELECT price FROM copied WHERE id = 4").rows() == [{"price": 1.5}]
+
+
+def messages(*values: str | None) -> pa.Table:
+    """What Spark's connector gives for messages."""
+    count = len(values)
+    return pa.table(
+        {
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array([None if v is None else v.encode() for v in values], pa.binary()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * count, pa.timestamp("us", "UTC")),
+            "headers": pa.nulls(count, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        }
+    )
+
+
+def topic_of(found: Schema, **values: str) -> KafkaSource:
+    source = KafkaSource("kafka://t", values, None)
+    source.found = found
+    return source
+
+
+ID = Schema((Column("id", pa.int64()),))
+
+
+def test_the_types_of_new_fields() -> None:
+    source = topic_of(ID)
+    rows = source.decode(
+        messages('{"id": 1, "a": 1, "b": null}', "{", '{"id": 2, "a": "x", "c": {"d": [1]}}', None)
+    )
+    assert rows.rows.column("a").to_pylist() == ["1", "x", None]
+    assert rows.rows.column("c").to_pylist() == [None, {"d": [1]}, None]
+    assert source.schema().names[:3] == ("id", "a", "c") and rows.places.to_pylist() == [0, 2, 3]
+    # Another spelling is no new field, and what has no value has no type.
+    assert source.decode(messages('{"ID": 3, "b": null}')).rows.column("id").to_pylist() == [3]
+    assert len(source.schema()) == 9
+    assert len(topic_of(Schema((Column("value", pa.string()),)), format="text").schema()) == 7
+
+
+def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -> None:
+    source = topic_of(ID)
+    many = ", ".join(f'"f{i}": 1' for i in range(1_000))
+    rows = source.decode(messages(f'{{"id": 1, {many}}}'))
+    assert rows.rows.num_rows == 1 and len(source.schema()) == 7
+    assert "more than 1000 fields" in caplog.text
+
+
+def test_new_fields_of_envelopes() -> None:
+    source = topic_of(ID, format="debezium")
+    wrapped = '{"schema": {}, "payload": {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": "x"}}}'
+    assert source.decode(messages(wrapped)).rows.column("note").to_pylist() == [None, "x"]
+    bare = '{"op": "c", "after": {"id": 2, "more": true}, "ts_ms": 5}'
+    rows = source.decode(messages(bare)).rows
+    assert rows.column("more").to_pylist() == [True] and rows.column("note").to_pylist() == [None]

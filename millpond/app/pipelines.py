@@ -270,7 +270,8 @@ class Pipelines:
     def _stream(self, source: Source, limits: Limits | None) -> Reading:
         """The query that reads a source; statements with the same one share it."""
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
-        found = self._streams.get(key)
+        same = (s for s in self._streams.values() if s.source is source)  # it may have taken in new columns
+        found = self._streams.get(key) or next(same, None)
         if found is None:
             found = self._streams[key] = self._new_stream(source, limits)
         return found

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.app.drift import follow_columns
 from millpond.app.errortable import error_records, is_message, message_records, rows_of
 from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
 from millpond.app.poison import MOST, TooMany, find_poison
@@ -128,9 +129,14 @@ class RunningStatement(ABC):
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
+        batch = self._fitted(batch)
         count = self._process(batch, None if self.ephemeral else position, more)
         self._seen = position
         return count
+
+    def _fitted(self, batch: Batch) -> Batch:
+        """The batch as the statement knows its stream."""
+        return batch.fitting(self.plan.batch.stream.relation.schema)
 
     def retry(self) -> int:
         """Tries rows that wait for a match again, if that can make a difference; answers how many rows that gave.
@@ -359,6 +365,18 @@ class Rows(RunningStatement):
     def set_up(self) -> None:
         super().set_up()
         self._stage = self.stage(self.plan.batch)
+        self._columns = self.plan.batch.stream.relation.schema.names
+
+    def _fitted(self, batch: Batch) -> Batch:
+        """New columns of the stream are taken in first, if the statement reads all there are."""
+        columns = batch.columns
+        if columns is not None and columns.names != self._columns:
+            self._columns = columns.names
+            plan = follow_columns(self.app, self.plan, columns)
+            if plan is not None:
+                self.plan = plan
+                self.set_up()
+        return super()._fitted(batch)
 
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = self._stage.run(batch, moment)

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -187,6 +188,21 @@ class Views:
             self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
             self._thread.start()
         return len(self._app._backend(plan.target.name))
+
+    @contextmanager
+    def between_rounds(self) -> Iterator[None]:
+        """Does something while no view is brought up to date."""
+        with self._turn:
+            yield
+
+    def replace(self, view: LiveView, plan: ViewPlan | None, schema: Schema) -> None:
+        """An input of a view has other columns, and it may have another ``plan`` by that. Called between rounds; the
+        next one answers the query as a whole."""
+        if plan is not None:
+            self._views[plan.name] = LiveView(plan, schema, self._app, view.emit)
+        else:
+            view.whole = True
+        self._follow()
 
     def remove(self, name: str) -> None:
         with self._turn:

@@ -14,6 +14,7 @@ from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
 from millpond.sources.base import SEQ, NativeSource, Received, Source, Split
+from millpond.types import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +112,19 @@ class Batch:
         assert isinstance(self.source, NativeSource)
         return self.source.decode(self._read_frame.toArrow())
 
+    @property
+    def columns(self) -> Schema | None:
+        """The columns that its source has by now, where new ones may come up."""
+        if not isinstance(self.source, NativeSource):
+            return None
+        _ = self._received
+        return self.source.schema()
+
+    def fitting(self, schema: Schema) -> Batch:
+        """The batch with these columns of its source: others are left out, NULL where it does not have one."""
+        names = self._received.rows.schema.names if isinstance(self.source, NativeSource) else schema.names
+        return self if tuple(names) == schema.names else Fitted(self, schema)
+
     @cached_property
     def _decoded(self) -> pa.Table:
         rows, places, _ = self._received
@@ -152,6 +166,26 @@ class Batch:
             self._kept = None
 
 
+class Fitted(Batch):
+    """A batch with the columns that a statement knows."""
+
+    def __init__(self, batch: Batch, schema: Schema):
+        self.__dict__.update(batch.__dict__)
+        for made in ("_decoded", "rows", "frame"):
+            self.__dict__.pop(made, None)
+        self._kept = None
+        self._batch, self._schema = batch, schema
+
+    @cached_property
+    def _decoded(self) -> pa.Table:
+        rows = self._batch.read()
+        arrays = [
+            rows[c.name] if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type)
+            for c in self._schema
+        ]
+        return pa.table([*arrays, rows[SEQ]], names=[*self._schema.names, SEQ])
+
+
 class Part(Batch):
     """Rows that are here: some of a batch, or of earlier ones."""
 
@@ -164,6 +198,12 @@ class Part(Batch):
 
     def halves(self) -> None:
         """It has no place in a stream."""
+
+    columns = None
+
+    def fitting(self, schema: Schema) -> Part:
+        """Its rows are what a statement has made them."""
+        return self
 
     @cached_property
     def spoiled(self) -> None:

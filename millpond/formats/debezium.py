@@ -43,13 +43,19 @@ def discover(sample: list[bytes]) -> Schema:
 class Envelopes:
     """Decodes envelopes of rows with the columns of a schema. Picklable."""
 
-    def __init__(self, schema: Schema, values: Mapping[str, Any]):
+    def __init__(self, schema: Schema, values: Mapping[str, Any], *, watch: bool = False):
         self.schema = schema
         row = pa.struct([pa.field(c.name, c.type) for c in schema])
         inner = (Column("before", row), Column("after", row), Column("op", pa.string()))
         payload = pa.struct([pa.field(c.name, c.type) for c in inner])
-        self._bare = JsonMessages(Schema(inner), values)
-        self._wrapped = JsonMessages(Schema((Column("payload", payload),)), values)
+        self._bare = JsonMessages(Schema(inner), values, watch=watch)
+        self._wrapped = JsonMessages(Schema((Column("payload", payload),)), values, watch=watch)
+
+    @property
+    def unknown(self) -> set[str]:
+        """Fields of rows that the schema does not have."""
+        paths = {p for m in (self._bare, self._wrapped) for p in m.paths}
+        return {p[-1] for p in paths if len(p) > 1 and p[-2] in ("before", "after")}
 
     def decode(self, values: pa.Array) -> Events:
         here = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from millpond.formats.jsonvalues import column_of, field_of
 from millpond.formats.text import Misfit, convert
 from millpond.types import Schema, whole
 
+Path = tuple[str, ...]
 LARGEST_BLOCK = (1 << 31) - 64
 """Arrow's reader counts in 32 bits."""
 
@@ -31,9 +32,12 @@ class Records:
 class BlockReader:
     """Reads the blocks of one file. May be called from several threads."""
 
-    def __init__(self, path: str, schema: Schema, *, declared: bool):
+    def __init__(self, path: str, schema: Schema, *, declared: bool, watch: bool = False):
         self.path = path
         self.declared = declared
+        self.watch = watch
+        self.unknown: set[Path] = set()
+        """With ``watch``: the fields that were seen and that the schema does not have, by their paths."""
         self.arrow = schema.arrow()
         self._native = all(_is_native(f.type) or _is_time(f.type) for f in self.arrow)
         self._decimals = any(_exact(f.type) != f.type for f in self.arrow)
@@ -68,10 +72,16 @@ class BlockReader:
                 pa.BufferReader(block),
                 read_options=arrow_json.ReadOptions(use_threads=False, block_size=max(len(block), 16)),
                 parse_options=arrow_json.ParseOptions(
-                    explicit_schema=explicit, unexpected_field_behavior="ignore", newlines_in_values=enclosed
+                    explicit_schema=explicit,
+                    unexpected_field_behavior="infer" if self.watch else "ignore",
+                    newlines_in_values=enclosed,
                 ),
             )
             columns = self._columns(table, enclosed)
+            unknown = set[Path]()
+            if self.watch:
+                columns = [_narrow(c, f.type) for c, f in zip(columns, fields, strict=False)]
+                unknown = set(_more(table.schema, explicit))
             if self._may_be_spelled_otherwise(block, columns, spelling):
                 return None
             arrays = []
@@ -81,6 +91,7 @@ class BlockReader:
                 arrays.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, Misfit):
             return None
+        self.unknown |= unknown
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def _columns(self, table: pa.Table, enclosed: bool) -> list[pa.Array]:
@@ -115,10 +126,51 @@ class BlockReader:
                 raise misfit(
                     self.path, where, field.name, field.type, e.value, declared=self.declared
                 ) from None
+        if self.watch:
+            self.unknown |= {p for r in records.rows for p in _more_in(r, self.arrow)}
         if records.rows:
             spelled = {k.lower(): k for k in records.rows[-1]}
             self._spelling = {f.name: spelled.get(f.name.lower(), f.name) for f in self.arrow}
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+def _more(found: Iterable[pa.Field], known: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
+    """The fields that ``found`` has more than ``known``."""
+    by_name = {f.name.lower(): f for f in known}
+    for field in found:
+        there = by_name.get(field.name.lower())
+        if there is None:
+            yield (*above, field.name)
+        elif pa.types.is_struct(there.type) and pa.types.is_struct(field.type):
+            yield from _more(field.type, there.type, (*above, field.name))
+
+
+def _more_in(record: Mapping[str, Any], known: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
+    """As ``_more``, of one record."""
+    by_name = {f.name.lower(): f for f in known}
+    for name, value in record.items():
+        there = by_name.get(name.lower())
+        if there is None:
+            yield (*above, name)
+        elif pa.types.is_struct(there.type) and isinstance(value, dict):
+            yield from _more_in(value, there.type, (*above, name))
+
+
+def _narrow(column: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """The column without fields of structs that the type does not have."""
+    t = pa.types
+    if column.type == dtype or not t.is_nested(dtype):
+        return column
+    if t.is_list(dtype) and t.is_list(column.type):
+        inner = _narrow(column.values, dtype.value_type)
+        return pa.ListArray.from_arrays(column.offsets, inner, mask=column.is_null())
+    if not t.is_struct(dtype) or not t.is_struct(column.type):
+        return column
+    fields = [_narrow(pc.struct_field(column, [f.name]), f.type) for f in dtype]
+    mask = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(
+        fields, fields=[f.with_type(a.type) for f, a in zip(dtype, fields, strict=True)], mask=mask
+    )
 
 
 def _is_time(dtype: pa.DataType) -> bool:

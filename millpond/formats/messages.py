@@ -36,13 +36,22 @@ class Decoded(NamedTuple):
 
 
 class Messages(ABC):
-    """Decodes the values of messages to the columns of a schema. Picklable."""
+    """Decodes the values of messages to the columns of a schema. Picklable.
+
+    With ``watch`` it looks for fields that the schema does not have, where the format can have such.
+    """
 
     name: ClassVar[str]
 
-    def __init__(self, schema: Schema, values: Mapping[str, Any]):
+    def __init__(self, schema: Schema, values: Mapping[str, Any], *, watch: bool = False):
         self.schema = schema
         self.values = dict(values)
+        self.watch = watch
+
+    @property
+    def unknown(self) -> set[str]:
+        """The fields that were found so."""
+        return set()
 
     @classmethod
     @abstractmethod
@@ -117,12 +126,21 @@ class JsonMessages(Messages):
 
     name = "json"
 
-    def __init__(self, schema: Schema, values: Mapping[str, Any]):
-        super().__init__(schema, values)
+    def __init__(self, schema: Schema, values: Mapping[str, Any], *, watch: bool = False):
+        super().__init__(schema, values, watch=watch)
         self._reader: BlockReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_reader": None}
+
+    @property
+    def unknown(self) -> set[str]:
+        return {path[0] for path in self.paths if len(path) == 1}
+
+    @property
+    def paths(self) -> set[tuple[str, ...]]:
+        """The fields that the schema does not have, nested ones too."""
+        return self._reader.unknown if self._reader is not None else set()
 
     @classmethod
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
@@ -130,7 +148,7 @@ class JsonMessages(Messages):
 
     def read(self, values: pa.Array) -> pa.RecordBatch:
         if self._reader is None:
-            self._reader = BlockReader("", self.schema, declared=True)
+            self._reader = BlockReader("", self.schema, declared=True, watch=self.watch)
         if not _are_enclosed(values):
             raise BadData("not a JSON object")
         block = joined(values)

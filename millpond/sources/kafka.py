@@ -10,14 +10,19 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import reduce
+from threading import Lock
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.errors import (
+    BadData,
     ConfigurationIssue,
     Error,
     InvalidOption,
@@ -26,21 +31,24 @@ from millpond.errors import (
     TopicReplaced,
     did_you_mean,
 )
-from millpond.formats.debezium import Envelopes, discover
+from millpond.formats.debezium import Envelopes, Events, discover
 from millpond.formats.merge import settle_schema
-from millpond.formats.messages import MESSAGES, Messages
+from millpond.formats.messages import MESSAGES, Messages, json_object
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.sources.base import DELETED, NativeSource, Received, Split
-from millpond.types import Column, Schema, whole
+from millpond.types import Column, Schema, type_name, whole
 
 log = logging.getLogger("millpond")
 ID = "topic"
 """Where an offset has the identity of the topic: one of the same name that was made again has another."""
 SAMPLE = 1_000
 """Messages that are looked at to find the columns."""
+MOST_COLUMNS = 1_000
+"""Fields up to which new ones become columns."""
+_WIDENING = Lock()
 _BROKERS = "MILLPOND_KAFKA_BROKERS"
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
@@ -172,7 +180,8 @@ class KafkaSource(NativeSource):
             kind = Envelopes if self.values["format"] == "debezium" else MESSAGES[self.values["format"]]
             if self.declared is None and self.found is None:
                 self.found = self._discover()
-            self._messages = kind(self.declared or self.found or Schema(()), self.values)
+            columns = self.declared or self.found or Schema(())
+            self._messages = kind(columns, self.values, watch=self.declared is None)
         return self._messages
 
     def _discover(self) -> Schema:
@@ -190,10 +199,36 @@ class KafkaSource(NativeSource):
                     f'topic "{self.topic}" is empty: its columns cannot be discovered',
                     hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
                 )
-            found = discover(values) if name == "debezium" else MESSAGES[name].discover(values, self.values)
-            return settle_schema(found)
+            return settle_schema(self._columns_in(values))
 
         return self._patience.wait_for(look, issues=self.issues)
+
+    def _columns_in(self, values: list[bytes]) -> Schema:
+        name = self.values["format"]
+        if name == "csv":
+            return MESSAGES[name].discover(values, self.values)
+        objects = _readable(values) or values  # of a sample that is no JSON at all the reason is told
+        return discover(objects) if name == "debezium" else MESSAGES[name].discover(objects, self.values)
+
+    def _widen(self, names: set[str], values: pa.Array) -> None:
+        """Takes in fields that have come up. One that is NULL everywhere tells no type yet."""
+        with _WIDENING:
+            known = self.found
+            assert known is not None
+            some = [pc.match_substring(values, f'"{name}"') for name in sorted(names)]
+            sample = values.filter(reduce(pc.or_, some)).slice(0, SAMPLE).to_pylist()
+            found = [c for c in self._columns_in(sample) if c.name not in known]
+            fresh = settle_schema(Schema(tuple(c for c in found if c.type != pa.null())))
+            if not len(fresh):
+                return
+            if len(known) + len(fresh) > MOST_COLUMNS:
+                log.warning(
+                    'topic "%s" has more than %s fields: new ones are left out', self.topic, MOST_COLUMNS
+                )
+                return
+            for column in fresh:
+                log.info('topic "%s" has a new field: %s %s', self.topic, column.name, type_name(column.type))
+            self.found, self._messages = Schema((*known, *fresh)), None
 
     # the topic
 
@@ -343,20 +378,38 @@ class KafkaSource(NativeSource):
         raw = raw.combine_chunks()
         values = _as(raw["value"], pa.binary())
         decoder = self._decoder
-        if isinstance(decoder, Envelopes):
-            rows, ended, places, bad, reasons = decoder.decode(values)
-        else:
-            rows, bad, reasons = decoder.decode(values)
-            places = pa.array(np.delete(np.arange(raw.num_rows), bad))
-            ended = values.is_null().take(places)
-        every = len(places) == raw.num_rows and not isinstance(decoder, Envelopes)
-        good = raw if every else raw.take(places)
-        arrays = [*rows.columns]
+        events = _events(decoder, values)
+        if decoder.unknown:
+            self._widen(decoder.unknown, values)
+            if (wider := self._decoder) is not decoder:
+                decoder, events = wider, _events(wider, values)
+        places = events.places
+        good = raw.take(places) if len(places) != raw.num_rows or isinstance(decoder, Envelopes) else raw
+        arrays = [*events.rows.columns]
         names = ("key", "partition", "offset", "timestamp", "headers")
         for column, name in zip(self._hidden, names, strict=False):
             arrays.append(_key(good[name], column.type) if name == "key" else _as(good[name], column.type))
-        batch = pa.RecordBatch.from_arrays([*arrays, ended], schema=self.schema().arrow())
-        return Received(batch, places, _spoiled(values, bad, reasons))
+        columns = Schema((*decoder.schema, *self._hidden)).arrow()
+        batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns)
+        return Received(batch, places, _spoiled(values, events.bad, events.reasons))
+
+
+def _events(decoder: Messages | Envelopes, values: pa.Array) -> Events:
+    if isinstance(decoder, Envelopes):
+        return decoder.decode(values)
+    rows, bad, reasons = decoder.decode(values)
+    places = pa.array(np.delete(np.arange(len(values)), bad))
+    return Events(rows, values.is_null().take(places), places, bad, reasons)
+
+
+def _readable(sample: list[bytes]) -> list[bytes]:
+    """Those of a sample that are objects of JSON."""
+    found = []
+    for text in sample:
+        with suppress(BadData):
+            json_object(text)
+            found.append(text)
+    return found
 
 
 def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:

@@ -163,6 +163,7 @@ class Backend(ABC):
     - ``lasting``: the rows are there again when the table is opened again.
     - ``null_keys``: NULL may be a value of a key.
     - ``every_key``: every type may be a key.
+    - ``widen``: columns may be added while it is used.
     """
     options: ClassVar[tuple[Option, ...]] = ()
     """Options of WITH (…) that it takes."""
@@ -233,6 +234,11 @@ class Backend(ABC):
         """Makes room for changes that were checked. Raises TableFull if they would be more than the table may hold;
         then nothing has changed."""
         return None
+
+    def widen(self, schema: Schema) -> None:
+        """Takes columns more, which are NULL in all rows; ``schema`` has those of the table and others. Snapshots
+        that are held stay as they are. NotSupported without the ability ``widen``."""
+        raise NotSupported("this table cannot take new columns", hint="drop it, and make it anew")
 
     def restore(self, changes: Changes) -> None:
         """Applies changes that the table has had before: no limit refuses them."""

@@ -53,7 +53,8 @@ class CacheTable(Backend):
         self._what = f'table "{name}"'
         self._closed = False
         self.database: Database | None = None if over is None else over.database
-        self.abilities = rows.table.abilities if over is None else over.abilities - {"held", "commits", "own"}
+        below = rows.table.abilities if over is None else over.abilities - {"held", "commits", "own"}
+        self.abilities = below - {"widen"}
 
     @classmethod
     def open(

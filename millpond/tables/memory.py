@@ -19,6 +19,7 @@ from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed, TableFull
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
+from millpond.records.cast import conform
 from millpond.tables._blocks import SHIFT, SIZE, Blocks, Slots
 from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
@@ -41,7 +42,7 @@ class MemoryTable(SingleRows, Backend):
     """A table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
-    abilities = frozenset({"held", "commits", "own", "lookup", "null_keys", "every_key"})
+    abilities = frozenset({"held", "commits", "own", "lookup", "null_keys", "every_key", "widen"})
     options = (
         Option(
             "durability",
@@ -76,6 +77,7 @@ class MemoryTable(SingleRows, Backend):
         self._limit = limit or Limit("", {}, None)
         if self._limit.shelf is not None:
             self._limit.shelf.filled = self._ease
+            self.abilities = self.abilities - {"widen"}
         self._blocks = Blocks(schema.arrow(), self._limit.shelf)
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self._generation = Generation()
@@ -168,6 +170,27 @@ class MemoryTable(SingleRows, Backend):
             self._compact(forced=True)
             now = fixed_bytes(self._generation, self._died)
             self._limit.admit(self._blocks, self._mark, fixed + now, rows)
+
+    def widen(self, schema: Schema) -> None:
+        with self._writing:
+            self._check_open()
+            slots = self._mark.slots
+            rows = conform(schema, self._blocks.take(np.arange(slots)), what=self._what)
+            self._blocks = Blocks(schema.arrow())
+            self._blocks.append(0, rows)
+            # As after a compaction: readers of the old rows keep their indexes, which know the places of columns.
+            self._generation = self._generation.kept(np.ones(slots, dtype=np.bool_))
+            self._died = self._died[:slots].copy()
+            self.schema = schema
+            self._now = Moment(self._generation, self._blocks, self._died, self._mark, self._marks)
+            self._latest = MemorySnapshot(schema, self._key, self._now)
+            self.live.current = False
+            self.live = Live(self._generation.newest, self._blocks, slots)
+            self.settled = {}
+            self.hot.clear()
+            if any(pa.types.is_nested(c.type) for c in schema):
+                self.hot = HotRecords(0)
+            self._set_up_single_rows()
 
     def restore(self, changes: Changes) -> None:
         self._limit.enforced = False

@@ -565,3 +565,26 @@ def test_a_backend_that_is_only_planned_is_named() -> None:
         if planned not in names:
             with pytest.raises(NotSupported, match=planned):
                 find_backend(planned)
+
+
+@pytest.mark.parametrize("key", [("id",), ()])
+def test_columns_are_added(make: Make, key: tuple[str, ...]) -> None:
+    table = make(Schema(ITEMS.columns, key))
+    table.apply(Changes(to_arrow(table.schema, [{"id": i, "Name": f"n{i}"} for i in range(5)], what="rows")))
+    before, version = table.snapshot(), table.version
+    more = Column("Seen", pa.list_(pa.field("element", pa.string())))
+    wide = Schema((ITEMS.columns[0], more, *ITEMS.columns[1:]), key)
+    if "widen" not in table.abilities:
+        with pytest.raises(NotSupported):
+            table.widen(wide)
+        return
+    table.widen(wide)
+    assert "Seen" not in before.scan().column_names and table.version >= version
+    table.apply(Changes(to_arrow(wide, [{"id": 9, "Seen": ["a"]}, {"id": 1, "Name": "x"}], what="rows")))
+    rows = {r["id"]: (r["Seen"], r["Name"]) for r in to_rows(table.scan())}
+    assert rows[9] == (["a"], None) and rows[3] == (None, "n3") and rows[1] == (None, "x")
+    assert len(table) == (6 if key else 7)
+    found = table.get(["Name"], pa.table({"Name": ["n4"]}))
+    assert found["id"].to_pylist() == [4] and found.column_names == list(wide.names)
+    if not key:
+        assert sorted(table.scan(rows=True)[ROW].to_pylist()) == list(range(7))

@@ -1,0 +1,113 @@
+"""Fields that come up in a stream whose columns were discovered: they become columns of what reads all of them.
+
+The source notices them, and each statement takes them in before the batch that has them: its text is checked again
+with the columns that there are now. First the columns of the source are kept, then those of the table: a restart in
+between finds the table narrower than its query, and takes the rest in then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from millpond.app.catalog import Saved
+from millpond.app.script import check_one
+from millpond.errors import Error
+from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.plans import PipelinePlan, target_of
+from millpond.plan.view import plan_view
+from millpond.sql.blocks import grouped
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+from millpond.sql.parse import parse
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.app.views import LiveView
+
+log = logging.getLogger("millpond")
+
+
+def follow_columns(app: App, plan: PipelinePlan, columns: Schema) -> PipelinePlan | None:
+    """The plan of a statement whose stream has these columns now; None if it stays as it was."""
+    entry = _entry(app, plan)
+    if entry is None or plan.aggregation is not None or plan.miss is not None:
+        return None
+    stream = plan.batch.stream.relation
+    _follow_stream(app, stream, columns)
+    try:
+        checked = _checked(app, entry)
+        assert checked.target is not None
+        table = app._catalog.find(checked.target.name) if checked.target.kind == "table" else None
+        if table is not None and not widen_table(app, table, checked):
+            return None
+    except Error as error:
+        log.warning("query %s goes on with the columns that it had: %s", plan.name, app._mask(error.message))
+        return None
+    return plan_pipeline(checked, plan.name, target_of(checked.target, checked.table_options))
+
+
+def widen_table(app: App, table: Relation, checked: Checked) -> bool:
+    """Gives a table the columns that its query has now; False if it cannot take them, and stays as it is."""
+    assert checked.target is not None
+    wanted = checked.target.schema
+    if wanted == table.schema:
+        return True
+    entry = app._saved.get(f"table:{table.name.lower()}")
+    backend = app._backend(table.name)
+    fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
+    if entry is None or not fits or "widen" not in backend.abilities:
+        log.warning('table "%s" stays without the new columns of its source', table.name)
+        return False
+    with app._views.between_rounds():
+        with app._store.writing:
+            entry.schema = wanted
+            app._journal.put_entry(entry.entry())
+            with app._store.publishing:
+                backend.widen(wanted)
+        app._catalog.add(dataclasses.replace(table, schema=wanted))
+        fresh = [c.name for c in wanted if c.name not in table.schema]
+        log.info('table "%s" has new columns: %s', table.name, ", ".join(fresh))
+        for view in app._views.users(table.name):
+            _follow_view(app, view)
+    return True
+
+
+def _follow_view(app: App, view: LiveView) -> None:
+    """A view over a table with new columns has them too, if its query reads all there are."""
+    entry, plan, schema = app._saved.get(view.plan.name.lower()), None, view.schema
+    if entry is not None:
+        checked = _checked(app, entry)
+        table = app._catalog.find(view.plan.target.name)
+        if checked.target is not None and table is not None and widen_table(app, table, checked):
+            plan = plan_view(checked, view.plan.name, target_of(checked.target))
+            schema = checked.target.schema
+    app._views.replace(view, plan, schema)
+
+
+def _follow_stream(app: App, stream: Relation, columns: Schema) -> None:
+    """Keeps the columns of the source, and of the stream that was declared over it."""
+    source = app._source(stream)
+    app._rooms.found[source.address] = Schema(tuple(c for c in columns if not c.hidden))
+    app._columns.keep([stream])
+    known = app._catalog.find(stream.name)
+    entry = app._saved.get(f"stream:{stream.name.lower()}")
+    if known is not None and entry is not None and known.schema != columns:
+        entry.schema = columns
+        app._journal.put_entry(entry.entry())
+        app._catalog.add(dataclasses.replace(known, schema=columns))
+
+
+def _entry(app: App, plan: PipelinePlan) -> Saved | None:
+    """What is kept of the statement: the table that it fills, or the query."""
+    return app._saved.get(plan.name.lower()) or app._saved.get(f"query:{plan.name.lower()}")
+
+
+def _checked(app: App, entry: Saved) -> Checked:
+    parsed = parse(entry.text)
+    catalog = app._catalog.copy()
+    if entry.kind != "query":
+        catalog.remove(entry.name)
+    return app._with_types(check_one(app, grouped(parsed.require())[0], catalog, parsed.script.place))
