@@ -106,6 +106,92 @@ def test_a_message_that_is_too_large_is_put_aside(kafka: Kafka, tmp_path: Path) 
         assert len(errors) == 1 and "larger than 1,000" in errors[0]["reason"]
 
 
+def _values(kafka: Kafka, topic: str) -> list[tuple[str | None, object]]:
+    return [
+        (k.decode() if k is not None else None, None if v is None else json.loads(v))
+        for k, v in kafka.consume(topic)
+    ]
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_aggregate_is_a_stream_of_its_groups(kafka: Kafka, tmp_path: Path) -> None:
+    """The last message of a key is the group; one that HAVING takes away ends. A keyed table reads it back."""
+    target = new_topic(kafka)
+    sql = f"""
+        CREATE STREAM s (sym STRING, qty INT);
+        INSERT INTO {uri(kafka, target)}
+          SELECT sym, COUNT(*) AS n, SUM(qty) AS total FROM s GROUP BY sym HAVING SUM(qty) < 10
+          WITH ('query.name' = 'out');
+        CREATE STREAM again (sym STRING, n BIGINT, total BIGINT) WITH ('connector' = '{uri(kafka, target)}');
+        CREATE TABLE groups (PRIMARY KEY (sym)) AS SELECT sym, n, total FROM again;
+    """
+    with App(sql, state=tmp_path / "state") as app:
+        app.send("s", [{"sym": "a", "qty": 1}, {"sym": "b", "qty": 2}])
+        app.drain(120)
+        assert sorted(_values(kafka, target), key=str) == [
+            ("a", {"sym": "a", "n": 1, "total": 1}),
+            ("b", {"sym": "b", "n": 1, "total": 2}),
+        ]
+    with App(sql, state=tmp_path / "state") as app:
+        app.send("s", [{"sym": "a", "qty": 3}, {"sym": "b", "qty": 20}, {"sym": None, "qty": 5}])
+        app.drain(120)
+        assert sorted(_values(kafka, target)[2:], key=str) == [
+            ("a", {"sym": "a", "n": 2, "total": 4}),
+            ("b", None),
+            ('{"sym":null}', {"sym": None, "n": 1, "total": 5}),
+        ]
+        app.drain(120)
+        assert app.sql("SELECT * FROM groups").rows() == [{"sym": "a", "n": 2, "total": 4}]
+        plan = app.sql(
+            f"EXPLAIN INSERT INTO {uri(kafka, target)} SELECT sym, COUNT(*) AS n FROM s GROUP BY sym"
+        )
+        assert "at least once" in plan.rows()[-1]["plan"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_joined_streams_and_rows_of_tables(kafka: Kafka, tmp_path: Path) -> None:
+    joined, rows = new_topic(kafka), new_topic(kafka)
+    sql = f"""
+        CREATE STREAM a (id INT, x STRING);
+        CREATE STREAM b (id INT, y STRING);
+        CREATE TABLE names (x STRING PRIMARY KEY, name STRING);
+        INSERT INTO names VALUES ('p', 'pear'), ('q', 'quince');
+        INSERT INTO {uri(kafka, rows)} SELECT x AS _key, name FROM names;
+        INSERT INTO {uri(kafka, joined)}
+          SELECT a.id, a.x, b.y, n.name FROM a JOIN b ON a.id = b.id LEFT JOIN names n ON a.x = n.x
+          WITH ('query.name' = 'out');
+    """
+    for _ in range(2):  # what was written once is not written again
+        with App(sql, state=tmp_path / "state") as app:
+            app.drain(120)
+            assert sorted(_values(kafka, rows), key=str) == [
+                ("p", {"name": "pear"}),
+                ("q", {"name": "quince"}),
+            ]
+    with App(sql, state=tmp_path / "state") as app:
+        app.send("a", [{"id": 1, "x": "p"}, {"id": 2, "x": "z"}])
+        app.drain(120)
+        app.send("b", [{"id": 1, "y": "one"}, {"id": 2, "y": "two"}, {"id": 3, "y": "three"}])
+        app.drain(120)
+        assert sorted(_values(kafka, joined), key=str) == [
+            (None, {"id": 1, "x": "p", "y": "one", "name": "pear"}),
+            (None, {"id": 2, "x": "z", "y": "two", "name": None}),
+        ]
+
+
+def test_what_exactly_once_cannot_be(kafka: Kafka) -> None:
+    target = uri(kafka, new_topic(kafka))
+    declared = "CREATE STREAM s (id INT); CREATE STREAM r (id INT); CREATE TABLE t (id INT);"
+    exact = "WITH ('delivery' = 'exactly-once')"
+    for query in ("id, COUNT(*) AS n FROM s GROUP BY id", "s.id FROM s JOIN r ON s.id = r.id", "id FROM t"):
+        with pytest.raises(NotSupported, match="'delivery' = 'exactly-once' of"):
+            App(f"{declared} INSERT INTO {target} SELECT {query} {exact}")
+    with pytest.raises(NotSupported, match="must give all its grouping columns"):
+        App(f"{declared} INSERT INTO {target} SELECT COUNT(*) AS n FROM s GROUP BY id")
+    with pytest.raises(NotSupported, match="changes of tables"):
+        App(f"{declared} INSERT INTO {target} SELECT id FROM t EMIT CHANGES")
+
+
 def test_what_is_refused(kafka: Kafka) -> None:
     target = uri(kafka, new_topic(kafka))
     with pytest.raises(NotSupported, match="needs a state directory"):

@@ -11,27 +11,46 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from millpond.app.running import NO_MORE, Rows
+from millpond.app.aggregates import Merged
+from millpond.app.groups import Groups
+from millpond.app.running import NO_MORE, Rows, RunningStatement, high_of
 from millpond.changes import Changes, Position
 from millpond.errors import NotSupported, TimedOut
+from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
 from millpond.sinks.base import NativeSink, Sink, find_sink
+from millpond.sources.base import DELETED
+from millpond.types import Column, Schema, whole
 
 if TYPE_CHECKING:
+    from millpond.app.app import App
     from millpond.engine.batch import Batch
 
 IDENTITY = "identity"
 """The kind of the journal's entry that tells a state directory from all others."""
+_KEY = "_key"
 
 
-class Outgoing(Rows):
-    """A query whose rows go to a sink."""
+def deliver(app: App, sink: Sink, rows: pa.Table, position: Position | None = None) -> None:
+    """Writes rows, and returns when they are safe."""
+    if not isinstance(sink, NativeSink) or not sink.by_spark:
+        sink.write(rows, position)
+        return
+    from millpond.engine.onspark import deliver as by_spark
+
+    sink.check(rows)
+    by_spark(app._spark(), sink, rows)
+
+
+class Delivering(RunningStatement):
+    """A statement with a sink as its target."""
 
     def set_up(self) -> None:
         super().set_up()
         target = self.plan.target
-        self._sink: Sink = find_sink(target.name)(target.name, target.options, self.plan.batch.output)
+        self._sink: Sink = find_sink(target.name)(target.name, target.options, self._written)
         if self._sink.exact and not self.app._state.durable:
             raise NotSupported(
                 "'delivery' = 'exactly-once' needs a state directory: without one nothing is known after a restart",
@@ -39,6 +58,11 @@ class Outgoing(Rows):
                 place=self.plan.place,
             )
         self._open()
+
+    @property
+    def _written(self) -> Schema:
+        """The columns of what is written."""
+        return self.plan.batch.output
 
     def _open(self) -> bool:
         """Makes the sink ready; whether our position had to follow it."""
@@ -54,31 +78,80 @@ class Outgoing(Rows):
             raise TimedOut("the sink has a batch that was thought lost; going on after it")
         return super().apply(batch, position, more)
 
-    def commit(self, rows: pa.Table, position: Position | None) -> int:
+    def hand_out(self, rows: pa.Table, position: Position | None) -> None:
+        """Writes the rows, or only looks whether they can be written."""
         if self._trying:
             self._sink.check(rows)
-            return int(rows.num_rows)
-        if rows.num_rows:
-            self._deliver(rows, position)
-        self.write(lambda moment: ({}, None), position)
-        return int(rows.num_rows)
-
-    def _deliver(self, rows: pa.Table, position: Position | None) -> None:
-        sink = self._sink
-        if not isinstance(sink, NativeSink) or not sink.by_spark:
-            sink.write(rows, position)
-            return
-        from millpond.engine.onspark import deliver
-
-        sink.check(rows)
-        deliver(self.app._spark(), sink, rows)
+        elif rows.num_rows:
+            deliver(self.app, self._sink, rows, position)
 
     def drop(self) -> None:
         self._sink.close()
         super().drop()
 
 
-def _identity(statement: Outgoing) -> str:
+class Outgoing(Delivering, Rows):
+    """A query whose rows go to a sink, each by itself."""
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        self.hand_out(rows, position)
+        if not self._trying:
+            self.write(lambda moment: ({}, None), position)
+        return int(rows.num_rows)
+
+
+class OutgoingGroups(Delivering, Groups):
+    """A live aggregate whose groups go to a sink as they change: a message for each, with its key, so that the last
+    one of a key is the group, and one without a value says that it is there no more."""
+
+    @property
+    def _written(self) -> Schema:
+        aggregation = self.plan.aggregation
+        assert aggregation is not None
+        columns = aggregation.final.schema.columns[: len(aggregation.final.schema) - 1]
+        added = [Column(DELETED, pa.bool_())]
+        if self._named_by:
+            added.append(Column(_KEY, pa.string()))
+        return Schema((*columns, *added))
+
+    @property
+    def _named_by(self) -> list[str]:
+        """The columns that are made the key of a message; none if the query gives a key itself."""
+        aggregation = self.plan.aggregation
+        assert aggregation is not None
+        if aggregation.once or _KEY in aggregation.final.schema:
+            return []
+        return [name for name in aggregation.keys if name is not None]
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        merged = self._aggregate.merge(rows, self.app._store.moment(), high_of(rows))
+        self.hand_out(self._messages(merged), position)
+        if not self._trying:
+            changes = {name: change for name, change in merged.changes.items() if len(change)}
+            self.write(lambda moment: (changes, None), position, into=tuple(self._aggregate.tables))
+        return int(merged.seen.num_rows)
+
+    def _messages(self, merged: Merged) -> pa.Table:
+        parts = [(merged.gone, True), (merged.seen, False), (merged.ended, True)]
+        made = [
+            rows.append_column(DELETED, pa.array([ended] * rows.num_rows, pa.bool_()))
+            for rows, ended in parts
+            if rows.num_rows or rows is merged.seen
+        ]
+        messages = pa.concat_tables(made)
+        by = self._named_by
+        return messages.append_column(_KEY, key_texts(messages.select(by))) if by else messages
+
+
+def key_texts(keys: pa.Table) -> pa.Array:
+    """The keys of messages: the value of a single column as text, several as an object of JSON; so is a NULL."""
+    objects = to_json(keys).cast(pa.string())
+    if keys.num_written > 1:
+        return objects
+    return pc.coalesce(whole(keys.column(0)).cast(pa.string()), objects)
+
+
+def _identity(statement: RunningStatement) -> str:
     """What tells this state directory from all others."""
     journal = statement.app._journal
     for entry in journal.entries():

@@ -19,14 +19,14 @@ from millpond.app.folding import Folded
 from millpond.app.groups import Groups
 from millpond.app.joining import joined_streams
 from millpond.app.keyed import Keyed
-from millpond.app.outgoing import Outgoing
+from millpond.app.outgoing import Outgoing, OutgoingGroups
 from millpond.app.phases import Phases, loads_table
 from millpond.app.retrying import Retrying
 from millpond.app.running import Rows, RunningStatement
 from millpond.errors import Closed, PipelineFailed, SqlError, TimedOut, UnknownName, did_you_mean
 from millpond.journal.catalog import Entry
 from millpond.plan.plans import PipelinePlan
-from millpond.sinks.base import NativeSink, find_sink
+from millpond.sinks.base import NativeSink, Sink, find_sink
 from millpond.sources.base import NativeSource, Source
 from millpond.sql.catalog import Limits
 
@@ -51,9 +51,11 @@ def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[Runn
     """The statement of a plan, by its kind; where streams are joined, one for each of them."""
     if plan.block:
         return [Block(app, plan, ephemeral=ephemeral)]
+    kind: type[RunningStatement]
     if plan.target.kind == "sink":
-        return [Outgoing(app, plan, ephemeral=ephemeral)]
-    kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
+        kind = OutgoingGroups if plan.aggregation is not None else Outgoing
+    else:
+        kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
     if plan.keys and plan.join is None:
         kind = Keyed
     statement = kind(app, plan, ephemeral=ephemeral)
@@ -97,13 +99,17 @@ class Pipelines:
         """Puts a statement in line. ``sources`` are those of its streams."""
         if self._held.get(plan.name) != DROPPED:
             self.formats |= {s.format for s in sources if isinstance(s, NativeSource)}
-            sink = find_sink(plan.target.name) if plan.target.kind == "sink" else None
-            if sink is not None and issubclass(sink, NativeSink):
-                self.formats.add(sink.format)
+            if plan.target.kind == "sink":
+                self.needs_format_of(find_sink(plan.target.name))
             statements = statements_of(self._app, plan, ephemeral=ephemeral)
             for statement, source in zip(statements, sources, strict=True):
                 statement.declare()
                 self._waiting[statement.plan.name] = (statement, source)
+
+    def needs_format_of(self, sink: type[Sink]) -> None:
+        """Notes what Spark needs to write to a sink."""
+        if issubclass(sink, NativeSink):
+            self.formats.add(sink.format)
 
     @property
     def names(self) -> list[str]:

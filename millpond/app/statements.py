@@ -14,6 +14,7 @@ from millpond.app.dropping import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
 from millpond.app.loading import is_from_outside, load
 from millpond.app.mutate import changes_of
+from millpond.app.outgoing import deliver
 from millpond.app.store import Moment
 from millpond.app.transaction import Transaction
 from millpond.changes import Changes
@@ -23,6 +24,7 @@ from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import Target, target_of
 from millpond.plan.view import plan_view
 from millpond.query.result import Result, RunningResult
+from millpond.sinks.base import find_sink
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
@@ -93,6 +95,8 @@ def _create_view(app: App, checked: Checked) -> Result:
 def _insert(app: App, checked: Checked) -> Result:
     assert isinstance(checked.statement, st.Insert) and checked.target is not None
     target = checked.target
+    if target.kind == "sink" and not checked.running:
+        return _write_outside(app, checked, target)
     if target.kind == "sink":
         scheme, _, rest = target.name.partition("?")[0].partition("://")
         words = re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")
@@ -113,6 +117,28 @@ def _insert(app: App, checked: Checked) -> Result:
         app._store.commit(sent={target.name: rows}, done=app._statement_done(checked.statement))
     else:
         app._write(checked.statement, target.name, lambda moment: (_inserted(target, rows, moment), None))
+    return Result(_NOTHING, count=rows.num_rows)
+
+
+def _write_outside(app: App, checked: Checked, target: Relation) -> Result:
+    """Rows of tables for a sink, once."""
+    if app._transaction is not None:
+        raise NotSupported(
+            "INSERT INTO a URI in a transaction: what left the app cannot be taken back",
+            hint="write the rows after COMMIT",
+            place=checked.statement.place,
+        )
+    checked = app._with_types(checked)
+    assert checked.resolved is not None
+    kind = find_sink(target.name)
+    app._runner.needs_format_of(kind)
+    sink = kind(target.name, checked.table_options, checked.resolved.schema)
+    sink.open("insert")
+    rows = app._answer(checked)
+    if rows.num_rows:
+        deliver(app, sink, rows)
+    sink.close()
+    app._store.commit(done=app._statement_done(checked.statement))
     return Result(_NOTHING, count=rows.num_rows)
 
 

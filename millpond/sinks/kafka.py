@@ -1,7 +1,7 @@
 """Kafka as a sink: ``INSERT INTO kafka://topic SELECT …``.
 
 Each row is a message. Its columns are the value; a column ``_key`` is the message's key instead, ``_partition`` its
-partition, ``_timestamp`` its time.
+partition, ``_timestamp`` its time; where ``_deleted`` is true it has no value.
 
 By default Spark's own sink writes: at least once. With ``'delivery' = 'exactly-once'`` one producer of this process
 writes a batch in one transaction of Kafka, and with it, in the same transaction, the position after the batch, as an
@@ -23,10 +23,11 @@ from millpond.formats.jsontext import to_json
 from millpond.options import Option
 from millpond.sinks.base import NativeSink
 from millpond.sources._kafkaclient import client_settings, issue_of
+from millpond.sources.base import DELETED
 from millpond.sources.kafka import KafkaSource
 from millpond.types import Schema, type_name, whole
 
-_PARTS = ("_key", "_partition", "_timestamp")
+_PARTS = ("_key", "_partition", "_timestamp", DELETED)
 _QUEUE = 1_000_000
 _STEP = 50_000
 _LARGEST = 1_000_000
@@ -128,6 +129,9 @@ class KafkaSink(NativeSink):
         encoded = (
             to_json(values) if self.values["format"] == "json" else whole(values.column(0)).cast(pa.binary())
         )
+        if DELETED in by_name:
+            ended = pc.fill_null(whole(by_name[DELETED]), False)
+            encoded = pc.if_else(ended, pa.scalar(None, encoded.type), encoded)
         columns: dict[str, Any] = {"value": encoded}
         if "_key" in by_name:
             columns["key"] = _bytes(by_name["_key"])

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from millpond.errors import (
     InvalidOption,
+    NotSupported,
     SqlError,
     TypeMismatch,
     UnknownName,
@@ -23,6 +24,7 @@ from millpond.sql.checked import (
 from millpond.sql.checking.queries import Queries
 from millpond.sql.joins import joins_of
 from millpond.sql.live import check_live, follows_its_query
+from millpond.sql.resolve import Resolved
 from millpond.types import Column, Schema, type_name
 
 
@@ -98,18 +100,16 @@ class Inserts(Queries):
         resolved = self._resolve_query(s.query, s.settings, options, "INSERT INTO a URI", s)
         if resolved is None:
             return None
-        if not resolved.running:
-            self.refuse("INSERT INTO a URI from tables", s)
+        if s.query.emit == "changes" and not resolved.running:
+            self.refuse("INSERT INTO a URI of the changes of tables", s)
             return None
-        if any(joins_of(resolved)):
-            self.refuse("INSERT INTO a URI of joined streams: make a stream of them", s)
-            return None
-        if is_live_aggregate(resolved):
-            self.refuse("INSERT INTO a URI of an aggregate: make a table of it", s)
-            return None
+        if "_key" not in resolved.schema:
+            self._group_outputs(resolved, s)
         resolved = self._named_outputs(resolved, s)
         own = [x for x in s.settings if find_option(options, x.name)]
         values = read_options("INSERT INTO a URI", options, own)
+        if values.get("delivery") == "exactly-once":
+            self._check_exact(resolved, s)
         if values.get("delivery") == "exactly-once" and self._query_values.get("on.miss") == "retry":
             raise InvalidOption(
                 "'on.miss' = 'retry' and 'delivery' = 'exactly-once' do not go together: rows that wait are not in the"
@@ -125,6 +125,23 @@ class Inserts(Queries):
             source_options=self._source_values,
             table_options=values,
         )
+
+    def _check_exact(self, resolved: Resolved, s: st.Insert) -> None:
+        """A sink holds one position, of one stream, and nothing that is kept beside it."""
+        what = (
+            "rows of tables, which are written once" if not resolved.running
+            else "joined streams" if any(joins_of(resolved))
+            else "an aggregate" if is_live_aggregate(resolved)
+            else None
+        )  # fmt: skip
+        if what is not None:
+            raise NotSupported(
+                f"'delivery' = 'exactly-once' of {what}",
+                hint="CREATE STREAM s AS SELECT …, and insert from that stream"
+                if resolved.running
+                else "at-least-once is what there is for them",
+                place=s.place,
+            )
 
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
         resolver = self.resolver()
