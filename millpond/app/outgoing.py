@@ -146,7 +146,7 @@ class OutgoingGroups(Delivering, Groups):
 def key_texts(keys: pa.Table) -> pa.Array:
     """The keys of messages: the value of a single column as text, several as an object of JSON; so is a NULL."""
     objects = to_json(keys).cast(pa.string())
-    if keys.num_written > 1:
+    if keys.num_columns > 1:
         return objects
     return pc.coalesce(whole(keys.column(0)).cast(pa.string()), objects)
 
