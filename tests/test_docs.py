@@ -204,7 +204,7 @@ def _anchor(heading: str) -> str:
 
 
 _MACHINE = re.compile(
-    r"(?<!file:)//?(?:work|root|home/\w+|Users/\w+)/|/tmp/|localhost:\d+/simple|pypi\.|registry\."
+    r"(?<!file:)//?(?:work|root|home/\w+|Users/\w+)/|/tmp/|localhost:\d+/simple|pypi\.|(?<!schema\.)registry\."
 )
 
 

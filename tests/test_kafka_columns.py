@@ -124,13 +124,13 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         assert app.sql("SELECT price FROM copied WHERE id = 4").rows() == [{"price": 1.5}]
 
 
-def messages(*values: str | None) -> pa.Table:
+def messages(*values: str | bytes | None) -> pa.Table:
     """What Spark's connector gives for messages."""
     count = len(values)
     return pa.table(
         {
             "key": pa.nulls(count, pa.binary()),
-            "value": pa.array([None if v is None else v.encode() for v in values], pa.binary()),
+            "value": pa.array([v.encode() if isinstance(v, str) else v for v in values], pa.binary()),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * count, pa.timestamp("us", "UTC")),

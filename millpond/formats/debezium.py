@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.formats.jsontypes import discover_records
-from millpond.formats.messages import JsonMessages, json_object
+from millpond.formats.messages import JsonMessages, having, json_object, others, readable
 from millpond.types import Column, Schema
 
 
@@ -32,6 +32,10 @@ class Events(NamedTuple):
 
 def discover(sample: list[bytes]) -> Schema:
     """The columns of the rows in a sample of envelopes."""
+    return _columns(readable(sample) or sample)
+
+
+def _columns(sample: list[bytes]) -> Schema:
     rows: list[dict[str, Any]] = []
     for text in sample:
         envelope = json_object(text)
@@ -51,11 +55,11 @@ class Envelopes:
         self._bare = JsonMessages(Schema(inner), values, watch=watch)
         self._wrapped = JsonMessages(Schema((Column("payload", payload),)), values, watch=watch)
 
-    @property
-    def unknown(self) -> set[str]:
-        """Fields of rows that the schema does not have."""
+    def fresh(self, values: pa.Array) -> Schema:
+        """As Messages.fresh: fields of rows that the schema does not have."""
         paths = {p for m in (self._bare, self._wrapped) for p in m.paths}
-        return {p[-1] for p in paths if len(p) > 1 and p[-2] in ("before", "after")}
+        names = {p[-1] for p in paths if len(p) > 1 and p[-2] in ("before", "after")}
+        return others(_columns(having(values, names)), self.schema)
 
     def decode(self, values: pa.Array) -> Events:
         here = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))

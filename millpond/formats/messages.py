@@ -6,9 +6,11 @@ halving, and comes back with the reason.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,8 +22,11 @@ from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
 from millpond.formats.text import Misfit, convert
+from millpond.formats.wire import UNFRAMED, Schemas, by_schema, stripped
 from millpond.types import Column, Schema, type_name, whole
 
+SAMPLE = 1_000
+"""Messages that are looked at to find the columns."""
 _ONE_BY_ONE = 16
 """Messages among which a bad one is looked for without halving."""
 _SHOWN = 200
@@ -38,20 +43,29 @@ class Decoded(NamedTuple):
 class Messages(ABC):
     """Decodes the values of messages to the columns of a schema. Picklable.
 
-    With ``watch`` it looks for fields that the schema does not have, where the format can have such.
+    With ``watch`` it looks for fields that the schema does not have, where the format can have such. With ``schemas``
+    each message bears the number of its schema there.
     """
 
     name: ClassVar[str]
 
-    def __init__(self, schema: Schema, values: Mapping[str, Any], *, watch: bool = False):
+    def __init__(
+        self,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        watch: bool = False,
+        schemas: Schemas | None = None,
+    ):
         self.schema = schema
         self.values = dict(values)
         self.watch = watch
+        self.schemas = schemas
 
-    @property
-    def unknown(self) -> set[str]:
-        """The fields that were found so."""
-        return set()
+    def fresh(self, values: pa.Array) -> Schema:
+        """The columns that were found so, ``values`` being the last that were decoded; VOID where the type cannot be
+        told."""
+        return Schema(())
 
     @classmethod
     @abstractmethod
@@ -67,7 +81,7 @@ class Messages(ABC):
         here = values.drop_null()
         bad: list[int] = []
         reasons: list[str] = []
-        parts = list(self._read(here, 0, bad, reasons)) if len(here) else []
+        parts = list(self._read(here, bad, reasons)) if len(here) else []
         arrow = self.schema.arrow()
         rows = pa.Table.from_batches(parts, arrow).combine_chunks()
         if values.null_count:
@@ -75,7 +89,13 @@ class Messages(ABC):
         batches = rows.to_batches()
         return Decoded(batches[0] if batches else _no_rows(arrow), bad, reasons)
 
-    def _read(self, values: pa.Array, first: int, bad: list[int], reasons: list[str]) -> Any:
+    def _read(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of all values that can be decoded; the others are noted."""
+        return self._halved(values, 0, bad, reasons)
+
+    def _halved(
+        self, values: pa.Array, first: int, bad: list[int], reasons: list[str]
+    ) -> Iterator[pa.RecordBatch]:
         try:
             rows = self.read(values)
             if rows.num_rows != len(values):
@@ -89,7 +109,7 @@ class Messages(ABC):
                 return
         step = 1 if len(values) <= _ONE_BY_ONE else (len(values) + 1) // 2
         for at in range(0, len(values), step):
-            yield from self._read(values.slice(at, step), first + at, bad, reasons)
+            yield from self._halved(values.slice(at, step), first + at, bad, reasons)
 
     def _with_nulls(self, rows: pa.Table, values: pa.Array, bad: list[int]) -> tuple[pa.Table, list[int]]:
         """Rows of NULLs where the values are, and the places of the bad ones among all."""
@@ -126,16 +146,27 @@ class JsonMessages(Messages):
 
     name = "json"
 
-    def __init__(self, schema: Schema, values: Mapping[str, Any], *, watch: bool = False):
-        super().__init__(schema, values, watch=watch)
+    def __init__(
+        self,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        watch: bool = False,
+        schemas: Schemas | None = None,
+    ):
+        super().__init__(schema, values, watch=watch, schemas=schemas)
         self._reader: BlockReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_reader": None}
 
-    @property
-    def unknown(self) -> set[str]:
-        return {path[0] for path in self.paths if len(path) == 1}
+    def fresh(self, values: pa.Array) -> Schema:
+        names = {path[0] for path in self.paths if len(path) == 1}
+        if self.schemas is not None and names:
+            values = values.drop_null()
+            framed = [places for number, places in by_schema(values) if number is not None]
+            values = stripped(values.take(pa.array(np.concatenate(framed))))
+        return others(discover_records(map(json_object, having(values, names))), self.schema)
 
     @property
     def paths(self) -> set[tuple[str, ...]]:
@@ -144,7 +175,32 @@ class JsonMessages(Messages):
 
     @classmethod
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
-        return discover_records(json_object(text) for text in sample)
+        # Of a sample that is no JSON at all the reason is told.
+        return discover_records(map(json_object, readable(sample) or sample))
+
+    def _read(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
+        if self.schemas is None:
+            return super()._read(values, bad, reasons)
+        return self._unframed(values, bad, reasons)
+
+    def _unframed(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
+        """What stands behind the numbers of schemas that the registry knows."""
+        assert self.schemas is not None
+        fine = np.zeros(len(values), dtype=bool)
+        for number, places in by_schema(values):
+            try:
+                if number is None:
+                    raise BadData(UNFRAMED)
+                self.schemas.schema(number)
+                fine[places] = True
+            except BadData as error:
+                bad += places.tolist()
+                reasons += [error.message] * len(places)
+        here = np.flatnonzero(fine)
+        wrong: list[int] = []
+        inner = stripped(values.take(pa.array(here)))
+        yield from self._halved(inner, 0, wrong, reasons) if len(here) else ()
+        bad += here[wrong].tolist()
 
     def read(self, values: pa.Array) -> pa.RecordBatch:
         if self._reader is None:
@@ -187,6 +243,30 @@ def json_object(text: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise BadData("not a JSON object")
     return record
+
+
+def having(values: pa.Array, names: set[str]) -> list[bytes]:
+    """Some objects of JSON in which one of the names stands."""
+    if not names:
+        return []
+    some = [pc.match_substring(values, json.dumps(name)) for name in sorted(names)]
+    found = values.filter(reduce(pc.or_, some)).slice(0, SAMPLE).to_pylist()
+    return readable(found)
+
+
+def readable(sample: list[bytes]) -> list[bytes]:
+    """Those of a sample that are objects of JSON."""
+    found = []
+    for text in sample:
+        with suppress(BadData):
+            json_object(text)
+            found.append(text)
+    return found
+
+
+def others(columns: Schema, known: Schema) -> Schema:
+    """The columns that are not among the known ones."""
+    return Schema(tuple(c for c in columns if c.name not in known))
 
 
 class CsvMessages(Messages):

@@ -14,18 +14,21 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Position
-from millpond.errors import BadData, InvalidOption, NetworkIssue
-from millpond.formats.jsontext import to_json
+from millpond.errors import BadData, NetworkIssue
 from millpond.options import Option
+from millpond.sinks._kafkavalues import WRITERS
 from millpond.sinks.base import NativeSink
 from millpond.sources._kafkaclient import client_settings, issue_of
+from millpond.sources._kafkaformats import AVRO_SCHEMA, FORMAT_OPTIONS
+from millpond.sources._registry import REGISTRY_OPTIONS
 from millpond.sources.base import DELETED
 from millpond.sources.kafka import KafkaSource
-from millpond.types import Schema, type_name, whole
+from millpond.types import Schema, whole
 
 _PARTS = ("_key", "_partition", "_timestamp", DELETED)
 _QUEUE = 1_000_000
@@ -49,7 +52,9 @@ class KafkaSink(NativeSink):
             "at-least-once",
             ("at-least-once", "exactly-once"),
         ),
-        Option("format", "choice", "how values are written", "json", ("json", "text", "raw")),
+        Option("format", "choice", "how values are written", "json", tuple(WRITERS)),
+        AVRO_SCHEMA,
+        *REGISTRY_OPTIONS,
         *(
             o
             for o in KafkaSource.options
@@ -60,28 +65,16 @@ class KafkaSink(NativeSink):
 
     def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
         super().__init__(uri, values, schema)
-        mine = {o.name for o in KafkaSource.options} - {"format"}
+        mine = {o.name for o in KafkaSource.options} - {o.name for o in FORMAT_OPTIONS}
         for_topic = {k: v for k, v in self.values.items() if k in mine or k.startswith("kafka.")}
         # What is common to reading and writing a topic: where it is, whether it is there.
         self._topic = KafkaSource(uri, for_topic, Schema(()))
         self.exact = self.values["delivery"] == "exactly-once"
-        self._value_columns = [c for c in schema if c.name.lower() not in _PARTS]
-        self._check_columns()
+        columns = Schema(tuple(c for c in schema if c.name.lower() not in _PARTS))
+        self._values = WRITERS[self.values["format"]](self._topic.topic, columns, self.values)
         self._producer: Any = None
         self._reader: Any = None
         self._group: Any = None
-
-    def _check_columns(self) -> None:
-        if self.values["format"] == "json":
-            return
-        wanted = pa.string() if self.values["format"] == "text" else pa.binary()
-        types = [c.type for c in self._value_columns]
-        if types != [wanted]:
-            raise InvalidOption(
-                f"the format {self.values['format']} writes one column of type {type_name(wanted)}, and the query has"
-                f" {', '.join(f'{c.name} {type_name(c.type)}' for c in self._value_columns) or 'none'}",
-                hint="columns named _key, _partition and _timestamp do not count",
-            )
 
     @property
     def guarantee(self) -> str:
@@ -125,14 +118,12 @@ class KafkaSink(NativeSink):
 
     def encode(self, rows: pa.Table) -> pa.Table:
         by_name = {n.lower(): rows.column(i) for i, n in enumerate(rows.column_names)}
-        values = rows.select([c.name for c in self._value_columns])
-        encoded = (
-            to_json(values) if self.values["format"] == "json" else whole(values.column(0)).cast(pa.binary())
-        )
+        live, places = rows, None
         if DELETED in by_name:
-            ended = pc.fill_null(whole(by_name[DELETED]), False)
-            encoded = pc.if_else(ended, pa.scalar(None, encoded.type), encoded)
-        columns: dict[str, Any] = {"value": encoded}
+            stays = ~np.asarray(pc.fill_null(whole(by_name[DELETED]), False))
+            live, places = rows.filter(pa.array(stays)), pa.array(np.cumsum(stays) - 1, mask=~stays)
+        encoded = self._values.encode(live.select(list(self._values.columns.names)))
+        columns: dict[str, Any] = {"value": encoded if places is None else encoded.take(places)}
         if "_key" in by_name:
             columns["key"] = _bytes(by_name["_key"])
         if "_partition" in by_name:

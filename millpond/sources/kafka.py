@@ -10,19 +10,15 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import reduce
 from threading import Lock
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.errors import (
-    BadData,
     ConfigurationIssue,
     Error,
     InvalidOption,
@@ -31,12 +27,13 @@ from millpond.errors import (
     TopicReplaced,
     did_you_mean,
 )
-from millpond.formats.debezium import Envelopes, Events, discover
+from millpond.formats.debezium import Envelopes, Events
 from millpond.formats.merge import settle_schema
-from millpond.formats.messages import MESSAGES, Messages, json_object
+from millpond.formats.messages import SAMPLE
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
+from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat
 from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.sources.base import DELETED, NativeSource, Received, Split
 from millpond.types import Column, Schema, type_name, whole
@@ -44,8 +41,6 @@ from millpond.types import Column, Schema, type_name, whole
 log = logging.getLogger("millpond")
 ID = "topic"
 """Where an offset has the identity of the topic: one of the same name that was made again has another."""
-SAMPLE = 1_000
-"""Messages that are looked at to find the columns."""
 MOST_COLUMNS = 1_000
 """Fields up to which new ones become columns."""
 _WIDENING = Lock()
@@ -61,9 +56,7 @@ class KafkaSource(NativeSource):
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
     format: ClassVar[str] = "kafka"
     options: ClassVar[tuple[Option, ...]] = (
-        Option("format", "choice", "how values are written", "json", (*MESSAGES, "debezium")),
-        Option("key.format", "choice", "what _key is: STRING or BINARY", "text", ("text", "raw")),
-        Option("delimiter", "text", "what separates values in CSV", ","),
+        *FORMAT_OPTIONS,
         Option(
             "bootstrap.servers",
             "text",
@@ -126,7 +119,8 @@ class KafkaSource(NativeSource):
         self.reset = self._reset()
         visible = tuple(c for c in declared if not c.hidden) if declared is not None else ()
         self.declared = Schema(visible) if visible else None
-        self._messages: Messages | Envelopes | None = None
+        self._format = ValueFormat(self.topic, self.values)
+        self._messages: Decoder | None = None
         self._read_id = ""
 
     @property
@@ -175,22 +169,21 @@ class KafkaSource(NativeSource):
         )
 
     @property
-    def _decoder(self) -> Messages | Envelopes:
+    def _decoder(self) -> Decoder:
         if self._messages is None:
-            kind = Envelopes if self.values["format"] == "debezium" else MESSAGES[self.values["format"]]
             if self.declared is None and self.found is None:
                 self.found = self._discover()
             columns = self.declared or self.found or Schema(())
-            self._messages = kind(columns, self.values, watch=self.declared is None)
+            self._messages = self._format.decoder(columns, watch=self.declared is None)
         return self._messages
 
     def _discover(self) -> Schema:
-        """From the earliest messages; a topic without any is waited for as a missing one is."""
-        name = self.values["format"]
-        if name in ("text", "raw"):
-            return MESSAGES[name].discover([], self.values)
+        """From a schema, or the earliest messages; a topic without any is waited for as a missing one is."""
 
         def look() -> Schema:
+            known = self._format.columns()
+            if known is not None:
+                return known
             self._ensure()
             sample = self._brokers.sample(self.topic, SAMPLE)
             values = [s.value for s in sample if s.value is not None]
@@ -199,36 +192,26 @@ class KafkaSource(NativeSource):
                     f'topic "{self.topic}" is empty: its columns cannot be discovered',
                     hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
                 )
-            return settle_schema(self._columns_in(values))
+            return self._format.discover(values)
 
         return self._patience.wait_for(look, issues=self.issues)
 
-    def _columns_in(self, values: list[bytes]) -> Schema:
-        name = self.values["format"]
-        if name == "csv":
-            return MESSAGES[name].discover(values, self.values)
-        objects = _readable(values) or values  # of a sample that is no JSON at all the reason is told
-        return discover(objects) if name == "debezium" else MESSAGES[name].discover(objects, self.values)
-
-    def _widen(self, names: set[str], values: pa.Array) -> None:
-        """Takes in fields that have come up. One that is NULL everywhere tells no type yet."""
+    def _widen(self, fresh: Schema) -> None:
+        """Takes in columns that have come up. A field that is NULL everywhere tells no type yet."""
         with _WIDENING:
             known = self.found
             assert known is not None
-            some = [pc.match_substring(values, f'"{name}"') for name in sorted(names)]
-            sample = values.filter(reduce(pc.or_, some)).slice(0, SAMPLE).to_pylist()
-            found = [c for c in self._columns_in(sample) if c.name not in known]
-            fresh = settle_schema(Schema(tuple(c for c in found if c.type != pa.null())))
-            if not len(fresh):
+            typed = tuple(c for c in fresh if c.type != pa.null() and c.name not in known)
+            if not typed:
                 return
-            if len(known) + len(fresh) > MOST_COLUMNS:
+            if len(known) + len(typed) > MOST_COLUMNS:
                 log.warning(
                     'topic "%s" has more than %s fields: new ones are left out', self.topic, MOST_COLUMNS
                 )
                 return
-            for column in fresh:
+            for column in (settled := settle_schema(Schema(typed))):
                 log.info('topic "%s" has a new field: %s %s', self.topic, column.name, type_name(column.type))
-            self.found, self._messages = Schema((*known, *fresh)), None
+            self.found, self._messages = Schema((*known, *settled)), None
 
     # the topic
 
@@ -379,8 +362,8 @@ class KafkaSource(NativeSource):
         values = _as(raw["value"], pa.binary())
         decoder = self._decoder
         events = _events(decoder, values)
-        if decoder.unknown:
-            self._widen(decoder.unknown, values)
+        if len(fresh := decoder.fresh(values)):
+            self._widen(fresh)
             if (wider := self._decoder) is not decoder:
                 decoder, events = wider, _events(wider, values)
         places = events.places
@@ -394,7 +377,7 @@ class KafkaSource(NativeSource):
         return Received(batch, places, _spoiled(values, events.bad, events.reasons))
 
 
-def _events(decoder: Messages | Envelopes, values: pa.Array) -> Events:
+def _events(decoder: Decoder, values: pa.Array) -> Events:
     if isinstance(decoder, Envelopes):
         return decoder.decode(values)
     rows, bad, reasons = decoder.decode(values)
@@ -402,18 +385,8 @@ def _events(decoder: Messages | Envelopes, values: pa.Array) -> Events:
     return Events(rows, values.is_null().take(places), places, bad, reasons)
 
 
-def _readable(sample: list[bytes]) -> list[bytes]:
-    """Those of a sample that are objects of JSON."""
-    found = []
-    for text in sample:
-        with suppress(BadData):
-            json_object(text)
-            found.append(text)
-    return found
-
-
 def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
-    texts = [v.decode(errors="replace") for v in values.take(pa.array(bad, pa.int64())).to_pylist()]
+    texts = [_shown(v) for v in values.take(pa.array(bad, pa.int64())).to_pylist()]
     return pa.table(
         {
             "place": pa.array(bad, pa.int64()),
@@ -438,6 +411,14 @@ class _Restart(TopicReplaced):
     """``resume`` tells where to go on."""
 
     retryable = True
+
+
+def _shown(value: bytes) -> str:
+    """A message as text; its bytes in hexadecimal digits if it is none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
 
 
 class _Empty(SourceError):

@@ -1,0 +1,83 @@
+"""JSON Schema: the columns of an object, and the schema of columns.
+
+What has no type of ours, such as a choice of several types, is STRING: the text of any JSON fits into it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import InvalidOption
+from millpond.types import TIMESTAMP, Column, Schema
+
+_TYPES: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+_FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP, "date": pa.date32()}
+
+
+def columns_of(text: str) -> Schema:
+    """The columns of objects of a schema. Raises InvalidOption."""
+    try:
+        found = _type(json.loads(text))
+    except ValueError as error:
+        raise InvalidOption(f"not a JSON Schema: {error}") from None
+    if not pa.types.is_struct(found):
+        raise InvalidOption("the JSON Schema has no properties: columns cannot be told from it")
+    return Schema(tuple(Column(f.name, f.type) for f in found))
+
+
+def _type(data: Any) -> pa.DataType:
+    if not isinstance(data, dict):
+        return pa.string()
+    for several in ("oneOf", "anyOf"):
+        real = [d for d in data.get(several, ()) if d != {"type": "null"}]
+        if len(real) == 1:
+            return _type(real[0])
+    kind = data.get("type", "object" if "properties" in data else None)
+    if isinstance(kind, list):
+        real = [k for k in kind if k != "null"]
+        kind = real[0] if len(real) == 1 else None
+    if kind == "object" and data.get("properties"):
+        return pa.struct([pa.field(name, _type(inner)) for name, inner in data["properties"].items()])
+    if kind == "object" and isinstance(data.get("additionalProperties"), dict):
+        return pa.map_(pa.string(), _type(data["additionalProperties"]))
+    if kind == "array" and isinstance(data.get("items"), dict):
+        return pa.list_(pa.field("element", _type(data["items"])))
+    if kind == "string":
+        return _FORMATS.get(data.get("format", ""), pa.string())
+    return _TYPES.get(kind or "", pa.string())
+
+
+def to_jsonschema(columns: Schema, name: str) -> str:
+    """The schema of objects with these columns, as they are written: each may be null."""
+    properties = {c.name: _schema(c.type) for c in columns}
+    return json.dumps({"title": name, "type": "object", "properties": properties})
+
+
+def _schema(dtype: pa.DataType | None) -> dict[str, Any]:
+    t = pa.types
+    if t.is_struct(dtype):
+        assert dtype is not None
+        return {"type": ["object", "null"], "properties": {f.name: _schema(f.type) for f in dtype}}
+    if t.is_map(dtype):
+        assert dtype is not None
+        return {"type": ["object", "null"], "additionalProperties": _schema(dtype.item_type)}
+    if t.is_list(dtype):
+        assert dtype is not None
+        return {"type": ["array", "null"], "items": _schema(dtype.value_type)}
+    if t.is_integer(dtype):
+        return {"type": ["integer", "null"]}
+    if t.is_floating(dtype) or t.is_decimal(dtype):
+        return {"type": ["number", "null"]}
+    if t.is_boolean(dtype):
+        return {"type": ["boolean", "null"]}
+    form = "date-time" if t.is_timestamp(dtype) else "date" if t.is_date(dtype) else None
+    return {"type": ["string", "null"]} | ({"format": form} if form else {})

@@ -1,0 +1,81 @@
+"""How the values of a topic's messages are decoded, and what tells their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millpond.errors import InvalidOption
+from millpond.formats.avromessages import AvroMessages
+from millpond.formats.avroschema import parse_avro
+from millpond.formats.debezium import Envelopes, discover
+from millpond.formats.jsonschema import columns_of
+from millpond.formats.merge import settle_schema
+from millpond.formats.messages import MESSAGES, Messages
+from millpond.options import Option
+from millpond.sources._registry import REGISTRY_OPTIONS, Registry
+from millpond.types import Schema
+
+AVRO_SCHEMA = Option("avro.schema", "text", "the schema of values in avro: the path of a file, or its JSON")
+FORMAT_OPTIONS = (
+    Option("format", "choice", "how values are written", "json", (*MESSAGES, "avro", "debezium")),
+    Option("key.format", "choice", "what _key is: STRING or BINARY", "text", ("text", "raw")),
+    Option("delimiter", "text", "what separates values in CSV", ","),
+    AVRO_SCHEMA,
+    *REGISTRY_OPTIONS,
+)
+Decoder = Messages | Envelopes
+
+
+def registry_of(values: Mapping[str, Any], name: str) -> Registry | None:
+    """The registry that values in the format ``name`` have their schemas in."""
+    if values["avro.schema"] and name != "avro":
+        raise InvalidOption(f"'avro.schema' is for the format avro, and this is {name}")
+    if not values["schema.registry.url"]:
+        if values["schema.registry.basic.auth.user.info"]:
+            raise InvalidOption(
+                "'schema.registry.basic.auth.user.info' has no meaning without 'schema.registry.url'"
+            )
+        return None
+    if name not in ("avro", "json"):
+        raise InvalidOption(f"'schema.registry.url' is for the formats avro and json, and this is {name}")
+    return Registry(values)
+
+
+class ValueFormat:
+    """The format of a topic's values, by the options of the source. Picklable."""
+
+    def __init__(self, topic: str, values: Mapping[str, Any]):
+        self.name: str = values["format"]
+        self._values = values
+        self._subject = f"{topic}-value"
+        self._registry = registry_of(values, self.name)
+
+    def decoder(self, columns: Schema, *, watch: bool) -> Decoder:
+        if self.name == "debezium":
+            return Envelopes(columns, self._values, watch=watch)
+        kind = AvroMessages if self.name == "avro" else MESSAGES[self.name]
+        return kind(columns, self._values, watch=watch, schemas=self._registry)
+
+    def columns(self) -> Schema | None:
+        """The columns, where no message is needed to tell them."""
+        if self._registry is not None:
+            latest = self._registry.latest(self._subject)
+            if latest.kind != self.name.upper():
+                raise InvalidOption(
+                    f"the schema of \"{self._subject}\" in the registry is {latest.kind}, and 'format' is {self.name}"
+                )
+            return settle_schema(
+                parse_avro(latest.text).columns if self.name == "avro" else columns_of(latest.text)
+            )
+        if self.name in ("text", "raw"):
+            return MESSAGES[self.name].discover([], self._values)
+        if self.name == "avro":
+            return settle_schema(AvroMessages.discover([], self._values))
+        return None
+
+    def discover(self, sample: list[bytes]) -> Schema:
+        """The columns of a sample."""
+        if self.name == "debezium":
+            return settle_schema(discover(sample))
+        return settle_schema(MESSAGES[self.name].discover(sample, self._values))

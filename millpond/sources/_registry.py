@@ -1,0 +1,129 @@
+"""A registry of schemas, over HTTP, by the routes of Confluent's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from millpond.errors import AuthenticationIssue, BadData, NetworkIssue, SourceError, without_passwords
+from millpond.formats.wire import Described
+from millpond.options import Option
+
+TIMEOUT = 10.0
+"""Seconds that the registry has to answer."""
+_TYPE = "application/vnd.schemaregistry.v1+json"
+
+REGISTRY_OPTIONS = (
+    Option(
+        "schema.registry.url",
+        "text",
+        "the registry of schemas, for avro and json: each message bears the number of its schema there",
+    ),
+    Option(
+        "schema.registry.basic.auth.user.info",
+        "secret",
+        "the login at the registry of schemas: user:password",
+    ),
+)
+
+
+class SubjectMissing(SourceError):
+    """The registry has no schema of a topic yet."""
+
+    code = "subject_missing"
+    retryable = True
+
+
+class Registry:
+    """Schemas that were asked for by number are kept: a number always means the same one. Picklable."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        parts = urlsplit(str(values["schema.registry.url"]))
+        host = parts.netloc.rpartition("@")
+        login = values.get("schema.registry.basic.auth.user.info") or unquote(host[0])
+        self.url = urlunsplit((parts.scheme, host[2], parts.path.rstrip("/"), "", ""))
+        self._login = base64.b64encode(login.encode()).decode() if login else ""
+        self._known: dict[int, Described] = {}
+
+    def schema(self, number: int) -> Described:
+        """Raises BadData if there is none."""
+        if number not in self._known:
+            found = self._ask("GET", f"/schemas/ids/{number}")
+            if found is None:
+                raise BadData(f"the registry of schemas at {self.url} has no schema {number}")
+            self._known[number] = _described(number, found)
+        return self._known[number]
+
+    def latest(self, subject: str) -> Described:
+        """The newest schema of a subject. Raises SubjectMissing."""
+        found = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        if found is None:
+            raise SubjectMissing(
+                f'the registry of schemas at {self.url} has no subject "{subject}"',
+                hint="declare the columns, or wait for it with 'topic.wait.timeout' = '60s'",
+            )
+        number = int(found["id"])
+        self._known[number] = _described(number, found)
+        return self._known[number]
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """The number of a schema, which the subject has from now on."""
+        found = self._ask(
+            "POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": text, "schemaType": kind}
+        )
+        if found is None:
+            raise SourceError(f"{self.url} is no registry of schemas", hint="check 'schema.registry.url'")
+        return int(found["id"])
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """The answer; None if what was asked for is not there."""
+        headers = {"Accept": _TYPE} | ({"Content-Type": _TYPE} if body is not None else {})
+        if self._login:
+            headers["Authorization"] = f"Basic {self._login}"
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            said = _said(error)
+            if error.code in (401, 403):
+                raise AuthenticationIssue(
+                    f"the registry of schemas at {self.url} refuses the login: {said}",
+                    hint="check 'schema.registry.basic.auth.user.info', and what the user may do",
+                ) from None
+            if error.code in (409, 422):
+                raise SourceError(
+                    f"the registry of schemas at {self.url} refuses the schema: {said}"
+                ) from None
+            raise NetworkIssue(
+                f"the registry of schemas at {self.url} answers {error.code}: {said}"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise NetworkIssue(
+                f"the registry of schemas at {self.url} does not answer: {without_passwords(str(error))}",
+                hint="check 'schema.registry.url'",
+            ) from None
+        if not isinstance(found, dict):
+            raise SourceError(f"{self.url} is no registry of schemas", hint="check 'schema.registry.url'")
+        return found
+
+
+def _described(number: int, found: Mapping[str, Any]) -> Described:
+    if found.get("references"):
+        raise BadData(f"schema {number} refers to others, which is not supported")
+    return Described(number, str(found.get("schemaType") or "AVRO"), str(found["schema"]))
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["message"])
+    except (ValueError, KeyError, TypeError, OSError):
+        return str(error.reason)
