@@ -60,8 +60,8 @@ bench: $(STAMP)  ## Measure, with the peers beside us
 chaos: $(STAMP) services  ## The full form of the long tests: kills and soak
 	$(BIN)/pytest -m chaos --timeout 7200 $(ARGS)
 
-demo: $(STAMP)  ## The profit-and-loss app, from nothing to results
-	$(BIN)/millpond demo $(ARGS)
+demo: $(STAMP) $(if $(KAFKA),services)  ## The profit-and-loss app, from nothing to results; KAFKA=1: over topics of a broker
+	$(if $(KAFKA),$(PY) tools/kafka.py demo,$(BIN)/millpond demo) $(ARGS)
 
 docs: $(STAMP)  ## Write docs/reference/ from the declarations in the code
 	$(PY) tools/reference.py

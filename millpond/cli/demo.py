@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -29,21 +30,36 @@ Examples:
   millpond demo
 
   millpond demo --trades 200000
+
+  millpond demo --kafka localhost:9092
 """
 
 SYMBOLS = ("ACME", "BOLT", "CRAN", "GRID", "VOLT", "TIDE", "LOAM", "OATS", "MILL", "RAIL")
 CLOSES = (13140, 8795, 22910, 4160, 6725, 50550, 1005, 2680, 1895, 7430)
 PIECE = 10_000
+Trades = Callable[[int, int], list[dict[str, Any]]]
+"""Makes a number of trades, from one on."""
 
 
 def demo(
     trades: Annotated[int, typer.Option(help="How many trades are sent.", min=1)] = 40_000,
+    kafka: Annotated[
+        str | None,
+        typer.Option(help="Brokers: trades come from a topic there, results go to one.", metavar="HOST:PORT"),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Runs the profit-and-loss example: five sources, one query, a table of results. Takes half a minute."""
     with reporting("app.sql", verbose=verbose):
         example = find_example()
         os.environ["PNL_DATA"] = str(example / "data")
+        if kafka is not None:
+            from millpond.cli import demokafka
+
+            say(f"the app: {_short(example / 'kafka.sql')}")
+            demokafka.run(example, kafka, trades, make_trades)
+            say(_told(demokafka.next_steps(*_as_typed(example / "kafka.sql"))))
+            return
         from millpond.app.app import App
 
         say(f"the app: {_short(example / 'app.sql')}")
@@ -135,14 +151,25 @@ def _show(app: App) -> None:
 
 
 def _next_steps(example: Path) -> str:
-    file = shlex.quote(_short(example / "app.sql"))
-    data = "" if file == "examples/pnl/app.sql" else f"PNL_DATA={shlex.quote(_short(example / 'data'))} "
-    steps = [
-        (f"{data}millpond run {file}", "runs the same app; Ctrl-C stops it"),
-        ('millpond query "SELECT * FROM pnl"', "asks it, from another terminal"),
-        (f"{data}millpond explain {file}", "shows how each statement runs"),
-        ("millpond --help", "lists all commands"),
-    ]
+    file, data = _as_typed(example / "app.sql")
+    return _told(
+        [
+            (f"{data}millpond run {file}", "runs the same app; Ctrl-C stops it"),
+            ('millpond query "SELECT * FROM pnl"', "asks it, from another terminal"),
+            (f"{data}millpond explain {file}", "shows how each statement runs"),
+            ("millpond --help", "lists all commands"),
+        ]
+    )
+
+
+def _as_typed(path: Path) -> tuple[str, str]:
+    """A file of the example, and what stands before a command that reads it."""
+    file = shlex.quote(_short(path))
+    is_here = file == f"examples/pnl/{path.name}"
+    return file, "" if is_here else f"PNL_DATA={shlex.quote(_short(path.parent / 'data'))} "
+
+
+def _told(steps: list[tuple[str, str]]) -> str:
     if shutil.which("millpond") is None:
         steps.insert(0, (f". {_short(Path(sys.prefix))}/bin/activate", "puts millpond on your PATH"))
     width = max(len(command) for command, _ in steps)

@@ -71,6 +71,16 @@ def test_the_demo(cli):
     assert "millpond run" in done.err and "Hana" in done.out
 
 
+def test_the_demo_over_topics(cli, servers):
+    done = cli("demo", "--trades", "2000", "--kafka", servers.kafka.brokers)
+    assert done.code == 0, done.err
+    assert "profit by trader" in done.out and "trades/s" in done.err and '"trade_id":' in done.out
+    assert "make kafka" in done.err and "kafka.sql" in done.err and "Hana" in done.out
+    topics = {t: servers.kafka.consume(t) for t in ("pnl-trades", "pnl-enriched")}
+    assert len(topics["pnl-trades"]) == 2000 and 0 < len(topics["pnl-enriched"]) < 2000
+    assert all(key is not None for key, _ in topics["pnl-enriched"])
+
+
 def test_a_reader_that_leaves_early(cli):
     cli.file("app.sql", "CREATE STREAM s (id BIGINT);\nSELECT id FROM s;\nINSERT INTO s VALUES (1), (2);")
     code = "from millpond.cli.main import main; main()"
