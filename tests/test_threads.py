@@ -27,8 +27,10 @@ class Work:
     """Threads with what they do, until the time is over; each counts its calls."""
 
     def __init__(self, seconds: float):
+        self._seconds = seconds
         self._end = time.monotonic() + seconds
         self.done: dict[str, int] = {}
+        self.longest: dict[str, float] = {}
         self.errors: list[BaseException] = []
         self._threads: list[threading.Thread] = []
 
@@ -36,9 +38,13 @@ class Work:
         def run() -> None:
             chance = random.Random(name)
             try:
-                while time.monotonic() < self._end and not self.errors:
+                before = time.monotonic()
+                while before < self._end and not self.errors:
                     call(chance)
+                    now = time.monotonic()
+                    self.longest[name] = max(self.longest.get(name, 0), now - before)
                     self.done[name] = self.done.get(name, 0) + 1
+                    before = now
             except BaseException as error:
                 self.errors.append(error)
 
@@ -51,7 +57,20 @@ class Work:
             thread.join()
         if self.errors:
             raise self.errors[0]
-        print({name: count for name, count in sorted(self.done.items())})
+        for name, count in sorted(self.done.items()):
+            print(f"{name}: {count} calls, the longest took {self.longest[name] * 1000:.0f} ms")
+
+    def check_that_nobody_starved(self) -> None:
+        """No call took a tenth of the time, and threads that do the same came about as far."""
+        assert len(self.done) == len(self._threads)
+        assert max(self.longest.values()) < self._seconds / 10, self.longest
+        for name, count in self.done.items():
+            alike = [
+                n
+                for other, n in self.done.items()
+                if other.rstrip(" 0123456789") == name.rstrip(" 0123456789")
+            ]
+            assert count >= 0.5 * sum(alike) / len(alike), self.done
 
 
 @pytest.fixture(params=["memory only", "state directory"])
@@ -61,7 +80,7 @@ def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
         yield app
 
 
-def check_an_app(app: App, seconds: float) -> None:
+def check_an_app(app: App, seconds: float) -> Work:
     """Amounts move within a table and between two, so that the sum over both stays what it was. A third of the
     changes are of single rows that do not touch the sums."""
     account, other = app.table("account"), app.table("other")
@@ -121,9 +140,10 @@ def check_an_app(app: App, seconds: float) -> None:
     work.run()
     assert len(work.done) == 8
     assert account.sql_scalar("SUM(amount)") + other.sql_scalar("SUM(amount)") == 2 * TOTAL
+    return work
 
 
-def check_a_table(seconds: float) -> None:
+def check_a_table(seconds: float) -> Work:
     """A table alone: bulk changes keep the sum; single changes write two columns that are always equal."""
     table = Table("id INT PRIMARY KEY, amount BIGINT, a BIGINT, b BIGINT, t STRING")
     table.bulk_insert([{"id": i, "amount": 100, "a": 0, "b": 0, "t": "0"} for i in range(ACCOUNTS)])
@@ -154,6 +174,7 @@ def check_a_table(seconds: float) -> None:
         work.add(f"{call.__name__} {number}", call)
     work.run()
     assert len(work.done) == 8
+    return work
 
 
 @pytest.mark.slow
@@ -168,9 +189,9 @@ def test_eight_threads_of_a_table() -> None:
 
 @pytest.mark.chaos
 def test_eight_threads_of_an_app_for_a_minute(app: App) -> None:
-    check_an_app(app, 60)
+    check_an_app(app, 60).check_that_nobody_starved()
 
 
 @pytest.mark.chaos
 def test_eight_threads_of_a_table_for_a_minute() -> None:
-    check_a_table(60)
+    check_a_table(60).check_that_nobody_starved()

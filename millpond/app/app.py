@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,9 @@ from millpond.types import Column, Schema, normal
 
 log = logging.getLogger("millpond")
 T = TypeVar("T")
+SWITCH_SECONDS = 0.0005
+"""How long Python lets one thread run while others wait. Writers, pipelines and readers hand over to each other many
+times in one commit; with Python's own 5 ms a program that reads without pause would slow each of these steps."""
 
 
 class App:
@@ -131,6 +135,7 @@ class App:
         self._plans = Plans(partial(plan_lookup, self), self._lock)
         self._catalog.on_change = self._plans.clear
         self._handles: dict[str, Table] = {}
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._state = StateDirectory(state, read_only=_read_only)
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
