@@ -73,6 +73,10 @@ class Delivering(RunningStatement):
         self.app._store.write(lambda moment: ({}, None), held, into=())
         return True
 
+    @property
+    def sink(self) -> Sink:
+        return self._sink
+
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         if not self._sink.is_open and self._open():
             raise TimedOut("the sink has a batch that was thought lost; going on after it")

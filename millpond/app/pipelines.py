@@ -228,7 +228,7 @@ class Pipelines:
             self.phases.begin(pipeline)
             if late:
                 self._too_late(pipeline, late)
-            stream = self._stream(source, statement.plan.batch.stream.relation.limits)
+            stream = self._stream(statement, source)
             stream.add(pipeline)
             self._running[name] = (pipeline, stream)
             self._waiting.pop(name, None)
@@ -273,14 +273,29 @@ class Pipelines:
         for stream in starting:
             stream.wait_until_up()
 
-    def _stream(self, source: Source, limits: Limits | None) -> Reading:
-        """The query that reads a source; statements with the same one share it."""
+    def _stream(self, statement: RunningStatement, source: Source) -> Reading:
+        """The query that reads a source; statements with the same one share it, but for those in real-time mode."""
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
-        same = (s for s in self._streams.values() if s.source is source)  # it may have taken in new columns
+        alone = statement.plan.target.real_time and not self._direct
+        if alone:
+            key = f"real-time {statement.plan.name}"
+        # It may have taken in new columns.
+        same = (s for s in self._streams.values() if s.source is source and not alone)
         found = self._streams.get(key) or next(same, None)
         if found is None:
-            found = self._streams[key] = self._new_stream(source, limits)
+            limits = statement.plan.batch.stream.relation.limits
+            found = self._real_time(statement, source) if alone else self._new_stream(source, limits)
+            self._streams[key] = found
         return found
+
+    def _real_time(self, statement: RunningStatement, source: Source) -> Reading:
+        from millpond.engine.realtime import RealTimeQuery
+
+        assert isinstance(statement, Outgoing)
+        assert isinstance(statement.sink, NativeSink) and isinstance(source, NativeSource)
+        seconds = statement.sink.values["commit.interval"]
+        directory = self._scratch / f"stream-{next(self._numbers)}"
+        return RealTimeQuery(source, statement.sink, self._app._store.moment, seconds, directory)
 
     def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
         from millpond.engine.direct import DirectStream

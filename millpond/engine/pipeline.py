@@ -7,11 +7,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from millpond.changes import Offset, Position
+from millpond.changes import Changes, Offset, Position
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
 from millpond.engine.states import State, moved
@@ -55,6 +55,9 @@ class Statement(Protocol):
     def apply(self, batch: Batch, position: Position) -> int:
         """Makes what the batch gives and the position count, both or neither; answers how many rows it gave. Raises
         Divide if it is to be applied in halves, which it must have."""
+
+    def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
+        """Makes the position and ``more`` count, for a batch that gives this statement nothing to do."""
 
     def retry(self) -> int:
         """Tries rows that wait again; answers how many rows that gave."""
@@ -151,7 +154,7 @@ class Pipeline:
                 if self.error is not None:
                     self.issues.success(self.error)
                 self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
-                self._count(part, began)
+                self._count(part.size or 0, time.monotonic() - began)
                 if lost:
                     self.lost += lost
                     log.warning(
@@ -163,12 +166,29 @@ class Pipeline:
                     )
         self.on_progress()
 
-    def _count(self, batch: Batch, began: float) -> None:
+    def passed(self, end: Offset, rows: int, seconds: float) -> None:
+        """Notes that Spark itself has brought the rows up to ``end`` to their target. A failure is its own."""
+        with self._busy:
+            if not self.active:
+                return
+            position = Position(self.name, "", self._batch + 1, {self._stream: end})
+            try:
+                self.statement.pass_over(position, {})
+            except Exception as error:
+                self.fail(explain(error))
+                return
+            self.offset, self._batch = end, position.batch
+            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+            self.rows_out += rows
+            self._count(rows, seconds)
+        self.on_progress()
+
+    def _count(self, rows: int, seconds: float) -> None:
         now = time.monotonic()
         self.batches += 1
-        self.last_batch_seconds = now - began
+        self.last_batch_seconds = seconds
         self.last_batch = datetime.now(UTC)
-        self._recent.append((now, batch.size or 0))
+        self._recent.append((now, rows))
         while self._recent[0][0] < now - RATE_SECONDS:
             self._recent.popleft()
 

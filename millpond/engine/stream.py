@@ -29,6 +29,7 @@ from millpond.sources.base import Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 log = logging.getLogger("millpond")
 _LOOK = 0.1
@@ -96,7 +97,7 @@ class StreamQuery:
             query = None if wanted else self._forget_query()
             self._look_for_late()
         if query is not None:
-            _end(query)
+            end_query(query)
 
     def _forget_query(self) -> StreamingQuery | None:
         """Called with the lock held."""
@@ -128,14 +129,18 @@ class StreamQuery:
         self._checkpoint = self._directory / str(self._launched)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        launched = self._launched
-        frame = read_stream(self._spark.newSession(), self.source, self._at, self._size.most)
         self._query = (
-            frame.writeStream.foreachBatch(lambda frame, number: self._batch(frame, number, launched))
-            .queryName(f"{self._directory.name}-{launched}")
+            self._writer(self._spark.newSession())
+            .queryName(f"{self._directory.name}-{self._launched}")
             .option("checkpointLocation", str(self._checkpoint))
             .start()
         )
+
+    def _writer(self, session: SparkSession) -> DataStreamWriter:
+        """What Spark reads, and what becomes of it."""
+        launched = self._launched
+        frame = read_stream(session, self.source, self._at, self._size.most)
+        return frame.writeStream.foreachBatch(lambda frame, number: self._batch(frame, number, launched))
 
     def _watch(self, turn: int, failure: Error | None) -> None:
         """Sees to it that the query runs: started again if what ended it may pass, else its statements fail."""
@@ -298,14 +303,14 @@ class StreamQuery:
         for pipeline in list(self._members):
             pipeline.close()
         if query is not None:
-            _end(query)
+            end_query(query)
         follower = self._follower
         if follower is not None and follower is not threading.current_thread():
             follower.join()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _end(query: StreamingQuery) -> None:
+def end_query(query: StreamingQuery) -> None:
     try:
         query.stop()
     except Exception:  # it may have ended with an error of its own

@@ -70,6 +70,11 @@ class Target:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def real_time(self) -> bool:
+        """Whether rows go there as they come, by Spark alone."""
+        return self.kind == "sink" and self.options.get("mode") == "realtime"
+
 
 def target_of(relation: Relation, options: Mapping[str, Any] | None = None) -> Target:
     """A stream, table or sink as a target; ``options`` are those of the sink."""

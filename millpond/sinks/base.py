@@ -75,6 +75,10 @@ class NativeSink(Sink):
         """The rows as Spark's format takes them."""
 
     @abstractmethod
+    def encoding_sql(self, view: str) -> str:
+        """What ``encode`` does, as a query of Spark over rows under the name ``view``."""
+
+    @abstractmethod
     def settings(self) -> dict[str, str]:
         """The options of Spark's format."""
 

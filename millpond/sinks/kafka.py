@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Position
-from millpond.errors import BadData, NetworkIssue
+from millpond.errors import BadData, NetworkIssue, NotSupported
 from millpond.options import Option
 from millpond.sinks._kafkavalues import WRITERS
 from millpond.sinks.base import NativeSink
@@ -28,11 +28,16 @@ from millpond.sources._kafkaformats import AVRO_SCHEMA, FORMAT_OPTIONS
 from millpond.sources._registry import REGISTRY_OPTIONS
 from millpond.sources.base import DELETED
 from millpond.sources.kafka import KafkaSource
-from millpond.types import Schema, whole
+from millpond.types import Schema, quote, whole
 
 _PARTS = ("_key", "_partition", "_timestamp", DELETED)
 _QUEUE = 1_000_000
 _STEP = 50_000
+_AS_WE_WRITE = (
+    "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSX',"
+    " 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
+)
+"""Spark's JSON as ours: NULL is null, times with microseconds."""
 _LARGEST = 1_000_000
 """Bytes of a message that a broker takes by default, with room for what goes around it."""
 
@@ -55,6 +60,20 @@ class KafkaSink(NativeSink):
         Option("format", "choice", "how values are written", "json", tuple(WRITERS)),
         AVRO_SCHEMA,
         *REGISTRY_OPTIONS,
+        Option(
+            "mode",
+            "choice",
+            "batch: rows are written batch by batch. realtime: from topic to topic by Spark's real-time mode, each row"
+            " as it comes",
+            "batch",
+            ("batch", "realtime"),
+        ),
+        Option(
+            "commit.interval",
+            "duration",
+            "in real-time mode: how often the place in the stream is noted and tables that have changed are read again",
+            5.0,
+        ),
         *(
             o
             for o in KafkaSource.options
@@ -80,6 +99,11 @@ class KafkaSink(NativeSink):
     def guarantee(self) -> str:
         if self.exact:
             return "exactly once: one transaction of Kafka for a batch, which holds the position"
+        if self.values["mode"] == "realtime":
+            return (
+                "each row as it comes, by Spark's real-time mode; at least once: a crash writes again what came after"
+                f" the last note, of which there is one every {self.values['commit.interval']:g} s"
+            )
         return "at least once: a batch that a crash cuts off is written again"
 
     def open(self, name: str) -> Position | None:
@@ -131,6 +155,34 @@ class KafkaSink(NativeSink):
         if "_timestamp" in by_name:
             columns["timestamp"] = by_name["_timestamp"]
         return pa.table(columns)
+
+    def encoding_sql(self, view: str) -> str:
+        names = [quote(c.name) for c in self.schema if c.name.lower() not in _PARTS]
+        name = self.values["format"]
+        if name not in ("json", "text", "raw") or self.values["schema.registry.url"]:
+            raise NotSupported(
+                f"the format {name} with its schema cannot be written by Spark alone",
+                hint="formats that can: json without a registry, text, raw",
+            )
+        if name == "json":
+            value = f"to_json(struct({', '.join(names)}), {_AS_WE_WRITE})" if names else "'{}'"
+        else:
+            value = names[0]
+        ended = next((quote(c.name) for c in self.schema if c.name.lower() == DELETED), None)
+        if ended is not None:
+            value = f"CASE WHEN {ended} THEN NULL ELSE {value} END"
+        columns = [f"CAST({value} AS BINARY) AS value"]
+        for part in self.schema:
+            name = part.name.lower()
+            if name == "_key":
+                binary = part.type is not None and pa.types.is_binary(part.type)
+                text = quote(part.name) if binary else f"CAST({quote(part.name)} AS STRING)"
+                columns.append(f"CAST({text} AS BINARY) AS key")
+            elif name == "_partition":
+                columns.append(f"CAST({quote(part.name)} AS INT) AS partition")
+            elif name == "_timestamp":
+                columns.append(f"CAST({quote(part.name)} AS TIMESTAMP) AS timestamp")
+        return f"SELECT {', '.join(columns)} FROM {view}"
 
     def check(self, rows: pa.Table) -> None:
         self._encoded(rows)

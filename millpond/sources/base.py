@@ -151,6 +151,15 @@ class NativeSource(Source):
     def first_seq(self, start: Offset | None) -> int:
         """The sequence number of the first row after an offset."""
 
+    def tasks(self) -> int:
+        """How many tasks of Spark read it at once."""
+        return 1
+
+    def decoding_sql(self, view: str) -> str:
+        """The rows of what Spark gives, under the name ``view``, as a query of Spark. Raises NotSupported if only
+        ``decode`` can tell."""
+        raise NotSupported(f"{self.kind}:// cannot be decoded by Spark")
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         raise NotSupported(f"{self.kind}:// is read by Spark only")
 

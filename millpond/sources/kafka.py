@@ -22,6 +22,7 @@ from millpond.errors import (
     ConfigurationIssue,
     Error,
     InvalidOption,
+    NotSupported,
     SourceError,
     TopicMissing,
     TopicReplaced,
@@ -35,8 +36,8 @@ from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat
 from millpond.sources._kafkanames import CLIENT_SETTINGS
-from millpond.sources.base import DELETED, NativeSource, Received, Split
-from millpond.types import Column, Schema, type_name, whole
+from millpond.sources.base import DELETED, SEQ, NativeSource, Received, Split
+from millpond.types import Column, Schema, quote, type_name, whole
 
 log = logging.getLogger("millpond")
 ID = "topic"
@@ -347,6 +348,32 @@ class KafkaSource(NativeSource):
             "startingOffsets": json.dumps({self.topic: begin}),
             "endingOffsets": json.dumps({self.topic: _places(end)}),
         }
+
+    def tasks(self) -> int:
+        return len(self._brokers.partitions(self.topic))
+
+    def decoding_sql(self, view: str) -> str:
+        """A message that cannot be decoded ends the query."""
+        columns, name = tuple(self._decoder.schema), self.values["format"]
+        if name == "json" and not self.values["schema.registry.url"]:
+            fields = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in columns)
+            ddl = fields.replace("\\", "\\\\").replace("'", "\\'")
+            value = f"from_json(CAST(value AS STRING), '{ddl}', map('mode', 'FAILFAST'))"
+            names = [f"__value.{quote(c.name)} AS {quote(c.name)}" for c in columns]
+        elif name in ("text", "raw"):
+            value = "CAST(value AS STRING)" if name == "text" else "value"
+            names = [f"__value AS {quote(columns[0].name)}"]
+        else:
+            raise NotSupported(
+                f"the format {name} cannot be decoded by Spark alone",
+                hint="formats that can: json, text, raw",
+            )
+        key = "CAST(key AS STRING)" if self.values["key.format"] == "text" else "key"
+        hidden = (
+            f"{key} AS _key", "partition AS _partition", "offset AS _offset", "timestamp AS _timestamp",
+            "headers AS _headers", f"value IS NULL AS {DELETED}", f"offset AS {quote(SEQ)}",
+        )  # fmt: skip
+        return f"SELECT {', '.join((*names, *hidden))} FROM (SELECT {value} AS __value, * FROM {view})"
 
     def offset_of(self, noted: str) -> Offset:
         """Stamped with the topic that was there when Spark began: whether it still is, ``lost`` finds out."""

@@ -24,6 +24,7 @@ from millpond.sql.checked import (
 from millpond.sql.checking.queries import Queries
 from millpond.sql.joins import joins_of
 from millpond.sql.live import check_live, follows_its_query
+from millpond.sql.realtime import not_in_real_time
 from millpond.sql.resolve import Resolved
 from millpond.types import Column, Schema, type_name
 
@@ -117,6 +118,12 @@ class Inserts(Queries):
                 hint="join into a stream first, and insert from that",
                 place=s.place,
             )
+        if values.get("mode") == "realtime":
+            reasons = list(not_in_real_time(resolved, values, self._query_values, s.errors_into))
+            for reason, hint in reasons:
+                self.errors.append(NotSupported(f"'mode' = 'realtime': {reason}", hint=hint, place=s.place))
+            if reasons:
+                return None
         target = Relation(s.target, "sink", resolved.schema, uri=s.target)
         return Checked(
             s,

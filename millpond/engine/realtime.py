@@ -1,0 +1,138 @@
+"""A query from Kafka to Kafka in Spark's real-time mode: rows go through as they come, not batch by batch.
+
+Spark reads, decodes, joins, encodes and writes; nothing of a row passes through this process. The tables that are
+joined are handed to Spark whole. Every few seconds Spark ends a batch of its own: then the place in the stream is noted
+in the journal, and, if one of the tables has changed, the query is started anew with the tables as they are now.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.engine.failures import explain
+from millpond.engine.local import Tables
+from millpond.engine.onspark import to_frame
+from millpond.engine.pipeline import Pipeline
+from millpond.engine.sizes import BatchSize
+from millpond.engine.stream import StreamQuery, end_query
+from millpond.errors import NotSupported
+from millpond.plan.pipeline import stream_select
+from millpond.sinks.base import NativeSink
+from millpond.sources.base import NativeSource
+from millpond.types import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_MESSAGES, _SOURCE, _ROWS = "__messages", "__source", "__rows"
+_LOOK = 0.1
+"""Seconds between looks at how far the query is."""
+
+
+class RealTimeQuery(StreamQuery):
+    """One statement, and the Spark query that is all of it."""
+
+    def __init__(
+        self,
+        source: NativeSource,
+        sink: NativeSink,
+        tables: Callable[[], Tables],
+        seconds: float,
+        directory: Path,
+    ):
+        super().__init__(source, BatchSize(), directory)
+        self._native = source
+        self._sink = sink
+        self._tables = tables
+        self._seconds = seconds
+        self._versions: dict[str, int] = {}
+
+    @property
+    def _only(self) -> Pipeline:
+        return self._members[0]
+
+    def _launch(self) -> None:
+        try:
+            super()._launch()
+        except Exception as error:
+            raise explain(error) from error
+        threading.Thread(
+            target=self._follow, args=(self._query,), name="millpond-real-time", daemon=True
+        ).start()
+
+    def _writer(self, session: SparkSession) -> DataStreamWriter:
+        self._check_cores(session)
+        milliseconds = round(self._seconds * 1000)
+        session.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", f"{milliseconds}ms")
+        writer = self._frame(session).writeStream.format(self._sink.format).options(**self._sink.settings())
+        return writer.outputMode("update").trigger(realTime=f"{milliseconds} milliseconds")  # type: ignore[call-overload,no-any-return]
+
+    def _check_cores(self, spark: SparkSession) -> None:
+        """Each partition has a task that does not end: without a core for it nothing else would ever run."""
+        partitions = self._native.tasks()
+        cores = spark.sparkContext.defaultParallelism
+        if partitions >= cores:
+            raise NotSupported(
+                f"'mode' = 'realtime' takes a core for each of the {partitions} partitions of the topic and leaves none"
+                f" of {cores} for anything else",
+                hint="run with more cores (--master), or without 'mode'",
+                place=self._only.plan.place,
+            )
+
+    def _frame(self, session: SparkSession) -> DataFrame:
+        """The messages that come out, of those that come in."""
+        plan, moment = self._only.plan.batch, self._tables()
+        session.conf.set("spark.sql.autoBroadcastJoinThreshold", "8g")
+        settings = self._native.stream_settings(self._at, 1)
+        settings.pop("maxOffsetsPerTrigger", None)
+        session.readStream.format(self._native.format).options(**settings).load().createOrReplaceTempView(
+            _MESSAGES
+        )
+        session.sql(self._native.decoding_sql(_MESSAGES)).createOrReplaceTempView(_SOURCE)
+        where = f" WHERE {plan.filter}" if plan.filter else ""
+        alias = quote(plan.stream.alias)
+        session.sql(f"SELECT {stream_select(plan)} FROM {_SOURCE} AS {alias}{where}").createOrReplaceTempView(
+            plan.stream.view
+        )
+        for table in plan.tables:
+            rows = to_frame(session, moment.snapshot(table.table).scan())
+            rows.hint("broadcast").createOrReplaceTempView(table.view)
+        self._versions = {t.table: moment.version(t.table) for t in plan.tables}
+        session.sql(plan.sql).createOrReplaceTempView(_ROWS)
+        return session.sql(self._sink.encoding_sql(_ROWS))
+
+    def _follow(self, query: StreamingQuery) -> None:
+        """Notes how far the query is, whenever Spark has ended a batch."""
+        seen = -1
+        while self._query is query and query.isActive:
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] != seen:
+                seen = progress["batchId"]
+                noted = progress["sources"][0]["endOffset"]
+                end = self._native.offset_of(noted if isinstance(noted, str) else json.dumps(noted))
+                self._only.passed(end, int(progress["numInputRows"]), progress["batchDuration"] / 1000)
+                with self._lock:
+                    if self._query is query:
+                        self._at = end
+                if self._changed():
+                    self._start_anew(query)
+            time.sleep(_LOOK)
+
+    def _changed(self) -> bool:
+        moment = self._tables()
+        return any(moment.version(table) != version for table, version in self._versions.items())
+
+    def _start_anew(self, query: StreamingQuery) -> None:
+        with self._lock:
+            if self._query is not query:
+                return
+            self._forget_query()
+        end_query(query)
+        self.settle()
