@@ -23,7 +23,7 @@ from millpond.errors import BadData, NetworkIssue, NotSupported
 from millpond.options import Option
 from millpond.sinks._kafkavalues import WRITERS
 from millpond.sinks.base import NativeSink
-from millpond.sources._kafkaclient import client_settings, issue_of
+from millpond.sources._kafkaclient import client_settings, issue_of, settled
 from millpond.sources._kafkaformats import AVRO_SCHEMA, FORMAT_OPTIONS
 from millpond.sources._registry import REGISTRY_OPTIONS
 from millpond.sources.base import DELETED
@@ -122,7 +122,8 @@ class KafkaSink(NativeSink):
             # From here on a producer of an earlier run is fenced off, and what it left open is ended.
             producer.init_transactions(60)
             self._reader = Consumer(settings | {"group.id": group, "enable.auto.commit": False})
-            found = self._reader.committed([TopicPartition(self._topic.topic, 0)], timeout=30)[0]
+            reader, mark = self._reader, TopicPartition(self._topic.topic, 0)
+            found = settled(lambda: reader.committed([mark], timeout=30)[0])
             self._group = self._reader.consumer_group_metadata()
         except KafkaException as error:
             raise issue_of(error, self._topic.servers) from None

@@ -39,7 +39,8 @@ _REFUSED = {
     "GROUP_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
-_SETTLING = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"}
+_SETTLING = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "NOT_COORDINATOR",
+             "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"}  # fmt: skip
 _UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _WRONG = {"_INVALID_ARG", "INVALID_CONFIG", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "_CONFLICT",
           "POLICY_VIOLATION", "TOPIC_EXCEPTION", "INVALID_REQUEST"}  # fmt: skip
@@ -159,7 +160,7 @@ class Brokers:
             )
             return {tp.partition: f.result().offset for tp, f in futures.items()}
 
-        return self._asked(lambda: _settled(ask))
+        return self._asked(lambda: settled(ask))
 
     def create(self, topic: str, partitions: int, replication: int) -> None:
         """Creates a topic; -1 leaves a number to the broker. One that is there by now is as good.
@@ -236,8 +237,8 @@ class Brokers:
             raise ConfigurationIssue(f"a setting of Kafka is wrong: {error}") from None
 
 
-def _settled(ask: Callable[[], T]) -> T:
-    """What ``ask`` answers; a topic that was just made has no leader for a moment."""
+def settled(ask: Callable[[], T]) -> T:
+    """What ``ask`` answers; a topic that was just made has no leader for a moment, a group no coordinator."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + TIMEOUT
