@@ -177,3 +177,51 @@ def test_new_fields_of_envelopes() -> None:
     bare = '{"op": "c", "after": {"id": 2, "more": true}, "ts_ms": 5}'
     rows = source.decode(messages(bare)).rows
     assert rows.column("more").to_pylist() == [True] and rows.column("note").to_pylist() == [None]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_key_of_a_message_is_the_key_of_its_row(kafka: Kafka, tmp_path: Path) -> None:
+    compacted, plain, other = (
+        new_topic(kafka, **{"cleanup.policy": "compact"}),
+        new_topic(kafka),
+        new_topic(kafka),
+    )
+    first = [("a", '{"id": 1}'), ("b", '{"id": 2}'), ("a", '{"id": 3}'), ("b", None)]
+    kafka.produce(compacted, first)
+    kafka.produce(
+        plain, [*first, ("c", '{"id": 4}'), (None, '{"id": 5}'), ("c", "{"), (None, None), ("d", '{"id": 6}')]
+    )
+    kafka.produce(
+        other, [("1", '{"id": 1, "name": "one"}'), (None, '{"id": null, "name": "none"}'), ("2", '{"id": 3}')]
+    )
+    sql = f"""
+        CREATE STREAM s WITH ('connector' = '{uri(kafka, compacted)}');
+        CREATE TABLE last AS SELECT id FROM s;
+        CREATE TABLE asked (PRIMARY KEY (_key)) AS SELECT * FROM {uri(kafka, plain)};
+        CREATE TABLE every AS SELECT * FROM {uri(kafka, plain)};
+        CREATE STREAM left_side (id BIGINT) WITH ('connector' = '{uri(kafka, compacted)}');
+        CREATE STREAM right_side (id BIGINT, name STRING) WITH ('connector' = '{uri(kafka, other)}');
+        CREATE TABLE named (PRIMARY KEY (id)) AS SELECT * FROM right_side;
+        CREATE TABLE joined AS SELECT l.id, r.name FROM left_side l JOIN right_side r ON l.id = r.id;
+    """  # fmt: skip
+    with App(sql, state=tmp_path) as app:
+        app.drain(120)
+        assert app.sql("SELECT _key, id FROM last").rows() == [{"_key": "a", "id": 3}]
+        assert app.table("last").get_record("a") == {"id": 3, "_key": "a"}
+        rows = app.sql("SELECT _key, id FROM asked ORDER BY id").rows()
+        assert [(r["_key"], r["id"]) for r in rows] == [("a", 3), ("c", 4), ("d", 6)]
+        reasons = sorted(r["reason"] for r in app.sql("SELECT reason FROM `asked$errors`").rows())
+        assert len(reasons) == 3 and "has no key" in reasons[0]
+        assert any('"_key" is NULL, but it is a primary key' in r for r in reasons)
+        assert app.sql("SELECT COUNT(*) AS n FROM every").rows() == [{"n": 8}]
+        # A NULL in a declared key is put aside, the rest goes on; so do two topics that are joined.
+        assert app.sql("SELECT id FROM named ORDER BY id").rows() == [{"id": 1}, {"id": 3}]
+        assert app.sql("SELECT COUNT(*) AS n FROM `named$errors`").rows() == [{"n": 1}]
+        assert app.sql("SELECT * FROM joined ORDER BY id").rows() == [
+            {"id": 1, "name": "one"},
+            {"id": 3, "name": None},
+        ]
+    kafka.produce(compacted, [("a", None), ("z", '{"id": 9}')])
+    with App(sql, state=tmp_path) as app:
+        app.drain(120)
+        assert app.sql("SELECT _key, id FROM last").rows() == [{"_key": "z", "id": 9}]

@@ -35,6 +35,7 @@ class Saved:
     uri: str | None = None
     live: bool = False
     guessed: bool = False
+    keyed: bool = False
 
     @property
     def id(self) -> str:
@@ -53,6 +54,7 @@ class Saved:
                 "has_uri": self.uri is not None,
                 "live": self.live,
                 "guessed": self.guessed,
+                "keyed": self.keyed,
             },
         )
 
@@ -70,6 +72,7 @@ class Saved:
             running=data["running"],
             live=data.get("live", False),
             guessed=data.get("guessed", False),
+            keyed=data.get("keyed", False),
         )
 
 
@@ -85,6 +88,7 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         uri=relation.uri,
         live=relation.live,
         guessed=relation.guessed,
+        keyed=relation.keyed,
     )
 
 
@@ -126,6 +130,7 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         query=statement.query if isinstance(statement, CreateView) and entry.kind == "view" else None,
         live=entry.live,
         guessed=entry.guessed,
+        keyed=entry.keyed,
         strict=entry.options.get("on.conflict") == "error",
         watermark=statement.watermark if isinstance(statement, CreateStream) else None,
         limits=limits,

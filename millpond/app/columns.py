@@ -27,7 +27,9 @@ class KeptColumns:
     def restore(self, entry: Entry) -> None:
         schema = load_schema(entry.data)
         assert schema is not None
-        self._kept[entry.name] = self._app._rooms.found[entry.name] = schema
+        rooms = self._app._rooms
+        self._kept[entry.name] = rooms.found[entry.name] = schema
+        rooms.keyed[entry.name] = entry.data.get("keyed", False)
 
     def keep(self, relations: Iterable[Relation]) -> None:
         """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
@@ -35,7 +37,8 @@ class KeptColumns:
             found = self._app._rooms.found.get(address)
             if found is not None and self._kept.get(address) != found:
                 self._kept[address] = found
-                self._app._journal.put_entry(Entry(address, COLUMNS, "", dump_schema(found) or {}))
+                data = (dump_schema(found) or {}) | {"keyed": self._app._rooms.keyed.get(address, False)}
+                self._app._journal.put_entry(Entry(address, COLUMNS, "", data))
 
     def forget_unused(self) -> None:
         """Lets go of what no statement reads any more: who reads it next looks again."""

@@ -23,6 +23,8 @@ class Rooms:
         self._opened: dict[tuple[str, str], Source] = {}
         self.found: dict[str, Schema] = {}
         """The columns of sources that go on, by address, as they were when a statement first read them."""
+        self.keyed: dict[str, bool] = {}
+        """Of the same sources, whether they are keyed."""
 
     def source_options(self, uri: str) -> Sequence[Option]:
         return find_source(uri).options
@@ -46,6 +48,7 @@ class Rooms:
     def forget(self, address: str) -> None:
         """The next who reads the source discovers its columns anew."""
         self.found.pop(address, None)
+        self.keyed.pop(address, None)
         self._opened = {key: s for key, s in self._opened.items() if s.address != address}
 
     def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
@@ -53,6 +56,8 @@ class Rooms:
         schema = source.schema()
         if source.follows and source.guesses:
             self.found[source.address] = Schema(tuple(c for c in schema if not c.hidden))
+        if source.address not in self.keyed and source.follows and source.guesses:
+            self.keyed[source.address] = source.keyed
         return Relation(
             uri,
             "source",
@@ -61,4 +66,5 @@ class Rooms:
             uri=uri,
             guessed=source.guesses,
             declared=declared,
+            keyed=self.keyed.get(source.address, False),
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,8 @@ _AS_WE_WRITE = (
     " 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
 )
 """Spark's JSON as ours: NULL is null, times with microseconds."""
+_AROUND = 100
+"""Bytes that go around a key and a value, for a topic that allows fewer than usual."""
 _LARGEST = 1_000_000
 """Bytes of a message that a broker takes by default, with room for what goes around it."""
 
@@ -91,6 +94,7 @@ class KafkaSink(NativeSink):
         self.exact = self.values["delivery"] == "exactly-once"
         columns = Schema(tuple(c for c in schema if c.name.lower() not in _PARTS))
         self._values = WRITERS[self.values["format"]](self._topic.topic, columns, self.values)
+        self._allowed = int(self._topic.client.get("max.request.size", _LARGEST))
         self._producer: Any = None
         self._reader: Any = None
         self._group: Any = None
@@ -108,6 +112,8 @@ class KafkaSink(NativeSink):
 
     def open(self, name: str) -> Position | None:
         self._topic.prepare()
+        if (taken := self._topic.setting("max.message.bytes")) is not None:
+            self._allowed = min(self._allowed, int(taken) - _AROUND)
         if not self.exact:
             return None
         from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -117,7 +123,15 @@ class KafkaSink(NativeSink):
         settings = client_settings(self._topic.servers, self._topic.client)
         try:
             producer = Producer(
-                settings | {"transactional.id": group, "linger.ms": 5, "queue.buffering.max.messages": _QUEUE}
+                settings
+                | {
+                    "transactional.id": group,
+                    "linger.ms": 5,
+                    "queue.buffering.max.messages": _QUEUE,
+                    # What a topic limits is not one message but those that go together.
+                    "batch.size": min(_LARGEST, self._allowed + _AROUND),
+                    "message.max.bytes": max(_LARGEST, self._allowed + _AROUND),
+                }
             )
             # From here on a producer of an earlier run is fenced off, and what it left open is ended.
             producer.init_transactions(60)
@@ -190,12 +204,16 @@ class KafkaSink(NativeSink):
 
     def _encoded(self, rows: pa.Table) -> pa.Table:
         encoded = self.encode(rows)
-        largest = pc.max(pc.binary_length(encoded["value"])).as_py() or 0
-        allowed = int(self._topic.client.get("max.request.size", _LARGEST))
-        if largest > allowed:
+        parts = [
+            pc.fill_null(pc.binary_length(encoded[n]), 0)
+            for n in ("value", "key")
+            if n in encoded.column_names
+        ]
+        largest = pc.max(reduce(pc.add, parts)).as_py() or 0
+        if largest > self._allowed:
             raise BadData(
-                f"a message of {largest:,} bytes is larger than {allowed:,}",
-                hint="'kafka.max.request.size' allows more, if the broker does",
+                f"a message of {largest:,} bytes is larger than {self._allowed:,}",
+                hint="'kafka.max.request.size' allows more, up to what the topic does (max.message.bytes)",
             )
         return encoded
 

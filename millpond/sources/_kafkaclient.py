@@ -138,6 +138,21 @@ class Brokers:
             raise self.missing(topic, self.topics()) from None
         return "" if found == _NO_ID else found
 
+    def setting(self, topic: str, name: str) -> str | None:
+        """A setting of a topic; None if the brokers do not let us ask."""
+        from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+
+        def ask() -> str:
+            futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT)
+            return str(futures[resource].result()[name].value)
+
+        try:
+            return self._asked(lambda: _settled(ask))
+        except AuthenticationIssue:
+            return None
+
     def ends(self, topic: str, partitions: list[int] | None = None) -> dict[int, int]:
         """After the last committed record of each partition."""
         return self._offsets(topic, "latest", partitions)

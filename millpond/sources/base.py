@@ -68,6 +68,11 @@ class Source(ABC):
         """What its columns are discovered at, without secrets."""
         return self.uri.partition("?")[0]
 
+    @property
+    def keyed(self) -> bool:
+        """Whether the last row of each key is what counts: a table that says nothing else is keyed so."""
+        return False
+
     @abstractmethod
     def schema(self) -> Schema:
         """The columns: declared, or discovered."""

@@ -154,6 +154,20 @@ class KafkaSource(NativeSource):
     def address(self) -> str:
         return f"{super().address} as {self.values['format']}"
 
+    @property
+    def keyed(self) -> bool:
+        """A topic that is compacted."""
+
+        def ask() -> str | None:
+            self._ensure()
+            return self.setting("cleanup.policy")
+
+        return "compact" in (self._patience.wait_for(ask, issues=self.issues) or "")
+
+    def setting(self, name: str) -> str | None:
+        """A setting of the topic; None if the brokers do not let us ask."""
+        return self._brokers.setting(self.topic, name)
+
     def schema(self) -> Schema:
         return Schema((*self._decoder.schema, *self._hidden))
 

@@ -31,6 +31,7 @@ class Relation:
     source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
     INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
     ``place`` is the database that a table lives in, None for the app's journal.
+    ``keyed`` says that the last message of each key is what counts of a stream.
     ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
     """
 
@@ -48,6 +49,7 @@ class Relation:
     place: str | None = None
     watermark: Watermark | None = None
     limits: Limits | None = None
+    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from millpond.sql.checked import (
 )
 from millpond.sql.checking.queries import Queries
 from millpond.sql.live import check_live, grouping_outputs
+from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
 from millpond.sql.resolve import Resolved
 from millpond.types import Column, Schema, type_name
 
@@ -85,6 +86,7 @@ class Creates(Queries):
             running=True,
             uri=uri,
             guessed=described.guessed and described.running,
+            keyed=described.keyed,
             watermark=s.watermark,
             limits=limits,
         )
@@ -170,6 +172,8 @@ class Creates(Queries):
         if resolved.running and values["refresh"] == "once":
             self.refuse("'refresh' = 'once' over a stream", s)
         groups = self._group_outputs(resolved, s)
+        if groups is None and resolved.running:
+            key, resolved = self._message_key(key, resolved, s)
         grouping = grouping_outputs(resolved) if live else ()
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
         if live and not key and grouping:
@@ -190,6 +194,19 @@ class Creates(Queries):
             table_options=values,
             source_options=self._source_values,
         )
+
+    def _message_key(
+        self, key: tuple[str, ...], resolved: Resolved, s: st.CreateTable
+    ) -> tuple[tuple[str, ...], Resolved]:
+        """The key of a table over messages that have keys: theirs, if the statement says so, or if it says nothing and
+        they tell the rows of the topic."""
+        stream = None if s.columns else stream_of_keys(resolved)
+        asked = tuple(k.lower() for k in key) == (KEY,)
+        if stream is None or not (asked or (not key and stream.relation.keyed)):
+            return key, resolved
+        if not key and self._query_values.get("on.miss"):
+            return key, resolved
+        return (KEY,), with_message_key(resolved, stream)
 
     def _createview(self, s: st.CreateView) -> Checked | None:
         if self._name_taken(s.name, "view", s):
