@@ -149,7 +149,7 @@ class Brokers:
             return str(futures[resource].result()[name].value)
 
         try:
-            return self._asked(lambda: _settled(ask))
+            return self._asked(lambda: settled(ask))
         except AuthenticationIssue:
             return None
 
