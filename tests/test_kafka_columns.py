@@ -82,6 +82,7 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}');
         CREATE TABLE every AS SELECT *, id + 1 AS next FROM s;
         CREATE TABLE keyed (PRIMARY KEY (id)) AS SELECT * FROM s;
+        CREATE TABLE filed WITH ('extension' = 'sqlite') AS SELECT * FROM s;
         CREATE TABLE few AS SELECT id FROM s;
         CREATE TABLE n AS SELECT COUNT(*) AS n, MAX(id) AS last FROM s;
         CREATE TABLE copied AS SELECT * FROM keyed;
@@ -101,8 +102,18 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         ]
         assert app.table("keyed").get_record(2) == {"id": 2, "who": {"a": 2}, "note": "new"}
         assert handle.get_record(1) == {"id": 1, "who": {"a": 1}, "note": None}
-        assert described(app, "s") == described(app, "keyed") == described(app, "copied")
+        assert (
+            described(app, "s")
+            == described(app, "keyed")
+            == described(app, "copied")
+            == described(app, "filed")
+        )
+        assert app.sql("SELECT COUNT(*) AS n, MAX(note) AS note FROM filed").rows() == [
+            {"n": 3, "note": "new"}
+        ]
         assert app.sql("SELECT note FROM copied WHERE id = 2").rows() == [{"note": "new"}]
+        about = {r["property"]: r["value"] for r in app.sql("DESCRIBE EXTENDED s").rows()}
+        assert about["new columns"] == "1: note"
         assert described(app, "few") == {"id": "BIGINT"}
         assert app.sql("SELECT * FROM n").rows() == [{"n": 3, "last": 3}]
     # While nobody runs another field comes, and one that is there has another type.
@@ -122,6 +133,7 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
     with App(sql, state=tmp_path) as app:
         assert app.sql("SELECT price FROM every WHERE id = 4").rows() == [{"price": 1.5}]
         assert app.sql("SELECT price FROM copied WHERE id = 4").rows() == [{"price": 1.5}]
+        assert app.sql("SELECT price, note FROM filed WHERE id = 4").rows() == [{"price": 1.5, "note": "x"}]
 
 
 def messages(*values: str | bytes | None) -> pa.Table:

@@ -23,6 +23,8 @@ class KeptColumns:
     def __init__(self, app: App):
         self._app = app
         self._kept: dict[str, Schema] = {}
+        self._first: dict[str, int] = {}
+        """How many there were when a source was first looked at."""
 
     def restore(self, entry: Entry) -> None:
         schema = load_schema(entry.data)
@@ -30,6 +32,7 @@ class KeptColumns:
         rooms = self._app._rooms
         self._kept[entry.name] = rooms.found[entry.name] = schema
         rooms.keyed[entry.name] = entry.data.get("keyed", False)
+        self._first[entry.name] = entry.data.get("first", len(schema))
 
     def keep(self, relations: Iterable[Relation]) -> None:
         """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
@@ -37,8 +40,15 @@ class KeptColumns:
             found = self._app._rooms.found.get(address)
             if found is not None and self._kept.get(address) != found:
                 self._kept[address] = found
-                data = (dump_schema(found) or {}) | {"keyed": self._app._rooms.keyed.get(address, False)}
+                first = self._first.setdefault(address, len(found))
+                data = dump_schema(found) or {}
+                data |= {"keyed": self._app._rooms.keyed.get(address, False), "first": first}
                 self._app._journal.put_entry(Entry(address, COLUMNS, "", data))
+
+    def added(self, relation: Relation) -> list[str]:
+        """The columns of a stream that came up later."""
+        address = self._app._source(relation).address
+        return list(self._kept[address].names[self._first[address] :]) if address in self._kept else []
 
     def forget_unused(self) -> None:
         """Lets go of what no statement reads any more: who reads it next looks again."""
@@ -46,7 +56,7 @@ class KeptColumns:
         relations += [stream for p in self._app._runner for stream in p.plan.streams]
         used = self._addresses(relations)
         for address in self._kept.keys() - used:
-            del self._kept[address]
+            del self._kept[address], self._first[address]
             self._app._rooms.forget(address)
             self._app._journal.drop_entry(COLUMNS, address)
 

@@ -114,6 +114,8 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     if mark is not None:
         about |= describe_mark(mark.scan())
     about |= describe_join(f"{relation.kind}:{relation.name}", app._store.table)
+    if relation.guessed and (added := app._columns.added(relation)):
+        about["new columns"] = f"{len(added)}: {', '.join(added)}"
     if relation.kind == "stream" and not relation.uri:
         about["rows"] = app._journal.stream_end(relation.name)
     about |= {f"index {i.name}": ", ".join(i.columns) for i in app._catalog.indexes(relation.name)}

@@ -63,10 +63,10 @@ def widen_table(app: App, table: Relation, checked: Checked) -> bool:
         return False
     with app._views.between_rounds():
         with app._store.writing:
-            entry.schema = wanted
-            app._journal.put_entry(entry.entry())
             with app._store.publishing:
                 backend.widen(wanted)
+            entry.schema = wanted
+            app._journal.put_entry(entry.entry())
         app._catalog.add(dataclasses.replace(table, schema=wanted))
         fresh = [c.name for c in wanted if c.name not in table.schema]
         log.info('table "%s" has new columns: %s', table.name, ", ".join(fresh))

@@ -36,7 +36,7 @@ class SqliteTable(SqlTable):
     """A table of a SQLite file. Other programs may read and write the file too."""
 
     aliases = ("jdbc",)
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "widen"})
     options = (
         Option("path", "text", "The file. By default `tables.db` in the state directory."),
         Option(
@@ -103,6 +103,23 @@ class SqliteTable(SqlTable):
             self._check_columns(there)
         else:
             self._check_foreign(session, there)
+            self.abilities = self.abilities - {"widen"}  # it is somebody else's
+
+    def widen(self, schema: Schema) -> None:
+        if "widen" not in self.abilities:
+            super().widen(schema)
+        fresh = [c for c in schema if c.name not in self.schema]
+
+        def work(writing: SqlWriting) -> None:
+            there = {str(r[1]).lower() for r in writing.session.query(f"PRAGMA table_info({self.table})")}
+            for column in fresh:
+                if column.name.lower() not in there:  # a start that was cut off may have added it
+                    definition = f"{quoted(column.name)} {_affinity(column.type)}"
+                    writing.session.execute(f"ALTER TABLE {self.table} ADD COLUMN {definition}")
+
+        self.database.write(work)
+        self.stored = self.stored | {c.name: c.name for c in fresh}
+        self.schema, self.kept = schema, None
 
     def _create(self, writing: SqlWriting) -> None:
         key = ", ".join(self.quoted(self.identity))
