@@ -48,7 +48,7 @@ class RegistryDouble:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def add(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
-        text = schema if isinstance(schema, str) else json.dumps(schema)
+        text = schema if isinstance(schema, str) and schema.startswith("{") else json.dumps(schema)
         entry = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
         number = next((n for n, known in self.schemas.items() if known == entry), len(self.schemas) + 1)
         self.schemas[number] = entry

@@ -11,6 +11,10 @@ import pyarrow as pa
 import pytest
 
 from millpond import App
+from millpond.app.catalog import dump_schema, load_schema
+from millpond.app.columns import COLUMNS
+from millpond.journal.catalog import Entry
+from millpond.journal.journal import Journal
 from millpond.sources.kafka import KafkaSource
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
@@ -134,14 +138,27 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         assert app.sql("SELECT price FROM every WHERE id = 4").rows() == [{"price": 1.5}]
         assert app.sql("SELECT price FROM copied WHERE id = 4").rows() == [{"price": 1.5}]
         assert app.sql("SELECT price, note FROM filed WHERE id = 4").rows() == [{"price": 1.5, "note": "x"}]
+    # A kill after the columns of the source were kept, and before those of the tables were.
+    journal = Journal(tmp_path, durable=True)
+    (entry,) = (e for e in journal.entries() if e.kind == COLUMNS)
+    found = load_schema(entry.data)
+    assert found is not None
+    wider = dump_schema(Schema((*found, Column("late", pa.int64())))) or {}
+    journal.put_entry(Entry(entry.name, COLUMNS, "", entry.data | wider))
+    journal.close()
+    with App(sql, state=tmp_path) as app:
+        kafka.produce(topic, ['{"id": 7, "late": 70}'])
+        app.drain(120)
+        for table in ("every", "keyed", "filed", "copied"):
+            assert app.sql(f"SELECT late FROM {table} WHERE id = 7").rows() == [{"late": 70}]
 
 
-def messages(*values: str | bytes | None) -> pa.Table:
+def messages(*values: str | bytes | None, keys: list[bytes | None] | None = None) -> pa.Table:
     """What Spark's connector gives for messages."""
     count = len(values)
     return pa.table(
         {
-            "key": pa.nulls(count, pa.binary()),
+            "key": pa.nulls(count, pa.binary()) if keys is None else pa.array(keys, pa.binary()),
             "value": pa.array([v.encode() if isinstance(v, str) else v for v in values], pa.binary()),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(count), pa.int64()),

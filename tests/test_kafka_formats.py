@@ -186,6 +186,53 @@ def test_json_of_a_registry(registry: RegistryDouble) -> None:
     assert sorted(s["place"] for s in found.spoiled.to_pylist()) == [1, 3, 4]
 
 
+def test_keys_of_a_registry(registry: RegistryDouble) -> None:
+    two = {
+        "type": "record",
+        "name": "K",
+        "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}],
+    }
+    plain, record, value = (
+        registry.add("t-key", "long"),
+        registry.add("t-key", two),
+        registry.add("t-value", ORDER),
+    )
+    good = values(range(5), ORDER, header(value))
+    keys = [
+        header(plain) + b"\x0e",
+        header(record) + encoded([{"a": 1, "b": "x"}], two)[0].as_py(),
+        None,
+        header(99) + b"\x00",
+        header(plain) + b"\x80",
+        b"text",
+    ]
+    source = KafkaSource("kafka://t", of_registry(registry, **{"key.format": "avro"}), None)
+    found = source.decode(messages(*good, None, keys=keys))
+    assert found.rows.column("_key").to_pylist() == ["7", '{"a":1,"b":"x"}', None]
+    assert found.rows.column("id").to_pylist() == [0, 1, 2]
+    spoiled = {s["place"]: s["reason"] for s in found.spoiled.to_pylist()}
+    assert "its key: the registry of schemas" in spoiled[3] and "it ends too early" in spoiled[4]
+    assert "it has no number of a schema" in spoiled[5]
+    of_json = KafkaSource("kafka://t", of_registry(registry, **{"key.format": "json"}), None)
+    found = of_json.decode(
+        messages(*good[:3], keys=[header(plain) + b'{"a": 1}', None, header(plain) + b"\xff"])
+    )
+    assert found.rows.column("_key").to_pylist() == ['{"a": 1}', None]
+    assert found.spoiled.to_pylist()[0]["reason"] == "its key: not UTF-8"
+
+
+def test_keys_of_a_schema_file() -> None:
+    given = {"key.format": "avro", "avro.key.schema": '"string"'}
+    source = KafkaSource("kafka://t", given, Schema((Column("id", pa.int64()),)))
+    found = source.decode(messages('{"id": 1}', "{", '{"id": 3}', keys=[b"\x02a", b"\x04b", b"\x02c!"]))
+    assert found.rows.to_pylist()[0]["_key"] == "a" and found.rows.num_rows == 1
+    assert sorted(s["place"] for s in found.spoiled.to_pylist()) == [1, 2]
+    with pytest.raises(InvalidOption, match="keys in avro need a schema"):
+        KafkaSource("kafka://t", {"key.format": "avro"}, None)
+    with pytest.raises(InvalidOption, match=r"'avro.key.schema' is for"):
+        KafkaSource("kafka://t", {"avro.key.schema": '"string"'}, None)
+
+
 def test_what_a_registry_may_answer(registry: RegistryDouble, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r'has no subject "t-value"') as missing:
         KafkaSource("kafka://t", of_registry(registry), None).schema()

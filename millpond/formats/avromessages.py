@@ -21,17 +21,17 @@ from millpond.types import Schema
 Places = npt.NDArray[np.int64]
 
 
-def schema_text(values: Mapping[str, Any]) -> str | None:
+def schema_text(values: Mapping[str, Any], option: str = "avro.schema") -> str | None:
     """What 'avro.schema' says: the path of a file, or the schema itself."""
-    given = values.get("avro.schema")
-    if not given or given.lstrip().startswith("{"):
+    given = values.get(option)
+    if not given or given.lstrip().startswith(("{", '"', "[")):
         return given or None
     try:
         return Path(given.removeprefix("file://")).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileMissing(
             f'the schema of Avro "{given}" cannot be read: {error}',
-            hint="'avro.schema' is the path of a file",
+            hint=f"'{option}' is the path of a file",
         ) from None
 
 

@@ -184,7 +184,7 @@ class _Reader:
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:
-            fine = np.array([_is_text(v) for v in found.to_pylist()])  # only where one of them is wrong
+            fine = np.array([is_text(v) for v in found.to_pylist()])  # only where one of them is wrong
             self.fail(messages[~fine], "a text is not UTF-8")
             return pc.if_else(pa.array(fine), found, b"").cast(pa.string())
 
@@ -304,7 +304,7 @@ def _beyond(found: pa.Array, digits: int) -> npt.NDArray[np.bool_]:
     return result
 
 
-def _is_text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -61,15 +61,20 @@ class Node:
 
 def parse_avro(text: str) -> Node:
     """The record that a schema is of. Raises InvalidOption."""
-    try:
-        node = _Parser().node(json.loads(text), "")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidOption(f"not a schema of Avro: {error}") from None
+    node = parse_type(text)
     if node.kind != "record":
         raise InvalidOption(
             f"the schema of Avro is a {node.kind}, and messages are records", hint='{"type": "record", …}'
         )
     return node
+
+
+def parse_type(text: str) -> Node:
+    """The type, of any kind, that a schema is of. Raises InvalidOption."""
+    try:
+        return _Parser().node(json.loads(text), "")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidOption(f"not a schema of Avro: {error}") from None
 
 
 class _Parser:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from millpond.errors import InvalidOption
-from millpond.formats.avromessages import AvroMessages
+from millpond.formats.avromessages import AvroMessages, schema_text
 from millpond.formats.avroschema import parse_avro
 from millpond.formats.debezium import Envelopes, discover
 from millpond.formats.jsonschema import columns_of
+from millpond.formats.keys import KeyTexts
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import MESSAGES, Messages
 from millpond.options import Option
@@ -19,9 +20,16 @@ from millpond.types import Schema
 AVRO_SCHEMA = Option("avro.schema", "text", "the schema of values in avro: the path of a file, or its JSON")
 FORMAT_OPTIONS = (
     Option("format", "choice", "how values are written", "json", (*MESSAGES, "avro", "debezium")),
-    Option("key.format", "choice", "what _key is: STRING or BINARY", "text", ("text", "raw")),
+    Option(
+        "key.format",
+        "choice",
+        "how keys are written; _key is BINARY for raw, else STRING: of a record an object of JSON",
+        "text",
+        ("text", "raw", "json", "avro"),
+    ),
     Option("delimiter", "text", "what separates values in CSV", ","),
     AVRO_SCHEMA,
+    Option("avro.key.schema", "text", "the schema of keys in avro, as 'avro.schema'"),
     *REGISTRY_OPTIONS,
 )
 Decoder = Messages | Envelopes
@@ -40,6 +48,22 @@ def registry_of(values: Mapping[str, Any], name: str) -> Registry | None:
     if name not in ("avro", "json"):
         raise InvalidOption(f"'schema.registry.url' is for the formats avro and json, and this is {name}")
     return Registry(values)
+
+
+def key_texts(values: Mapping[str, Any]) -> KeyTexts | None:
+    """What decodes keys in a format of their own; None for those that are taken as they are."""
+    name, given = values["key.format"], values["avro.key.schema"]
+    url = values["schema.registry.url"]
+    if given and (name != "avro" or url):
+        raise InvalidOption("'avro.key.schema' is for 'key.format' = 'avro' without a registry of schemas")
+    if name not in ("json", "avro"):
+        return None
+    if name == "avro" and not given and not url:
+        raise InvalidOption(
+            "keys in avro need a schema",
+            hint="'avro.key.schema' = '/path/of/key.avsc', or 'schema.registry.url'",
+        )
+    return KeyTexts(name, Registry(values) if url else None, schema_text(values, "avro.key.schema"))
 
 
 class ValueFormat:

@@ -29,12 +29,13 @@ from millpond.errors import (
     did_you_mean,
 )
 from millpond.formats.debezium import Envelopes, Events
+from millpond.formats.keys import Keys
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import SAMPLE
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
-from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat
+from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
 from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.sources.base import DELETED, SEQ, NativeSource, Received, Split
 from millpond.types import Column, Schema, quote, type_name, whole
@@ -121,6 +122,7 @@ class KafkaSource(NativeSource):
         visible = tuple(c for c in declared if not c.hidden) if declared is not None else ()
         self.declared = Schema(visible) if visible else None
         self._format = ValueFormat(self.topic, self.values)
+        self._key_texts = key_texts(self.values)
         self._messages: Decoder | None = None
         self._read_id = ""
 
@@ -173,7 +175,7 @@ class KafkaSource(NativeSource):
 
     @property
     def _hidden(self) -> tuple[Column, ...]:
-        key = pa.string() if self.values["key.format"] == "text" else pa.binary()
+        key = pa.binary() if self.values["key.format"] == "raw" else pa.string()
         return (
             Column("_key", key, hidden=True),
             Column("_partition", pa.int32(), hidden=True),
@@ -382,6 +384,11 @@ class KafkaSource(NativeSource):
                 f"the format {name} cannot be decoded by Spark alone",
                 hint="formats that can: json, text, raw",
             )
+        if self._key_texts is not None:
+            raise NotSupported(
+                f"keys in {self.values['key.format']} cannot be decoded by Spark alone",
+                hint="'key.format' = 'text' or 'raw'",
+            )
         key = "CAST(key AS STRING)" if self.values["key.format"] == "text" else "key"
         hidden = (
             f"{key} AS _key", "partition AS _partition", "offset AS _offset", "timestamp AS _timestamp",
@@ -407,6 +414,10 @@ class KafkaSource(NativeSource):
             self._widen(fresh)
             if (wider := self._decoder) is not decoder:
                 decoder, events = wider, _events(wider, values)
+        if self._key_texts is not None:
+            keys = self._key_texts.decode(_as(raw["key"], pa.binary()))
+            raw = raw.set_column(raw.schema.get_field_index("key"), "key", keys.texts)
+            events = _without(events, keys)
         places = events.places
         good = raw.take(places) if len(places) != raw.num_rows or isinstance(decoder, Envelopes) else raw
         arrays = [*events.rows.columns]
@@ -424,6 +435,19 @@ def _events(decoder: Decoder, values: pa.Array) -> Events:
     rows, bad, reasons = decoder.decode(values)
     places = pa.array(np.delete(np.arange(len(values)), bad))
     return Events(rows, values.is_null().take(places), places, bad, reasons)
+
+
+def _without(events: Events, keys: Keys) -> Events:
+    """The events without those of messages whose keys cannot be decoded."""
+    known = set(events.bad)
+    fresh = [(b, r) for b, r in zip(keys.bad, keys.reasons, strict=True) if b not in known]
+    if not fresh:
+        return events
+    stays = pa.array(~np.isin(np.asarray(events.places), keys.bad))
+    rows, ended, places = (part.filter(stays) for part in events[:3])
+    return Events(
+        rows, ended, places, [*events.bad, *(b for b, _ in fresh)], [*events.reasons, *(r for _, r in fresh)]
+    )
 
 
 def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
@@ -454,8 +478,10 @@ class _Restart(TopicReplaced):
     retryable = True
 
 
-def _shown(value: bytes) -> str:
+def _shown(value: bytes | None) -> str | None:
     """A message as text; its bytes in hexadecimal digits if it is none."""
+    if value is None:
+        return None
     try:
         return value.decode()
     except UnicodeDecodeError:
