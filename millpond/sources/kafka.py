@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
-import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
@@ -28,17 +27,16 @@ from millpond.errors import (
     TopicReplaced,
     did_you_mean,
 )
-from millpond.formats.debezium import Envelopes, Events
-from millpond.formats.keys import Keys
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import SAMPLE
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
+from millpond.sources._kafkadecode import as_type, events_of, in_order, received, without
 from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
 from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.sources.base import DELETED, SEQ, NativeSource, Received, Split
-from millpond.types import Column, Schema, quote, type_name, whole
+from millpond.types import Column, Schema, quote, type_name
 
 log = logging.getLogger("millpond")
 ID = "topic"
@@ -405,60 +403,19 @@ class KafkaSource(NativeSource):
         return sum(_places(start).values()) if start else 0
 
     def decode(self, raw: pa.Table) -> Received:
-        raw = raw.sort_by([("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
-        raw = raw.combine_chunks()
-        values = _as(raw["value"], pa.binary())
+        raw = in_order(raw)
+        values = as_type(raw["value"], pa.binary())
         decoder = self._decoder
-        events = _events(decoder, values)
+        events = events_of(decoder, values)
         if len(fresh := decoder.fresh(values)):
             self._widen(fresh)
             if (wider := self._decoder) is not decoder:
-                decoder, events = wider, _events(wider, values)
+                decoder, events = wider, events_of(wider, values)
         if self._key_texts is not None:
-            keys = self._key_texts.decode(_as(raw["key"], pa.binary()))
+            keys = self._key_texts.decode(as_type(raw["key"], pa.binary()))
             raw = raw.set_column(raw.schema.get_field_index("key"), "key", keys.texts)
-            events = _without(events, keys)
-        places = events.places
-        good = raw.take(places) if len(places) != raw.num_rows or isinstance(decoder, Envelopes) else raw
-        arrays = [*events.rows.columns]
-        names = ("key", "partition", "offset", "timestamp", "headers")
-        for column, name in zip(self._hidden, names, strict=False):
-            arrays.append(_key(good[name], column.type) if name == "key" else _as(good[name], column.type))
-        columns = Schema((*decoder.schema, *self._hidden)).arrow()
-        batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns)
-        return Received(batch, places, _spoiled(values, events.bad, events.reasons))
-
-
-def _events(decoder: Decoder, values: pa.Array) -> Events:
-    if isinstance(decoder, Envelopes):
-        return decoder.decode(values)
-    rows, bad, reasons = decoder.decode(values)
-    places = pa.array(np.delete(np.arange(len(values)), bad))
-    return Events(rows, values.is_null().take(places), places, bad, reasons)
-
-
-def _without(events: Events, keys: Keys) -> Events:
-    """The events without those of messages whose keys cannot be decoded."""
-    known = set(events.bad)
-    fresh = [(b, r) for b, r in zip(keys.bad, keys.reasons, strict=True) if b not in known]
-    if not fresh:
-        return events
-    stays = pa.array(~np.isin(np.asarray(events.places), keys.bad))
-    rows, ended, places = (part.filter(stays) for part in events[:3])
-    return Events(
-        rows, ended, places, [*events.bad, *(b for b, _ in fresh)], [*events.reasons, *(r for _, r in fresh)]
-    )
-
-
-def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
-    texts = [_shown(v) for v in values.take(pa.array(bad, pa.int64())).to_pylist()]
-    return pa.table(
-        {
-            "place": pa.array(bad, pa.int64()),
-            "reason": pa.array(reasons, pa.string()),
-            "value": pa.array(texts, pa.string()),
-        }
-    )
+            events = without(events, keys)
+        return received(raw, values, events, Schema((*decoder.schema, *self._hidden)))
 
 
 def _places(offset: Offset) -> dict[str, int]:
@@ -478,37 +435,9 @@ class _Restart(TopicReplaced):
     retryable = True
 
 
-def _shown(value: bytes | None) -> str | None:
-    """A message as text; its bytes in hexadecimal digits if it is none."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return f"0x{value.hex()}"
-
-
 class _Empty(SourceError):
     code = "topic_empty"
     retryable = True
-
-
-def _as(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
-    """A column in one piece, of a type."""
-    return whole(column).cast(dtype)
-
-
-def _key(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
-    """The keys; with bytes that are no text they are shown as such."""
-    keys = _as(column, pa.binary())
-    if dtype == pa.binary():
-        return keys
-    try:
-        return keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array(
-            [None if k is None else k.decode(errors="replace") for k in keys.to_pylist()], pa.string()
-        )
 
 
 def _parts(uri: str) -> tuple[str | None, str, list[tuple[str, str]]]:

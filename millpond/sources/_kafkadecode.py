@@ -1,0 +1,95 @@
+"""What Spark gives of a topic, as rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.formats.debezium import Envelopes, Events
+from millpond.formats.keys import Keys
+from millpond.sources._kafkaformats import Decoder
+from millpond.sources.base import Received
+from millpond.types import Schema, whole
+
+_PARTS = ("key", "partition", "offset", "timestamp", "headers")
+
+
+def in_order(raw: pa.Table) -> pa.Table:
+    """By the times of the messages, within a partition by their offsets."""
+    return raw.sort_by(
+        [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+    ).combine_chunks()
+
+
+def events_of(decoder: Decoder, values: pa.Array) -> Events:
+    """The rows of values, and which of them end one."""
+    if isinstance(decoder, Envelopes):
+        return decoder.decode(values)
+    rows, bad, reasons = decoder.decode(values)
+    places = pa.array(np.delete(np.arange(len(values)), bad))
+    return Events(rows, values.is_null().take(places), places, bad, reasons)
+
+
+def without(events: Events, keys: Keys) -> Events:
+    """The events without those of messages whose keys cannot be decoded."""
+    known = set(events.bad)
+    fresh = [(b, r) for b, r in zip(keys.bad, keys.reasons, strict=True) if b not in known]
+    if not fresh:
+        return events
+    stays = pa.array(~np.isin(np.asarray(events.places), keys.bad))
+    rows, ended, places = (part.filter(stays) for part in events[:3])
+    return Events(
+        rows, ended, places, [*events.bad, *(b for b, _ in fresh)], [*events.reasons, *(r for _, r in fresh)]
+    )
+
+
+def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -> Received:
+    """The events with the hidden columns of their messages, which come last among ``columns``."""
+    places = events.places
+    every = len(places) == raw.num_rows and np.array_equal(np.asarray(places), np.arange(raw.num_rows))
+    good = raw if every else raw.take(places)
+    arrays = [*events.rows.columns]
+    for name in _PARTS:
+        dtype = columns.columns[len(arrays)].type
+        arrays.append(_key(good[name], dtype) if name == "key" else as_type(good[name], dtype))
+    batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())
+    return Received(batch, places, _spoiled(values, events.bad, events.reasons))
+
+
+def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
+    texts = [_shown(v) for v in values.take(pa.array(bad, pa.int64())).to_pylist()]
+    return pa.table(
+        {
+            "place": pa.array(bad, pa.int64()),
+            "reason": pa.array(reasons, pa.string()),
+            "value": pa.array(texts, pa.string()),
+        }
+    )
+
+
+def _shown(value: bytes | None) -> str | None:
+    """A message as text; its bytes in hexadecimal digits if it is none."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+def as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
+    """A column in one piece, of a type."""
+    return whole(column).cast(dtype)
+
+
+def _key(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
+    """The keys; with bytes that are no text they are shown as such."""
+    keys = as_type(column, pa.binary())
+    if dtype == pa.binary():
+        return keys
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [None if k is None else k.decode(errors="replace") for k in keys.to_pylist()], pa.string()
+        )
