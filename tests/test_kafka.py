@@ -140,6 +140,27 @@ def test_only_committed_records_are_read(kafka: Kafka) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("spark")
+def test_queries_that_begin_at_the_end(kafka: Kafka, tmp_path: Path) -> None:
+    """Each begins where the topic ended when it came, whatever others of the stream do, and keeps its place."""
+    topic = new_topic(kafka)
+    kafka.produce(topic, ['{"id": 1}'])
+    sql = f"""
+        CREATE STREAM s (id INT) WITH ('connector' = '{uri(kafka, topic)}', 'auto.offset.reset' = 'latest');
+        CREATE TABLE a AS SELECT id FROM s;
+    """
+    with App(sql, state=tmp_path / "state") as app:
+        kafka.produce(topic, ['{"id": 2}'])
+        app.drain(120)
+        app.sql("CREATE TABLE b AS SELECT id FROM s")
+        kafka.produce(topic, ['{"id": 3}'])
+        app._crash()
+    with App(sql, state=tmp_path / "state") as app:
+        app.drain(120)
+        assert sorted(r["id"] for r in app.table("a")) == [2, 3]
+        assert sorted(r["id"] for r in app.table("b")) == [3]
+
+
 def test_new_partitions_and_latest(kafka: Kafka) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewPartitions

@@ -198,6 +198,21 @@ def test_what_exactly_once_cannot_be(kafka: Kafka) -> None:
         App(f"{declared} INSERT INTO {target} SELECT id FROM t EMIT CHANGES")
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_partition_that_is_not_there_is_put_aside(kafka: Kafka, tmp_path: Path) -> None:
+    target = new_topic(kafka, 2)
+    sql = f"""
+        CREATE STREAM s (id INT, p INT);
+        INSERT INTO {uri(kafka, target)} SELECT id, p AS _partition FROM s
+        WITH ('delivery' = 'exactly-once', 'query.name' = 'out')
+    """
+    with App(sql, state=tmp_path / "state") as app:
+        app.send("s", [{"id": i, "p": p} for i, p in enumerate([0, 1, None, 7])])
+        app.drain(120)
+        assert sorted(json.loads(v or b"")["id"] for _, v in kafka.consume(target)) == [0, 1, 2]
+        assert "has partitions 0 to 1" in app.sql("SELECT reason FROM `out$errors`").rows()[0]["reason"]
+
+
 def test_what_is_refused(kafka: Kafka) -> None:
     target = uri(kafka, new_topic(kafka))
     with pytest.raises(NotSupported, match="needs a state directory"):

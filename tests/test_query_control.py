@@ -107,6 +107,16 @@ def test_start_tries_a_failed_query_again(spark: object) -> None:
         assert (queries(app)["div"]["state"], queries(app)["div"]["error"]) == ("running", None)
 
 
+def test_the_name_of_a_dropped_query_can_be_given_again() -> None:
+    with App(STREAM, _direct=True) as app:
+        app.sql("INSERT INTO a SELECT x FROM s WITH ('query.name' = 'q')")
+        app.sql("DROP QUERY q")
+        app.sql("INSERT INTO b SELECT x + 1 FROM s WITH ('query.name' = 'q')")
+        app.send("s", {"x": 1})
+        app.drain()
+        assert (ints(app, "a"), ints(app, "b")) == ([], [2])
+
+
 def test_options_of_running_statements_need_one() -> None:
     with App(STREAM) as app, pytest.raises(SqlError, match="is for running statements"):
         app.sql("INSERT INTO a SELECT x FROM b WITH ('query.name' = 'q')")

@@ -150,7 +150,7 @@ def test_killed_at_any_statement(batches: list[list[Any]], kills: list[int]) -> 
 
 
 @pytest.mark.chaos
-@settings(UNSHRUNK, max_examples=150)
+@settings(UNSHRUNK, max_examples=60)
 @given(BATCHES, KILLS)
 def test_killed_at_many_statements(batches: list[list[Any]], kills: list[int]) -> None:
     check_kills(batches, kills)

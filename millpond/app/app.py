@@ -469,6 +469,8 @@ class App:
         if named:
             if named.lower() in (name.lower() for name in self._runner.names):
                 raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
+            if not self._in_file:
+                self._runner.take_name(str(named))
             return str(named)
         name = f"{prefix}_{key[:8]}"
         return name if number == "0" else f"{name}_{number}"

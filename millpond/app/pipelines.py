@@ -226,6 +226,9 @@ class Pipelines:
             pipeline = Pipeline(statement, source, State(held))
             pipeline.on_progress = partial(self._progressed, pipeline)
             self.phases.begin(pipeline)
+            start = source.begin() if pipeline.offset is None else None
+            if start is not None:
+                pipeline.passed(start, 0, 0.0, 0)
             if late:
                 self._too_late(pipeline, late)
             stream = self._stream(statement, source)
@@ -371,6 +374,11 @@ class Pipelines:
         self.remove(name)
         self._app._store.forget(name)
         self._hold(name, DROPPED)
+
+    def take_name(self, name: str) -> None:
+        """A new query has the name of one that was dropped: that one is forgotten."""
+        if self._held.get(name) == DROPPED:
+            self._hold(name, None)
 
     def _hold(self, name: str, state: str | None) -> None:
         if state is None and name not in self._held:

@@ -145,7 +145,8 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
     """Writes rows by the format of Spark that a sink names."""
     try:
-        frame = to_frame(spark, sink.encode(rows))
+        # In one task: rows of one key keep their order.
+        frame = to_frame(spark, sink.encode(rows)).coalesce(1)
         frame.write.format(sink.format).options(**sink.settings()).save()
     except Exception as error:
         raise explain(error) from error

@@ -150,38 +150,37 @@ class Pipeline:
                     self._go_to_position()
                     self.fail(explain(error))
                     return
-                self.offset, self._batch, self._anew = part.end, position.batch, False
-                if self.error is not None:
-                    self.issues.success(self.error)
-                self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+                self._arrive(position, lost)
                 self._count(part.size or 0, time.monotonic() - began)
-                if lost:
-                    self.lost += lost
-                    log.warning(
-                        'query "%s": %s rows of %s were removed before they were read: going on with the first that'
-                        " is kept",
-                        self.name,
-                        f"{lost:,}",
-                        without_passwords(self.source.uri),
-                    )
         self.on_progress()
 
-    def passed(self, end: Offset, rows: int, seconds: float) -> None:
-        """Notes that Spark itself has brought the rows up to ``end`` to their target. A failure is its own."""
+    def passed(self, end: Offset, rows: int, seconds: float, lost: int) -> None:
+        """Notes that Spark itself has brought the rows up to ``end`` to their target, but for those that were lost.
+        Raises what stands in the way."""
         with self._busy:
             if not self.active:
                 return
             position = Position(self.name, "", self._batch + 1, {self._stream: end})
-            try:
-                self.statement.pass_over(position, {})
-            except Exception as error:
-                self.fail(explain(error))
-                return
-            self.offset, self._batch = end, position.batch
-            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+            self.statement.pass_over(position, {})
+            self._arrive(position, lost)
             self.rows_out += rows
             self._count(rows, seconds)
         self.on_progress()
+
+    def _arrive(self, position: Position, lost: int) -> None:
+        """The position counts: what went wrong before has passed."""
+        self.offset, self._batch, self._anew = position.offsets[self._stream], position.batch, False
+        if self.error is not None:
+            self.issues.success(self.error)
+        self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+        if lost:
+            self.lost += lost
+            log.warning(
+                'query "%s": %s rows of %s were removed before they were read: going on with the first that is kept',
+                self.name,
+                f"{lost:,}",
+                without_passwords(self.source.uri),
+            )
 
     def _count(self, rows: int, seconds: float) -> None:
         now = time.monotonic()

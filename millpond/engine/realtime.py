@@ -7,12 +7,14 @@ in the journal, and, if one of the tables has changed, the query is started anew
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from millpond.engine.failures import explain
 from millpond.engine.local import Tables
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 _MESSAGES, _SOURCE, _ROWS = "__messages", "__source", "__rows"
 _LOOK = 0.1
 """Seconds between looks at how far the query is."""
+_ALL: WeakSet[RealTimeQuery] = WeakSet()
+"""Those of this process: they share its cores."""
 
 
 class RealTimeQuery(StreamQuery):
@@ -47,12 +51,14 @@ class RealTimeQuery(StreamQuery):
         seconds: float,
         directory: Path,
     ):
-        super().__init__(source, BatchSize(), directory)
-        self._native = source
+        # A copy of its own: a source notes which topic of a name it reads.
+        self._native = copy.copy(source)
+        super().__init__(self._native, BatchSize(), directory)
         self._sink = sink
         self._tables = tables
         self._seconds = seconds
         self._versions: dict[str, int] = {}
+        _ALL.add(self)
 
     @property
     def _only(self) -> Pipeline:
@@ -76,11 +82,13 @@ class RealTimeQuery(StreamQuery):
 
     def _check_cores(self, spark: SparkSession) -> None:
         """Each partition has a task that does not end: without a core for it nothing else would ever run."""
-        partitions = self._native.tasks()
+        wanted = self._native.tasks()
+        taken = sum(q._native.tasks() for q in list(_ALL) if q is not self and q._query is not None)
         cores = spark.sparkContext.defaultParallelism
-        if partitions >= cores:
+        if wanted + taken >= cores:
+            beside = f", beside {taken} of other queries" if taken else ""
             raise NotSupported(
-                f"'mode' = 'realtime' takes a core for each of the {partitions} partitions of the topic and leaves none"
+                f"'mode' = 'realtime' takes a core for each partition of the topic, {wanted}{beside}, and leaves none"
                 f" of {cores} for anything else",
                 hint="run with more cores (--master), or without 'mode'",
                 place=self._only.plan.place,
@@ -109,21 +117,32 @@ class RealTimeQuery(StreamQuery):
         return session.sql(self._sink.encoding_sql(_ROWS))
 
     def _follow(self, query: StreamingQuery) -> None:
-        """Notes how far the query is, whenever Spark has ended a batch."""
+        """Notes how far the query is, whenever Spark has ended a batch. What stands in the way ends the query."""
         seen = -1
-        while self._query is query and query.isActive:
-            progress = query.lastProgress
-            if progress is not None and progress["batchId"] != seen:
-                seen = progress["batchId"]
-                noted = progress["sources"][0]["endOffset"]
-                end = self._native.offset_of(noted if isinstance(noted, str) else json.dumps(noted))
-                self._only.passed(end, int(progress["numInputRows"]), progress["batchDuration"] / 1000)
-                with self._lock:
-                    if self._query is query:
-                        self._at = end
-                if self._changed():
-                    self._start_anew(query)
-            time.sleep(_LOOK)
+        try:
+            while self._query is query and query.isActive:
+                progress = query.lastProgress
+                if progress is not None and progress["batchId"] != seen:
+                    seen = progress["batchId"]
+                    self._note(progress)
+                    if self._changed():
+                        self._start_anew(query)
+                time.sleep(_LOOK)
+        except Exception as error:
+            if self._query is query:
+                self._failure = explain(error)
+                end_query(query)
+
+    def _note(self, progress: Any) -> None:
+        noted = progress["sources"][0]["endOffset"]
+        if noted is None:
+            return
+        end = self._native.offset_of(noted if isinstance(noted, str) else json.dumps(noted))
+        lost = self._native.lost(self._at, end)
+        written = int(progress["sink"].get("numOutputRows", -1))
+        rows = written if written >= 0 else int(progress["numInputRows"])
+        self._only.passed(end, rows, progress["batchDuration"] / 1000, lost)
+        self._at = self._only.offset
 
     def _changed(self) -> bool:
         moment = self._tables()

@@ -215,6 +215,13 @@ class KafkaSink(NativeSink):
                 f"a message of {largest:,} bytes is larger than {self._allowed:,}",
                 hint="'kafka.max.request.size' allows more, up to what the topic does (max.message.bytes)",
             )
+        if "partition" in encoded.column_names:
+            asked = pc.min_max(encoded["partition"]).as_py()
+            there = self._topic.tasks()
+            if asked["max"] is not None and not 0 <= asked["min"] <= asked["max"] < there:
+                raise BadData(
+                    f'topic "{self._topic.topic}" has partitions 0 to {there - 1}, and _partition is another'
+                )
         return encoded
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
@@ -240,6 +247,8 @@ class KafkaSink(NativeSink):
         self._producer = producer
 
     def _produce(self, producer: Any, messages: list[dict[str, Any]]) -> None:
+        from confluent_kafka import KafkaError
+
         failed: list[Any] = []
 
         def noted(error: Any, message: Any) -> None:
@@ -250,7 +259,11 @@ class KafkaSink(NativeSink):
             some = messages[first : first + _STEP]
             while some:
                 producer.produce_batch(self._topic.topic, some, on_delivery=noted)
-                some = [m for m in some if m.pop("_error", None) is not None]
+                errors = [m.pop("_error", None) for m in some]
+                failed += [e for e in errors if e is not None and e.code() != KafkaError._QUEUE_FULL]
+                if failed:
+                    break
+                some = [m for m, error in zip(some, errors, strict=True) if error is not None]
                 if some:
                     producer.poll(0.1)
         left = producer.flush(60)

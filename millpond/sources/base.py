@@ -97,6 +97,10 @@ class Source(ABC):
         """Whether nothing lies between an offset and a later one."""
         return not self.splits(at, end)
 
+    def begin(self) -> Offset | None:
+        """Where a query that is new begins to read; None is the beginning."""
+        return None
+
     def resume(self, at: Offset) -> Offset:
         """Where reading goes on after an offset that was kept. Raises what stands in the way."""
         return at

@@ -294,6 +294,9 @@ class KafkaSource(NativeSource):
             return not self.splits(None, end)
         return _same_topic(at, end) and all(at.get(p, 0) >= offset for p, offset in _places(end).items())
 
+    def begin(self) -> Offset | None:
+        return self.latest(None) if self.reset == "latest" else None
+
     def resume(self, at: Offset) -> Offset:
         try:
             fresh = self._brokers.topic_id(self.topic)
