@@ -50,11 +50,19 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 _PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):([^\s/@'\"]+)(?=@)")
+_SECRET = r"[\w.-]*(?:password|passwd|secret|token|credential|jaas\.config|user\.info|private\.key)[\w.-]*"
+_SETTING = re.compile(
+    rf"""(['"]{_SECRET}['"]\s*=\s*)('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")""", re.IGNORECASE
+)
+_PARAMETER = re.compile(rf"([?&]{_SECRET}=)([^&\s'\"]+)", re.IGNORECASE)
 
 
 def without_passwords(text: str) -> str:
-    """The text with stars for the password of every URI in it, as many as it has letters."""
-    return _PASSWORD.sub(lambda m: f"{m[1]}:{'*' * len(m[2])}", text)
+    """The text with stars for the password of every URI in it, as many as it has letters, and for the values of
+    settings that are secrets by their name."""
+    text = _PASSWORD.sub(lambda m: f"{m[1]}:{'*' * len(m[2])}", text)
+    text = _SETTING.sub(lambda m: f"{m[1]}'***'", text)
+    return _PARAMETER.sub(lambda m: f"{m[1]}***", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -428,6 +428,20 @@ def test_an_empty_topic_cannot_be_discovered(kafka: Kafka) -> None:
     assert "declare the columns" in str(caught.value)
 
 
+def test_secrets_are_not_shown() -> None:
+    sql = """
+        CREATE STREAM s (id INT) WITH ('connector' = 'kafka://localhost:1/t?kafka.ssl.key.password=hunter1',
+          'kafka.sasl.jaas.config' = 'x required username="u" password="hunter2";',
+          "kafka.ssl.keystore.password" = "hunter3", 'kafka.client.id' = 'shown');
+    """
+    with App(sql) as app:
+        shown = str(app.sql("SHOW CREATE TABLE s").rows()) + str(app.sql("SHOW STREAMS").rows())
+        shown += str(app.sql("EXPLAIN SELECT id FROM s").rows())
+        shown += str(app.sql("DESCRIBE EXTENDED s").rows())
+    assert "hunter" not in shown
+    assert "kafka.sasl.jaas.config" in shown and "shown" in shown
+
+
 def test_issues_are_told_apart(kafka: Kafka) -> None:
     declared = Schema((Column("id", pa.int64()),))
     with pytest.raises(NetworkIssue, match=r"no Kafka broker answers at 127\.0\.0\.1:1"):

@@ -43,6 +43,7 @@ from millpond.errors import (
     StateCorrupt,
     StateForeign,
     UnknownName,
+    without_passwords,
 )
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
@@ -607,10 +608,10 @@ class App:
         return {p.plan.name: p for p in self._runner}
 
     def _mask(self, text: str) -> str:
-        """The text without values that came from the environment."""
+        """The text without values that came from the environment, and without passwords."""
         for script in self._scripts:
             text = script.mask(text)
-        return text
+        return without_passwords(text)
 
     def _remember(self, script: Script) -> None:
         if script.secrets:

@@ -98,6 +98,10 @@ class Outgoing(Delivering, Rows):
     """A query whose rows go to a sink, each by itself."""
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
+        if self._sink.exact and self._more and not self._trying:
+            # When the sink has its commit the batch is not applied again: what is put aside counts before.
+            more, self._more = self._more, NO_MORE
+            self.app._store.write(lambda moment: (more, None), None, into=tuple(more))
         self.hand_out(rows, position)
         if not self._trying:
             self.write(lambda moment: ({}, None), position)

@@ -20,7 +20,7 @@ from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_sc
 from millpond.app.poison import MOST, TooMany, find_poison
 from millpond.app.store import Moment
 from millpond.changes import ROW, Changes, Position
-from millpond.errors import BadData, DataError, QueryFailed
+from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
@@ -201,14 +201,14 @@ class RunningStatement(ABC):
         """Error records of messages that could not be decoded."""
         if self.plan.on_error == "fail":
             raise BadData(f"a message cannot be decoded: {spoiled['reason'][0].as_py()}")
-        stream = self.plan.batch.stream.relation.name
+        stream = without_passwords(self.plan.batch.stream.relation.name)
         return message_records(self.plan.name, stream, spoiled, self._error_schema)
 
     def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
         """Error records of rows of the stream."""
         if aside is None or why is None or not aside.num_rows:
             return self._error_schema.arrow().empty_table()
-        stream = self.plan.batch.stream.relation.name
+        stream = without_passwords(self.plan.batch.stream.relation.name)
         return error_records(self.plan.name, stream, aside, why, self._error_schema)
 
     @property
