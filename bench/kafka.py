@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 ROWS, USERS, PARTITIONS = 500_000, 5_000, 2
 SIZES = (100_000, 500_000)
 """Batch sizes that the peer is tried with; ours finds its own."""
-MESSAGES, PAUSE = 400, 0.02
+MESSAGES, WARM, PAUSE = 400, 100, 0.02
+_COMMIT = 30
+"""Seconds after which a query in real time notes how far it is, ours and the other."""
+_BATCHES = "'delivery' = 'at-least-once'"
+_REAL = f"'mode' = 'realtime', 'on.error' = 'fail', 'commit.interval' = '{_COMMIT}s'"
 _COLUMNS = "trade_id BIGINT, user_id BIGINT, price DOUBLE, symbol STRING"
 _BY_HAND = "by hand"
 
@@ -89,21 +93,20 @@ class _Bench:
         exact = self._join("exactly-once")
         yield Figure("K6", "Kafka → join → Kafka, exactly once", exact, once, "at least once")
         yield Figure("K6", "Kafka → join → Kafka, exactly once", exact, by_hand, f"Spark's sink {_BY_HAND}")
-        ours_ms, peer_ms = self._latency(self._running), self._latency(self._running_by_hand)
-        for p in (50, 99):
-            yield Figure(
-                "K8",
-                f"message to message, 50/s, p{p}",
-                float(np.percentile(ours_ms, p)),
-                float(np.percentile(peer_ms, p)),
-                f"micro-batches {_BY_HAND}",
-                unit="ms",
-                per="message",
-            )
+        yield from self._latencies("by batches", _BATCHES, f"micro-batches {_BY_HAND}", {})
+        real = {"realTime": f"{_COMMIT} seconds"}
+        yield from self._latencies("in real time", _REAL, f"real-time trigger {_BY_HAND}", real)
 
-    def _topic(self) -> str:
+    def _latencies(self, what: str, options: str, peer: str, trigger: dict[str, str]) -> Iterator[Figure]:
+        ours = self._latency(lambda a, b: self._running(a, b, options))
+        by_hand = self._latency(lambda a, b: self._running_by_hand(a, b, trigger))
+        for p in (50, 99):
+            x, y = (float(np.percentile(times, p)) for times in (ours, by_hand))
+            yield Figure("K8", f"message to message {what}, 50/s, p{p}", x, y, peer, unit="ms", per="message")
+
+    def _topic(self, partitions: int = PARTITIONS) -> str:
         name = f"t{uuid.uuid4().hex[:8]}"
-        self.broker.create(name, PARTITIONS)
+        self.broker.create(name, partitions)
         return name
 
     def _declared(self, topic: str) -> str:
@@ -112,11 +115,11 @@ class _Bench:
             CREATE TABLE users (user_id BIGINT PRIMARY KEY, name STRING);
         """
 
-    def _insert(self, target: str, delivery: str) -> str:
+    def _insert(self, target: str, options: str) -> str:
         return f"""
             INSERT INTO kafka://{self.broker.brokers}/{target}
             SELECT t.trade_id, t.price, t.symbol, u.name FROM trades t JOIN users u ON t.user_id = u.user_id
-            WITH ('delivery' = '{delivery}', 'query.name' = 'out')
+            WITH ({options}, 'query.name' = 'out')
         """
 
     @contextmanager
@@ -140,7 +143,7 @@ class _Bench:
         target = self._topic()
         with self._app(self.trades) as app:
             began = time.perf_counter()
-            app.sql(self._insert(target, delivery))
+            app.sql(self._insert(target, f"'delivery' = '{delivery}'"))
             app.drain(600)
             took = time.perf_counter() - began
         assert self._size(target) >= ROWS
@@ -150,16 +153,17 @@ class _Bench:
         return sum(brokers(self.broker.brokers, {}).ends(topic).values())
 
     @contextmanager
-    def _running(self, source: str, target: str) -> Iterator[None]:
+    def _running(self, source: str, target: str, options: str) -> Iterator[None]:
         with self._app(source) as app:
-            app.sql(self._insert(target, "at-least-once"))
+            app.sql(self._insert(target, options))
             yield
 
     # by hand
 
-    def _read(self, topic: str, size: int) -> DataFrame:
+    def _read(self, topic: str, size: int | None) -> DataFrame:
         from pyspark.sql.functions import col, from_json
 
+        limit = {} if size is None else {"maxOffsetsPerTrigger": str(size)}
         raw = (
             self.spark.newSession()
             .readStream.format("kafka")
@@ -167,7 +171,7 @@ class _Bench:
             .option("kafka.isolation.level", "read_committed")
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", size)
+            .options(**limit)
             .load()
         )
         return raw.select(from_json(col("value").cast("string"), _COLUMNS).alias("r")).select("r.*")
@@ -189,7 +193,9 @@ class _Bench:
         query.stop()
         return ROWS / took
 
-    def _start_by_hand(self, source: str, target: str, size: int) -> Any:
+    def _start_by_hand(
+        self, source: str, target: str, size: int | None, trigger: dict[str, str] | None = None
+    ) -> Any:
         from pyspark.sql.functions import broadcast, struct, to_json
 
         trades = self._read(source, size)
@@ -197,13 +203,13 @@ class _Bench:
         joined = trades.join(users, "user_id").select(
             to_json(struct("trade_id", "price", "symbol", "name")).alias("value")
         )
-        return (
+        writer: Any = (
             joined.writeStream.format("kafka")
             .option("kafka.bootstrap.servers", self.broker.brokers)
             .option("topic", target)
             .option("checkpointLocation", self._checkpoint())
-            .start()
         )
+        return (writer.outputMode("update").trigger(**trigger) if trigger else writer).start()
 
     def _join_by_hand(self, size: int) -> float:
         target = self._topic()
@@ -215,8 +221,8 @@ class _Bench:
         return ROWS / took
 
     @contextmanager
-    def _running_by_hand(self, source: str, target: str) -> Iterator[None]:
-        query = self._start_by_hand(source, target, SIZES[-1])
+    def _running_by_hand(self, source: str, target: str, trigger: dict[str, str]) -> Iterator[None]:
+        query = self._start_by_hand(source, target, None, trigger)
         yield
         query.stop()
 
@@ -226,14 +232,14 @@ class _Bench:
         """Milliseconds from handing a message to the producer until a consumer has what became of it."""
         from confluent_kafka import Consumer, Producer, TopicPartition
 
-        source, target = self._topic(), self._topic()
+        source, target = self._topic(1), self._topic(1)
         times: list[float] = []
         with running(source, target):
             producer = Producer({"bootstrap.servers": self.broker.brokers, "linger.ms": 0})
             consumer = Consumer(
                 {"bootstrap.servers": self.broker.brokers, "group.id": target, "fetch.wait.max.ms": 5}
             )
-            consumer.assign([TopicPartition(target, p, 0) for p in range(PARTITIONS)])
+            consumer.assign([TopicPartition(target, 0, 0)])
             sent: dict[int, float] = {}
 
             def read(wanted: int) -> None:
@@ -243,7 +249,7 @@ class _Bench:
                         number = json.loads(message.value() or b"")["trade_id"]
                         times.append(1000 * (time.perf_counter() - sent[number]))
 
-            for first, count in ((0, 50), (50, MESSAGES)):
+            for first, count in ((0, WARM), (WARM, MESSAGES)):
                 reader = threading.Thread(target=read, args=(len(times) + count,))
                 reader.start()
                 for number in range(first, first + count):
@@ -254,7 +260,7 @@ class _Bench:
                 producer.flush(30)
                 reader.join()
             consumer.close()
-        return times[50:]
+        return times[WARM:]
 
 
 def _wait(query: Any, done: Callable[[], bool], pause: float = 0.005) -> None:
