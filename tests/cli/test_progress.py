@@ -19,7 +19,7 @@ def load(loading: Loading) -> None:
 def test_a_load_ends_with_one_line(capsys, monkeypatch, terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     load(Loading())
-    assert "loaded t: 400 rows\n" in capsys.readouterr().err
+    assert "loaded t: 400 rows" in capsys.readouterr().err
 
 
 def test_a_long_load_is_told_now_and_then(capsys, monkeypatch):
