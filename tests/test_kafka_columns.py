@@ -80,7 +80,7 @@ def test_an_empty_topic_is_waited_for(kafka: Kafka) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
-    topic = new_topic(kafka)
+    topic, target = new_topic(kafka), new_topic(kafka)
     kafka.produce(topic, ['{"id": 1, "who": {"a": 1}}'])
     sql = f"""
         CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}');
@@ -90,6 +90,7 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         CREATE TABLE few AS SELECT id FROM s;
         CREATE TABLE n AS SELECT COUNT(*) AS n, MAX(id) AS last FROM s;
         CREATE TABLE copied AS SELECT * FROM keyed;
+        INSERT INTO {uri(kafka, target)} SELECT * FROM s WITH ('delivery' = 'exactly-once');
     """
     with App(sql, state=tmp_path) as app:
         app.drain(120)
@@ -119,6 +120,10 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         about = {r["property"]: r["value"] for r in app.sql("DESCRIBE EXTENDED s").rows()}
         assert about["new columns"] == "1: note"
         assert described(app, "few") == {"id": "BIGINT"}
+        assert [v for _, v in kafka.consume(target)][:2] == [
+            b'{"id":1,"who":{"a":1}}',
+            b'{"id":2,"who":{"a":2},"note":"new"}',
+        ]
         assert app.sql("SELECT * FROM n").rows() == [{"n": 3, "last": 3}]
     # While nobody runs another field comes, and one that is there has another type.
     kafka.produce(topic, ['{"id": 4, "price": 1.5, "note": "x"}', '{"id": "five"}', '{"id": 6}'])

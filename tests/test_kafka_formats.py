@@ -20,7 +20,7 @@ from millpond.types import Column, Schema, type_name
 from tests.formats.test_avro import decoded, encoded
 from tests.registry_double import RegistryDouble
 from tests.servers import Kafka, Servers
-from tests.test_kafka import new_topic, uri
+from tests.test_kafka import _until, new_topic, uri
 from tests.test_kafka_columns import messages
 
 ORDER = {
@@ -290,3 +290,23 @@ def test_through_a_registry(kafka: Kafka, registry: RegistryDouble, name: str, m
             found[0]["price"] == (Decimal("1.25") if name == "avro" else 1.25) and found[1]["price"] is None
         )
         assert found[0]["at"].isoformat() == "2024-01-02T03:04:05.000006+00:00"
+        # A registry that does not answer is tried again.
+        registry.down = True
+        number = registry.add(f"{topic}-value", *_later(name))
+        kafka.produce(topic, [header(number) + _one(name)])
+        _until(lambda: any(q["state"] == "retrying" for q in app.sql("SHOW QUERIES").rows()))
+        registry.down = False
+        app.drain(120)
+        assert app.sql("SELECT more, price FROM t WHERE id = 3").rows() == [{"more": "x", "price": None}]
+
+
+def _later(name: str) -> tuple[Any, str]:
+    if name == "json":
+        return {"type": "object", "properties": {"id": {"type": "integer"}}}, "JSON"
+    fields = [{"name": "id", "type": "int"}, {"name": "more", "type": "string"}]
+    return {"type": "record", "name": "Later", "fields": fields}, "AVRO"
+
+
+def _one(name: str) -> bytes:
+    record = {"id": 3, "more": "x"}
+    return json.dumps(record).encode() if name == "json" else encoded([record], _later(name)[0])[0].as_py()  # type: ignore[no-any-return]

@@ -50,6 +50,9 @@ class Delivering(RunningStatement):
     def set_up(self) -> None:
         super().set_up()
         target = self.plan.target
+        before: Sink | None = getattr(self, "_sink", None)
+        if before is not None:
+            before.close()  # it has other columns now
         self._sink: Sink = find_sink(target.name)(target.name, target.options, self._written)
         if self._sink.exact and not self.app._state.durable:
             raise NotSupported(
