@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from millpond.errors import AuthenticationIssue, BadData, NetworkIssue, SourceError, without_passwords
 from millpond.formats.wire import Described
 from millpond.options import Option
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 TIMEOUT = 10.0
 """Seconds that the registry has to answer."""
@@ -82,15 +83,18 @@ class Registry:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """The answer; None if what was asked for is not there."""
+        from urllib.error import HTTPError  # not for those who have no registry: a start is to be quick
+        from urllib.request import Request, urlopen
+
         headers = {"Accept": _TYPE} | ({"Content-Type": _TYPE} if body is not None else {})
         if self._login:
             headers["Authorization"] = f"Basic {self._login}"
         data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        request = Request(self.url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            with urlopen(request, timeout=TIMEOUT) as answer:
                 found = json.load(answer)
-        except urllib.error.HTTPError as error:
+        except HTTPError as error:
             if error.code == 404:
                 return None
             said = _said(error)
@@ -122,7 +126,7 @@ def _described(number: int, found: Mapping[str, Any]) -> Described:
     return Described(number, str(found.get("schemaType") or "AVRO"), str(found["schema"]))
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _said(error: HTTPError) -> str:
     try:
         return str(json.load(error)["message"])
     except (ValueError, KeyError, TypeError, OSError):
