@@ -52,21 +52,23 @@ class Phases:
 
     def note(self, pipeline: Pipeline) -> bool:
         """Called when a statement has moved; whether its table is loaded by that."""
-        goal = self._goals.get(pipeline.name)
-        if goal is None or pipeline.offset is None:
+        goal, load = self._goals.get(pipeline.name), self._loads.get(pipeline.name)
+        if goal is None or load is None or pipeline.offset is None:
             return False
-        load = self._loads[pipeline.name]
-        left = _rows(pipeline.source, pipeline.offset, goal)
+        try:
+            left = _rows(pipeline.source, pipeline.offset, goal)
+            loaded = pipeline.reached(goal) or not pipeline.source.comparable(pipeline.offset, goal)
+        except Error:
+            return False
         self._loads[pipeline.name] = replace(load, rows=max(load.rows, (load.of or 0) - left))
-        loaded = pipeline.reached(goal)
         self._report(pipeline, finished=loaded)
         if loaded:
-            del self._goals[pipeline.name], self._loads[pipeline.name]
+            self.forget(pipeline.name)
         return loaded
 
     def _report(self, pipeline: Pipeline, *, finished: bool = False) -> None:
-        load = self._loads[pipeline.name]
-        if not self._app._closed:
+        load = self._loads.get(pipeline.name)
+        if load is not None and not self._app._closed:
             self._app._on_progress(
                 Progress(pipeline.plan.target.name, load.rows, 0, None, load.of, finished=finished)
             )

@@ -323,8 +323,8 @@ class Pipelines:
         for part in parts:
             if part in self._running:
                 pipeline, stream = self._running.pop(part)
-                self.phases.forget(part)
                 stream.remove(pipeline)
+                self.phases.forget(part)
                 if not len(stream):
                     self._streams = {key: s for key, s in self._streams.items() if s is not stream}
                 statements.append(pipeline.statement)

@@ -52,24 +52,23 @@ class Envelopes:
         row = pa.struct([pa.field(c.name, c.type) for c in schema])
         inner = (Column("before", row), Column("after", row), Column("op", pa.string()))
         payload = pa.struct([pa.field(c.name, c.type) for c in inner])
-        self._bare = JsonMessages(Schema(inner), values, watch=watch)
-        self._wrapped = JsonMessages(Schema((Column("payload", payload),)), values, watch=watch)
+        self._messages = JsonMessages(Schema((Column("payload", payload), *inner)), values, watch=watch)
 
     def fresh(self, values: pa.Array) -> Schema:
         """As Messages.fresh: fields of rows that the schema does not have."""
-        paths = {p for m in (self._bare, self._wrapped) for p in m.paths}
-        names = {p[-1] for p in paths if len(p) > 1 and p[-2] in ("before", "after")}
+        names = {p[-1] for p in self._messages.paths if len(p) > 1 and p[-2] in ("before", "after")}
         return others(_columns(having(values, names)), self.schema)
 
     def decode(self, values: pa.Array) -> Events:
         here = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         values = values.take(pa.array(here))
-        wrapped = pc.match_substring(values, pattern=b'"payload"')
-        some = bool(pc.any(wrapped).as_py())
-        found, bad, reasons = (self._wrapped if some else self._bare).decode(values)
-        envelopes = found.column(0).flatten() if some else found.columns
+        found, bad, reasons = self._messages.decode(values)
         places = np.delete(here, bad)
-        before, after, op = envelopes
+        # An envelope stands alone, or beside its schema as the payload of a message.
+        wrapped = found.column(0).is_valid().to_numpy(zero_copy_only=False)
+        which = pa.array(np.where(wrapped, 0, len(places)) + np.arange(len(places)))
+        inner, outer = found.column(0).flatten(), found.columns[1:]
+        before, after, op = (pa.concat_arrays([i, o]).take(which) for i, o in zip(inner, outer, strict=True))
         wrong = pc.fill_null(pc.invert(pc.is_in(op, pa.array(["c", "r", "u", "d"]))), True)
         lost = pc.or_(
             wrong, pc.if_else(pc.equal(op, "d"), before.is_null(), pc.if_else(wrong, True, after.is_null()))

@@ -105,6 +105,10 @@ class Source(ABC):
         """Where reading goes on after an offset that was kept. Raises what stands in the way."""
         return at
 
+    def comparable(self, one: Offset, other: Offset) -> bool:
+        """Whether two offsets are of one and the same thing, which was not made anew in between."""
+        return True
+
     def lost(self, start: Offset | None, end: Offset) -> int:
         """How many rows between two offsets are not kept any more. Raises if the offsets are not of what is there."""
         return 0

@@ -313,6 +313,9 @@ class KafkaSource(NativeSource):
         found = self._brokers.ends(self.topic) if self.reset == "latest" else self._brokers.begins(self.topic)
         return {str(p): offset for p, offset in sorted(found.items())} | {ID: fresh}
 
+    def comparable(self, one: Offset, other: Offset) -> bool:
+        return _same_topic(one, other)
+
     def lost(self, start: Offset | None, end: Offset) -> int:
         if start is None:
             return 0
