@@ -26,6 +26,7 @@ from millpond.errors import (
     AuthenticationIssue,
     BadData,
     ConfigurationIssue,
+    ConnectionLost,
     InvalidOption,
     NetworkIssue,
     SourceError,
@@ -33,7 +34,7 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.formats.messages import CsvMessages, JsonMessages, TextMessages
-from millpond.retry import Patience
+from millpond.retry import Issues, Patience
 from millpond.sources.kafka import KafkaSource
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
@@ -541,6 +542,43 @@ def test_pauses(strategy: str, pauses: list[float]) -> None:
         patience.wait_for(never, clock=lambda: now[0], sleep=sleep)
     assert slept == [*pauses, 1.0]
     assert Patience(9, 50, "linear", longest=120).pause(3) == 120
+
+
+def test_retries_are_counted_by_kind() -> None:
+    now, issues = [0.0], Issues()
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def failing(*errors: Error) -> Callable[[], str]:
+        left = list(errors)
+
+        def work() -> str:
+            if left:
+                raise left.pop(0)
+            return "there"
+
+        return work
+
+    def wait(work: Callable[[], str], *on: type[Error]) -> str:
+        return Patience(10, 4, "fixed").wait_for(
+            work, on=on, issues=issues, clock=lambda: now[0], sleep=sleep
+        )
+
+    missing, network = TopicMissing("no topic"), NetworkIssue("no broker")
+    assert wait(failing(missing, network)) == "there"
+    with pytest.raises(NetworkIssue):
+        wait(failing(*[network] * 9))
+    with pytest.raises(AuthenticationIssue):
+        wait(failing(AuthenticationIssue("no")))
+    with pytest.raises(TopicMissing):
+        wait(failing(missing), ConnectionLost)
+    assert wait(failing(network), ConnectionLost) == "there"
+    assert str(issues) == (
+        "authentication: 0 retries, 0 successes, 1 failures; network: 5 retries, 2 successes, 1 failures;"
+        " topic_missing: 1 retries, 0 successes, 1 failures"
+    )
+    assert (issues + issues).retries == 2 * issues.retries == 12
 
 
 def test_retry_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
