@@ -90,6 +90,11 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         CREATE TABLE few AS SELECT id FROM s;
         CREATE TABLE n AS SELECT COUNT(*) AS n, MAX(id) AS last FROM s;
         CREATE TABLE copied AS SELECT * FROM keyed;
+        CREATE STREAM derived AS SELECT * FROM s;
+        CREATE TABLE of_derived AS SELECT * FROM derived;
+        CREATE TABLE fixed (id BIGINT, who STRUCT<a: BIGINT>);
+        INSERT INTO fixed SELECT * FROM s;
+        CREATE TABLE bounded WITH ('extension' = 'cache') AS SELECT * FROM s;
         INSERT INTO {uri(kafka, target)} SELECT * FROM s WITH ('delivery' = 'exactly-once');
     """
     with App(sql, state=tmp_path) as app:
@@ -143,6 +148,10 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
         assert app.sql("SELECT price FROM every WHERE id = 4").rows() == [{"price": 1.5}]
         assert app.sql("SELECT price FROM copied WHERE id = 4").rows() == [{"price": 1.5}]
         assert app.sql("SELECT price, note FROM filed WHERE id = 4").rows() == [{"price": 1.5, "note": "x"}]
+        # What cannot take new columns goes on with those that it had.
+        for table in ("of_derived", "fixed", "bounded"):
+            assert list(described(app, table)) == ["id", "who"]
+            assert app.sql(f"SELECT COUNT(*) AS n, MAX(id) AS m FROM {table}").rows() == [{"n": 5, "m": 6}]
     # A kill after the columns of the source were kept, and before those of the tables were.
     journal = Journal(tmp_path, durable=True)
     (entry,) = (e for e in journal.entries() if e.kind == COLUMNS)

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from millpond.app.catalog import Saved, saved
+from millpond.app.catalog import Saved, saved, widths_of
 from millpond.app.columns import KeptColumns
 from millpond.app.dropping import forget
 from millpond.app.health import Load, followed, health_of
@@ -456,10 +456,12 @@ class App:
             publish(relation.name, backend.scan, relation.schema)
         self._catalog.add(relation)
 
-    def _declare_query(self, name: str, statement: st.Statement) -> None:
+    def _declare_query(self, name: str, checked: Checked) -> None:
         """Keeps a running statement, so that it goes on after a restart."""
+        statement = checked.statement
         if isinstance(statement, (*st.WRITES, st.Block)) and not self._read_only:
             entry = Saved(name, "query", statement.text, identity(statement), None, {}, claimed=True)
+            entry.widths = widths_of(checked)
             self._journal.put_entry(entry.entry())
             self._saved[entry.id] = entry
 

@@ -13,6 +13,7 @@ from millpond.journal.catalog import Entry
 from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation, RelationKind
 from millpond.sql.checked import Checked, limits_of
+from millpond.sql.joins import all_inputs
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
 from millpond.tables.base import find_backend
@@ -36,6 +37,8 @@ class Saved:
     live: bool = False
     guessed: bool = False
     keyed: bool = False
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """How many of the columns of each stream that were discovered the statement knows: new ones come last."""
 
     @property
     def id(self) -> str:
@@ -55,6 +58,7 @@ class Saved:
                 "live": self.live,
                 "guessed": self.guessed,
                 "keyed": self.keyed,
+                "widths": dict(self.widths),
             },
         )
 
@@ -73,6 +77,7 @@ class Saved:
             live=data.get("live", False),
             guessed=data.get("guessed", False),
             keyed=data.get("keyed", False),
+            widths=data.get("widths", {}),
         )
 
 
@@ -89,7 +94,14 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         live=relation.live,
         guessed=relation.guessed,
         keyed=relation.keyed,
+        widths=widths_of(checked),
     )
+
+
+def widths_of(checked: Checked) -> dict[str, int]:
+    resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
+    read = [i.relation for i in all_inputs(i for r in resolved for i in r.inputs)]
+    return {r.name.lower(): sum(not c.hidden for c in r.schema) for r in read if r.running and r.guessed}
 
 
 def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Fields that come up in a stream whose columns were discovered: they become columns of what reads all of them.
 
 The source notices them, and each statement takes them in before the batch that has them: its text is checked again
-with the columns that there are now. First the columns of the source are kept, then those of the table: a restart in
-between finds the table narrower than its query, and takes the rest in then.
+with the columns that there are now. What cannot take them goes on with those that it knew, also after a restart. First
+the columns of the source are kept, then those of the table: a restart in between takes the rest in then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from millpond.app.catalog import Saved
+from millpond.app.catalog import Saved, widths_of
 from millpond.app.script import check_one
 from millpond.errors import Error
 from millpond.plan.pipeline import plan_pipeline
@@ -41,11 +41,13 @@ def follow_columns(app: App, plan: PipelinePlan, columns: Schema) -> PipelinePla
         checked = _checked(app, entry)
         assert checked.target is not None
         table = app._catalog.find(checked.target.name) if checked.target.kind == "table" else None
-        if table is not None and not widen_table(app, table, checked):
+        if checked.target.kind == "stream" or (table is not None and not widen_table(app, table, checked)):
             return None
     except Error as error:
         log.warning("query %s goes on with the columns that it had: %s", plan.name, app._mask(error.message))
         return None
+    entry.widths = widths_of(checked)
+    app._journal.put_entry(entry.entry())
     return plan_pipeline(checked, plan.name, target_of(checked.target, checked.table_options))
 
 
@@ -65,7 +67,7 @@ def widen_table(app: App, table: Relation, checked: Checked) -> bool:
         with app._store.writing:
             with app._store.publishing:
                 backend.widen(wanted)
-            entry.schema = wanted
+            entry.schema, entry.widths = wanted, widths_of(checked)
             app._journal.put_entry(entry.entry())
         app._catalog.add(dataclasses.replace(table, schema=wanted))
         fresh = [c.name for c in wanted if c.name not in table.schema]

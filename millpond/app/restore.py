@@ -20,6 +20,7 @@ from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.plan.view import plan_view
+from millpond.plan.world import narrow
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.checked import Checked
@@ -68,8 +69,11 @@ def resume(app: App, entry: Saved) -> None:
     catalog = app._catalog.copy()
     if entry.kind != "query":
         catalog.remove(entry.name)
+    # It goes on with the columns that it knew; new ones it takes in as ever.
+    for relation in list(catalog):
+        catalog.add(narrow(relation, entry.widths))
     try:
-        checked = check_one(app, statement, catalog, parsed.script.place)
+        checked = check_one(app, statement, catalog, parsed.script.place, app._rooms.narrowed(entry.widths))
         app._source_values.update(checked.source_options)
         if connected:
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millpond.app.catalog import Saved
 from millpond.app.identity import identity
 from millpond.errors import CheckFailed, Error, Place, StateForeign
+from millpond.plan.world import Rooms
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog
@@ -30,8 +31,10 @@ class Step:
     claimed: Saved | None = None
 
 
-def check_one(app: App, statement: st.Statement, catalog: Catalog, locate: Locate) -> Checked:
-    checker = Checker(catalog, app._rooms, locate=locate, functions=app._functions)
+def check_one(
+    app: App, statement: st.Statement, catalog: Catalog, locate: Locate, rooms: Rooms | None = None
+) -> Checked:
+    checker = Checker(catalog, rooms or app._rooms, locate=locate, functions=app._functions)
     checked = checker.check(statement)
     if checked is None:
         raise_all(checker.errors)

@@ -101,12 +101,12 @@ def _insert(app: App, checked: Checked) -> Result:
         scheme, _, rest = target.name.partition("?")[0].partition("://")
         words = re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")
         name = app._query_name("_".join(("insert", *words)), checked)
-        app._declare_query(name, checked.statement)
+        app._declare_query(name, checked)
         app._start_pipeline(plan_pipeline(checked, name, target_of(target, checked.table_options)), checked)
         return Result(_NOTHING, count=0)
     if checked.running:
         name = app._query_name(f"insert_{target.name}", checked)
-        app._declare_query(name, checked.statement)
+        app._declare_query(name, checked)
         app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
         return Result(_NOTHING, count=0)
     if checked.resolved is not None:
@@ -153,7 +153,7 @@ def _mutate(app: App, checked: Checked) -> Result:
         target = checked.fold.target
         kind = type(checked.statement).__name__.lower()
         name = app._query_name(f"{kind}_{target.name}", checked)
-        app._declare_query(name, checked.statement)
+        app._declare_query(name, checked)
         app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
         return Result(_NOTHING, count=0)
     mutation = checked.mutation
@@ -176,7 +176,7 @@ def _block(app: App, checked: Checked) -> Result:
     checked = dataclasses.replace(checked, block=tuple(app._with_types(c) for c in checked.block))
     _kept_alike(app, checked)
     name = app._query_name("block", checked)
-    app._declare_query(name, checked.statement)
+    app._declare_query(name, checked)
     app._start_pipeline(plan_block(checked, name), checked)
     return Result(_NOTHING, count=0)
 
@@ -226,7 +226,7 @@ def _select(app: App, checked: Checked) -> Result:
     if checked.live:
         app._views.add_emitting(plan_view(checked, name, Target("emit", f"{name}$rows")))
         return result
-    app._declare_query(name, checked.statement)
+    app._declare_query(name, checked)
     app._start_pipeline(plan_pipeline(checked, name, Target("emit", name)), checked)
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from millpond.options import Option
@@ -51,6 +52,11 @@ class Rooms:
         self.keyed.pop(address, None)
         self._opened = {key: s for key, s in self._opened.items() if s.address != address}
 
+    def narrowed(self, widths: Mapping[str, int]) -> Rooms:
+        """The same rooms, in which sources have only the first of the columns that were discovered, as many as
+        ``widths`` says of their URIs."""
+        return _Narrowed(self, widths)
+
     def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
         source = self.open(uri, values, declared)
         schema = source.schema()
@@ -68,3 +74,22 @@ class Rooms:
             declared=declared,
             keyed=self.keyed.get(source.address, False),
         )
+
+
+class _Narrowed(Rooms):
+    def __init__(self, rooms: Rooms, widths: Mapping[str, int]):
+        self.__dict__.update(rooms.__dict__)
+        self._widths = widths
+
+    def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
+        return narrow(super().describe(uri, values, declared), self._widths)
+
+
+def narrow(relation: Relation, widths: Mapping[str, int]) -> Relation:
+    """The relation with the first of its columns, as many as ``widths`` says, and the hidden ones."""
+    width = widths.get(relation.name.lower())
+    if width is None or not relation.guessed:
+        return relation
+    visible = [c for c in relation.schema if not c.hidden][:width]
+    hidden = [c for c in relation.schema if c.hidden]
+    return replace(relation, schema=Schema((*visible, *hidden), relation.schema.key))
