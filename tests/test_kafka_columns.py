@@ -268,3 +268,48 @@ def test_the_key_of_a_message_is_the_key_of_its_row(kafka: Kafka, tmp_path: Path
     with App(sql, state=tmp_path) as app:
         app.drain(120)
         assert app.sql("SELECT _key, id FROM last").rows() == [{"_key": "z", "id": 9}]
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_cannot_take_new_columns_goes_on_without(kafka: Kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka)
+    kafka.produce(topic, ['{"id": 1, "p": 1}'])
+    sql = f"""
+        CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE STREAM more (id BIGINT, p BIGINT);
+        CREATE TABLE wide AS SELECT * FROM s;
+        CREATE MATERIALIZED VIEW named (a, b) AS SELECT * FROM wide;
+        CREATE MATERIALIZED VIEW same AS SELECT * FROM wide;
+        CREATE TABLE changed (PRIMARY KEY (id)) AS SELECT * FROM s;
+        UPDATE changed SET p = changed.p + m.p FROM more m WHERE changed.id = m.id;
+        CREATE TABLE cached (PRIMARY KEY (id)) WITH ('extension' = 'cache') AS SELECT * FROM s;
+        CREATE STREAM derived AS SELECT * FROM s;
+        CREATE TABLE of_derived AS SELECT * FROM derived;
+    """
+    narrow = {"id": "BIGINT", "p": "BIGINT"}
+    with App(sql, state=tmp_path) as app:
+        app.drain(120)
+        kafka.produce(topic, ['{"id": 2, "p": 2, "x": 7}'])
+        app.drain(120)
+        assert described(app, "wide") == described(app, "same") == narrow | {"x": "BIGINT"}
+        assert app.sql("SELECT x FROM same WHERE id = 2").rows() == [{"x": 7}]
+        assert described(app, "named") == {"a": "BIGINT", "b": "BIGINT"}
+        for name in ("changed", "cached", "derived", "of_derived"):
+            assert described(app, name) == narrow, name
+        app.send("more", {"id": 2, "p": 10})
+        app.drain(120)
+        assert app.sql("SELECT id, p FROM changed ORDER BY id").rows() == [
+            {"id": 1, "p": 1},
+            {"id": 2, "p": 12},
+        ]
+    with App(sql, state=tmp_path) as app:
+        kafka.produce(topic, ['{"id": 3, "p": 3, "x": 8}'])
+        app.send("more", {"id": 1, "p": 10})
+        app.drain(120)
+        assert [r["x"] for r in app.sql("SELECT x FROM wide ORDER BY id").rows()] == [None, 7, 8]
+        # Its text is wrong now: it names two columns of three.
+        assert "names 2 columns" in str(app.table("named").health_check())
+        for name in ("wide", "same", "changed", "of_derived"):
+            assert app.sql(f"SELECT COUNT(*) AS n FROM {name}").rows() == [{"n": 3}], name
+        assert app.table("cached").get_record(3) is not None
+        assert app.sql("SELECT p FROM changed WHERE id = 1").rows() == [{"p": 11}]

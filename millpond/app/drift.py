@@ -60,7 +60,7 @@ def widen_table(app: App, table: Relation, checked: Checked) -> bool:
     entry = app._saved.get(f"table:{table.name.lower()}")
     backend = app._backend(table.name)
     fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
-    if entry is None or not fits or "widen" not in backend.abilities:
+    if entry is None or not fits or "widen" not in backend.abilities or _has_other_writers(app, table.name):
         log.warning('table "%s" stays without the new columns of its source', table.name)
         return False
     with app._views.between_rounds():
@@ -73,8 +73,19 @@ def widen_table(app: App, table: Relation, checked: Checked) -> bool:
         fresh = [c.name for c in wanted if c.name not in table.schema]
         log.info('table "%s" has new columns: %s', table.name, ", ".join(fresh))
         for view in app._views.users(table.name):
-            _follow_view(app, view)
+            try:
+                _follow_view(app, view)
+            except Error as error:
+                why = app._mask(error.message)
+                log.warning("table %s goes on with the columns that it had: %s", view.plan.target.name, why)
+                app._views.replace(view, None, view.schema)
     return True
+
+
+def _has_other_writers(app: App, table: str) -> bool:
+    """Whether a running statement beside the one that fills a table changes it: its rows have the columns of now."""
+    writers = {p.plan.query for p in app._runner if table.lower() in (name.lower() for name in p.plan.writes)}
+    return len(writers) > 1
 
 
 def _follow_view(app: App, view: LiveView) -> None:
@@ -91,8 +102,7 @@ def _follow_view(app: App, view: LiveView) -> None:
 
 def _follow_stream(app: App, stream: Relation, columns: Schema) -> None:
     """Keeps the columns of the source, and of the stream that was declared over it."""
-    source = app._source(stream)
-    app._rooms.found[source.address] = Schema(tuple(c for c in columns if not c.hidden))
+    app._rooms.find(app._source(stream).address, columns)
     app._columns.keep([stream])
     known = app._catalog.find(stream.name)
     entry = app._saved.get(f"stream:{stream.name.lower()}")

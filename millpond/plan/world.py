@@ -46,6 +46,13 @@ class Rooms:
             source.found = self.found.get(source.address)
         return self._opened[key]
 
+    def find(self, address: str, columns: Schema) -> None:
+        """Notes columns of a source, beside those that others have found there."""
+        known = tuple(self.found.get(address, ()))
+        names = {c.name for c in known}
+        fresh = tuple(c for c in columns if not c.hidden and c.name not in names)
+        self.found[address] = Schema((*known, *fresh))
+
     def forget(self, address: str) -> None:
         """The next who reads the source discovers its columns anew."""
         self.found.pop(address, None)
@@ -61,7 +68,7 @@ class Rooms:
         source = self.open(uri, values, declared)
         schema = source.schema()
         if source.follows and source.guesses:
-            self.found[source.address] = Schema(tuple(c for c in schema if not c.hidden))
+            self.find(source.address, schema)
         if source.address not in self.keyed and source.follows and source.guesses:
             self.keyed[source.address] = source.keyed
         return Relation(

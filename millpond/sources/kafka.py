@@ -26,6 +26,7 @@ from millpond.errors import (
     TopicMissing,
     TopicReplaced,
     did_you_mean,
+    without_passwords,
 )
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import SAMPLE
@@ -152,7 +153,8 @@ class KafkaSource(NativeSource):
 
     @property
     def address(self) -> str:
-        return f"{super().address} as {self.values['format']}"
+        schemas = without_passwords(self.values["schema.registry.url"] or "")
+        return f"kafka://{self.servers}/{self.topic} as {self.values['format']} {schemas}".rstrip()
 
     @property
     def keyed(self) -> bool:
