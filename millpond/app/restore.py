@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.columns import COLUMNS
-from millpond.app.drift import narrowed, widen_table
+from millpond.app.drift import widen_table
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
 from millpond.app.loading import is_from_outside, load
@@ -98,13 +98,9 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
     known = app._catalog.find(checked.target.name)
     if known is not None and known.schema != checked.target.schema:
-        wide = known.kind == "table" and widen_table(app, known, checked)
-        fitting = checked if wide else narrowed(checked, known.schema)
-        if fitting is None:
+        if known.kind != "table" or not widen_table(app, known, checked):
             _stays(app, entry.name, "the columns of its source have changed")
             return
-        checked = fitting
-    assert checked.resolved is not None and checked.target is not None
     if checked.block:
         app._start_pipeline(plan_block(checked, name), checked)
     elif checked.running:
