@@ -13,6 +13,8 @@ import pytest
 from millpond import App
 from millpond.app.catalog import dump_schema, load_schema
 from millpond.app.columns import COLUMNS
+from millpond.errors import BadData
+from millpond.formats.messages import JsonMessages
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.sources.kafka import KafkaSource
@@ -203,6 +205,12 @@ def test_the_types_of_new_fields() -> None:
     assert source.decode(messages('{"ID": 3, "b": null}')).rows.column("id").to_pylist() == [3]
     assert len(source.schema()) == 9
     assert len(topic_of(Schema((Column("value", pa.string()),)), format="text").schema()) == 7
+
+
+def test_bad_messages_of_a_sample_are_passed_over() -> None:
+    assert JsonMessages.discover([b"{", b'{"id": 1}', b"[]"], {}).names == ("id",)
+    with pytest.raises(BadData, match="not JSON"):
+        JsonMessages.discover([b"{"], {})
 
 
 def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -> None:
