@@ -17,6 +17,7 @@ import pytest
 from millpond import App, Error
 from millpond.errors import InvalidOption, NotSupported
 from millpond.formats.jsontext import to_json
+from millpond.sinks.kafka import _metadata, _of_metadata
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, orders, uri
 
@@ -211,6 +212,14 @@ def test_a_partition_that_is_not_there_is_put_aside(kafka: Kafka, tmp_path: Path
         app.drain(120)
         assert sorted(json.loads(v or b"")["id"] for _, v in kafka.consume(target)) == [0, 1, 2]
         assert "has partitions 0 to 1" in app.sql("SELECT reason FROM `out$errors`").rows()[0]["reason"]
+
+
+def test_a_position_of_many_partitions_fits_into_a_commit_of_kafka() -> None:
+    offsets = {"s": {str(p): 10**9 + p * 7919 for p in range(250)} | {"topic": "f" * 22}}
+    noted = {"pipeline": "out", "batch": 7, "offsets": offsets}
+    assert len(_metadata(noted)) < 4096 < len(json.dumps(noted))
+    assert _of_metadata(_metadata(noted)) == noted
+    assert _of_metadata(_metadata({"batch": 1})) == {"batch": 1}
 
 
 def test_what_is_refused(kafka: Kafka) -> None:

@@ -92,8 +92,11 @@ class Delivering(RunningStatement):
         elif rows.num_rows:
             deliver(self.app, self._sink, rows, position)
 
-    def drop(self) -> None:
+    def close(self) -> None:
         self._sink.close()
+
+    def drop(self) -> None:
+        self.close()
         super().drop()
 
 

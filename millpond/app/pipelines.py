@@ -400,6 +400,8 @@ class Pipelines:
             self._retrying.close()
         for stream in list(self._streams.values()):
             stream.close()
+        for pipeline in self:
+            pipeline.statement.close()
         self._signal()
 
     def crash(self) -> None:

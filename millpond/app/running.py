@@ -95,6 +95,10 @@ class RunningStatement(ABC):
         """Rows that wait for a match."""
         return self._misses.rows if isinstance(self._misses, Waiting) else None
 
+    def close(self) -> None:
+        """The app ends: frees what is held outside of it."""
+        return
+
     def drop(self) -> None:
         """Removes what ``declare`` and ``set_up`` made."""
         if isinstance(self._misses, Waiting):

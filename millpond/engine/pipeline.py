@@ -62,6 +62,9 @@ class Statement(Protocol):
     def retry(self) -> int:
         """Tries rows that wait again; answers how many rows that gave."""
 
+    def close(self) -> None:
+        """Frees what the statement holds outside of the app."""
+
     def drop(self) -> None:
         """Removes what the statement keeps beside its target."""
 

@@ -21,7 +21,7 @@ from millpond.formats.messages import Decoded
 Ints = npt.NDArray[np.int64]
 _PAD = 16
 """Bytes behind the last message that a step may look at."""
-_MOST_EMPTY = 1_000_000
+_MOST_EMPTY = 10_000
 """Items of an array that take no bytes."""
 _SHORT = "it ends too early"
 

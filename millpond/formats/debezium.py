@@ -56,7 +56,7 @@ class Envelopes:
 
     def fresh(self, values: pa.Array) -> Schema:
         """As Messages.fresh: fields of rows that the schema does not have."""
-        names = {p[-1] for p in self._messages.paths if len(p) > 1 and p[-2] in ("before", "after")}
+        names = {p[-1] for p in self._messages.seen() if len(p) > 1 and p[-2] in ("before", "after")}
         return others(_columns(having(values, names)), self.schema)
 
     def decode(self, values: pa.Array) -> Events:

@@ -161,17 +161,21 @@ class JsonMessages(Messages):
         return self.__dict__ | {"_reader": None}
 
     def fresh(self, values: pa.Array) -> Schema:
-        names = {path[0] for path in self.paths if len(path) == 1}
+        names = {path[0] for path in self.seen() if len(path) == 1}
         if self.schemas is not None and names:
             values = values.drop_null()
             framed = [places for number, places in by_schema(values) if number is not None]
+            if not framed:
+                return Schema(())
             values = stripped(values.take(pa.array(np.concatenate(framed))))
         return others(discover_records(map(json_object, having(values, names))), self.schema)
 
-    @property
-    def paths(self) -> set[tuple[str, ...]]:
-        """The fields that the schema does not have, nested ones too."""
-        return self._reader.unknown if self._reader is not None else set()
+    def seen(self) -> set[tuple[str, ...]]:
+        """The fields that came up since the last time and that the schema does not have, nested ones too."""
+        if self._reader is None:
+            return set()
+        found, self._reader.unknown = self._reader.unknown, set()
+        return found
 
     @classmethod
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
@@ -245,11 +249,16 @@ def json_object(text: bytes) -> dict[str, Any]:
     return record
 
 
+_NAMES = 100
+"""New fields that are looked for in one batch; others come up again."""
+
+
 def having(values: pa.Array, names: set[str]) -> list[bytes]:
     """Some objects of JSON in which one of the names stands."""
     if not names:
         return []
-    some = [pc.match_substring(values, json.dumps(name)) for name in sorted(names)]
+    spelled = {json.dumps(n, ensure_ascii=a) for n in sorted(names)[:_NAMES] for a in (True, False)}
+    some = [pc.match_substring(values, text.encode()) for text in sorted(spelled)]
     found = values.filter(reduce(pc.or_, some)).slice(0, SAMPLE).to_pylist()
     return readable(found)
 

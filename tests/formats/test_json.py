@@ -13,6 +13,7 @@ import pytest
 from millpond.errors import BadData
 from millpond.formats import jsonl
 from millpond.formats.base import find_format
+from millpond.formats.messages import JsonMessages
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
 
 Rows = list[dict[str, Any]]
@@ -283,3 +284,13 @@ def test_packed_files(tmp_path: Path) -> None:
     path = tmp_path / "t.json.zst"
     path.write_bytes(pa.compress(b'[{"a": 1}]', "zstd", asbytes=True))
     assert read(path) == [{"a": 1}]
+
+
+def test_new_fields_of_messages_by_any_spelling() -> None:
+    """Each is told once: what came up again comes up again."""
+    found = JsonMessages(Schema((Column("id", pa.int64()),)), {}, watch=True)
+    texts = ['{"id": 1, "größe": 2}', '{"id": 1, "gr\\u00f6\\u00dfe2": 3}']
+    values = pa.array([t.encode() for t in texts], pa.binary())
+    found.decode(values)
+    assert found.fresh(values).names == ("größe", "größe2")
+    assert found.fresh(values).names == ()
