@@ -38,6 +38,9 @@ class Home:
     def health(self) -> tuple[str, Health]:
         return "program", Health("healthy", "a test")
 
+    def followed(self) -> dict[str, Any]:
+        return {}
+
 
 def make(columns: str = "id INT PRIMARY KEY, v STRING", **options: str) -> tuple[Table, CacheTable]:
     schema = parse_columns(columns)
