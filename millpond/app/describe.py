@@ -58,7 +58,7 @@ def show(app: App, what: str) -> pa.Table:
     if what == "queries":
         rows = app._runner.describe() + [v.describe() for v in app._views]
         texts = ("statement", "error")
-        rows = [row | {k: without_passwords(row[k]) for k in texts if row.get(k)} for row in rows]
+        rows = [row | {k: app._mask(row[k]) for k in texts if row.get(k)} for row in rows]
         return _table(rows, _QUERY_COLUMNS)
     if what == "streams":
         found = [r for r in app._catalog if r.kind == "stream"]

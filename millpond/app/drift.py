@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, widths_of
-from millpond.app.script import check_one
+from millpond.app.script import check_kept
 from millpond.errors import Error
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import PipelinePlan, target_of
@@ -119,7 +119,4 @@ def _entry(app: App, plan: PipelinePlan) -> Saved | None:
 
 def _checked(app: App, entry: Saved) -> Checked:
     parsed = parse(entry.text)
-    catalog = app._catalog.copy()
-    if entry.kind != "query":
-        catalog.remove(entry.name)
-    return app._with_types(check_one(app, grouped(parsed.require())[0], catalog, parsed.script.place))
+    return app._with_types(check_kept(app, entry, grouped(parsed.require())[0], parsed.script.place, {}))

@@ -31,8 +31,8 @@ class Phases:
 
     def __init__(self, app: App):
         self._app = app
-        self._goals: dict[str, Offset] = {}
-        self._loads: dict[str, Load] = {}
+        self._loads: dict[str, tuple[Load, Offset]] = {}
+        """How far each is, and where it ends."""
 
     def begin(self, pipeline: Pipeline) -> None:
         """Notes where a table is loaded; nothing is noted where all has been read, or nobody can tell."""
@@ -46,43 +46,45 @@ class Phases:
         if not left:
             return
         what = self._app._mask(pipeline.source.uri)
-        self._goals[pipeline.name] = goal
-        self._loads[pipeline.name] = Load(pipeline.source.kind, what, of=left, began=time.time())
-        self._report(pipeline)
+        load = Load(pipeline.source.kind, what, of=left, began=time.time())
+        self._loads[pipeline.name] = load, goal
+        self._report(pipeline, load)
 
     def note(self, pipeline: Pipeline) -> bool:
         """Called when a statement has moved; whether its table is loaded by that."""
-        goal, load = self._goals.get(pipeline.name), self._loads.get(pipeline.name)
-        if goal is None or load is None or pipeline.offset is None:
+        known = self._loads.get(pipeline.name)
+        if known is None or pipeline.offset is None:
             return False
+        load, goal = known
         try:
             left = _rows(pipeline.source, pipeline.offset, goal)
             loaded = pipeline.reached(goal) or not pipeline.source.comparable(pipeline.offset, goal)
         except Error:
             return False
-        self._loads[pipeline.name] = replace(load, rows=max(load.rows, (load.of or 0) - left))
-        self._report(pipeline, finished=loaded)
+        load = replace(load, rows=max(load.rows, (load.of or 0) - left))
+        self._report(pipeline, load, finished=loaded)
         if loaded:
             self.forget(pipeline.name)
+        else:
+            self._loads[pipeline.name] = load, goal
         return loaded
 
-    def _report(self, pipeline: Pipeline, *, finished: bool = False) -> None:
-        load = self._loads.get(pipeline.name)
-        if load is not None and not self._app._closed:
+    def _report(self, pipeline: Pipeline, load: Load, *, finished: bool = False) -> None:
+        if not self._app._closed:
             self._app._on_progress(
                 Progress(pipeline.plan.target.name, load.rows, 0, None, load.of, finished=finished)
             )
 
     def is_loading(self, pipeline: Pipeline) -> bool:
-        return pipeline.name in self._goals and pipeline.wanted
+        return pipeline.name in self._loads and pipeline.wanted
 
     def load_of(self, pipeline: Pipeline) -> Load | None:
         """How far the load of a statement's table is, while it goes on."""
-        return self._loads.get(pipeline.name) if self.is_loading(pipeline) else None
+        known = self._loads.get(pipeline.name)
+        return known[0] if known is not None and pipeline.wanted else None
 
     def forget(self, name: str) -> None:
         """The statement is gone."""
-        self._goals.pop(name, None)
         self._loads.pop(name, None)
 
 

@@ -14,13 +14,12 @@ from millpond.app.indexes import restore_index
 from millpond.app.loading import is_from_outside, load
 from millpond.app.outgoing import IDENTITY
 from millpond.app.pipelines import HELD
-from millpond.app.script import check_one
+from millpond.app.script import check_kept
 from millpond.errors import Error
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.plan.view import plan_view
-from millpond.plan.world import narrow
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.checked import Checked
@@ -66,14 +65,9 @@ def resume(app: App, entry: Saved) -> None:
     connected = isinstance(statement, st.CreateStream) and query is None
     if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
         return
-    catalog = app._catalog.copy()
-    if entry.kind != "query":
-        catalog.remove(entry.name)
-    # It goes on with the columns that it knew; new ones it takes in as ever.
-    for relation in list(catalog):
-        catalog.add(narrow(relation, entry.widths))
     try:
-        checked = check_one(app, statement, catalog, parsed.script.place, app._rooms.narrowed(entry.widths))
+        # It goes on with the columns that it knew; new ones it takes in as ever.
+        checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
         app._source_values.update(checked.source_options)
         if connected:
             return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved
 from millpond.app.identity import identity
 from millpond.errors import CheckFailed, Error, Place, StateForeign
-from millpond.plan.world import Rooms
+from millpond.plan.world import Rooms, narrow
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog
@@ -40,6 +40,19 @@ def check_one(
         raise_all(checker.errors)
     assert checked is not None
     return checked
+
+
+def check_kept(
+    app: App, entry: Saved, statement: st.Statement, locate: Locate, widths: Mapping[str, int]
+) -> Checked:
+    """A statement that is kept, checked again beside all others, with so many of the columns of each stream that were
+    discovered as ``widths`` says; with all that there are now if it says nothing."""
+    catalog = app._catalog.copy()
+    if entry.kind != "query":
+        catalog.remove(entry.name)
+    for relation in catalog:
+        catalog.add(narrow(relation, widths))
+    return check_one(app, statement, catalog, locate, app._rooms.narrowed(widths))
 
 
 def prepare(

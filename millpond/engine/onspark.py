@@ -50,7 +50,7 @@ class SparkStage:
         looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
         needed: DataFrame | None = None
         try:
-            needed = self._needed(batch)
+            needed = needed_of(batch, plan)
             if any(t.lookup is not None and t.lookup.of is None for t in looked_up):
                 needed = needed.persist()
             needed.createOrReplaceTempView(plan.stream.view)
@@ -65,13 +65,6 @@ class SparkStage:
             if looked_up and needed is not None:
                 needed.unpersist()
         return in_order(found)
-
-    def _needed(self, batch: DataFrame) -> DataFrame:
-        """The columns and rows of the batch that the plan needs."""
-        batch.createOrReplaceTempView(_SOURCE)
-        where = f" WHERE {self.plan.filter}" if self.plan.filter else ""
-        alias = quote(self.plan.stream.alias)
-        return batch.sparkSession.sql(f"SELECT {stream_select(self.plan)} FROM {_SOURCE} AS {alias}{where}")
 
     def _looks_up(self, table: TableInput, tables: Tables) -> bool:
         if table.lookup is None:
@@ -124,6 +117,14 @@ class SparkStage:
         sets = ", ".join(f"collect_set({_struct(lookup)}) AS {view}" for view, lookup in direct)
         row = spark.sql(f"SELECT {sets} FROM {source}{where}").toArrow()
         return {view: pa.Table.from_struct_array(row[view].combine_chunks().flatten()) for view, _ in direct}
+
+
+def needed_of(rows: DataFrame, plan: BatchPlan) -> DataFrame:
+    """The columns and rows of a stream that a plan needs."""
+    rows.createOrReplaceTempView(_SOURCE)
+    where = f" WHERE {plan.filter}" if plan.filter else ""
+    alias = quote(plan.stream.alias)
+    return rows.sparkSession.sql(f"SELECT {stream_select(plan)} FROM {_SOURCE} AS {alias}{where}")
 
 
 def _same_session(frame: DataFrame, spark: SparkSession) -> bool:

@@ -18,22 +18,20 @@ from weakref import WeakSet
 
 from millpond.engine.failures import explain
 from millpond.engine.local import Tables
-from millpond.engine.onspark import to_frame
+from millpond.engine.onspark import needed_of, to_frame
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
 from millpond.engine.stream import StreamQuery, end_query
 from millpond.errors import NotSupported
-from millpond.plan.pipeline import stream_select
 from millpond.sinks.base import NativeSink
 from millpond.sources.base import NativeSource
-from millpond.types import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_MESSAGES, _SOURCE, _ROWS = "__messages", "__source", "__rows"
+_MESSAGES, _ROWS = "__messages", "__rows"
 _LOOK = 0.1
 """Seconds between looks at how far the query is."""
 _ALL: WeakSet[RealTimeQuery] = WeakSet()
@@ -100,18 +98,13 @@ class RealTimeQuery(StreamQuery):
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "8g")
         settings = self._native.stream_settings(self._at, 1)
         settings.pop("maxOffsetsPerTrigger", None)
-        session.readStream.format(self._native.format).options(**settings).load().createOrReplaceTempView(
-            _MESSAGES
-        )
-        session.sql(self._native.decoding_sql(_MESSAGES)).createOrReplaceTempView(_SOURCE)
-        where = f" WHERE {plan.filter}" if plan.filter else ""
-        alias = quote(plan.stream.alias)
-        session.sql(f"SELECT {stream_select(plan)} FROM {_SOURCE} AS {alias}{where}").createOrReplaceTempView(
-            plan.stream.view
-        )
+        messages = session.readStream.format(self._native.format).options(**settings).load()
+        messages.createOrReplaceTempView(_MESSAGES)
+        rows = session.sql(self._native.decoding_sql(_MESSAGES))
+        needed_of(rows, plan).createOrReplaceTempView(plan.stream.view)
         for table in plan.tables:
-            rows = to_frame(session, moment.snapshot(table.table).scan())
-            rows.hint("broadcast").createOrReplaceTempView(table.view)
+            met = to_frame(session, moment.snapshot(table.table).scan())
+            met.hint("broadcast").createOrReplaceTempView(table.view)
         self._versions = {t.table: moment.version(t.table) for t in plan.tables}
         session.sql(plan.sql).createOrReplaceTempView(_ROWS)
         return session.sql(self._sink.encoding_sql(_ROWS))

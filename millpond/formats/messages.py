@@ -145,17 +145,7 @@ class JsonMessages(Messages):
     """One JSON object each."""
 
     name = "json"
-
-    def __init__(
-        self,
-        schema: Schema,
-        values: Mapping[str, Any],
-        *,
-        watch: bool = False,
-        schemas: Schemas | None = None,
-    ):
-        super().__init__(schema, values, watch=watch, schemas=schemas)
-        self._reader: BlockReader | None = None
+    _reader: BlockReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_reader": None}

@@ -69,8 +69,8 @@ class Rooms:
         schema = source.schema()
         if source.follows and source.guesses:
             self.find(source.address, schema)
-        if source.address not in self.keyed and source.follows and source.guesses:
-            self.keyed[source.address] = source.keyed
+            if source.address not in self.keyed:
+                self.keyed[source.address] = source.keyed
         return Relation(
             uri,
             "source",
