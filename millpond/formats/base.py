@@ -10,13 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.folder import classes_in
 from millpond.types import Schema, type_name
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _DECLARE = "its type was discovered from the first rows: declare the columns, for example {column} STRING"
@@ -33,15 +36,31 @@ class Piece:
 
 
 class Format(ABC):
-    """Reads files of one format. ``values`` are the options of the source that it knows; picklable."""
+    """Reads files of one format. Picklable.
+
+    ``values`` are the options of the source that it knows. The paths are those of ``files``, without it of this
+    machine.
+    """
 
     name: ClassVar[str]
     guesses: ClassVar[bool] = True
     """Whether types are found by looking at text."""
     suffixes: ClassVar[tuple[str, ...]]
 
-    def __init__(self, values: Mapping[str, Any] | None = None):
+    def __init__(self, values: Mapping[str, Any] | None = None, files: FileSystem | None = None):
         self.values = dict(values or {})
+        self.files = files
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The bytes of a file, unpacked if its suffix says that it is packed."""
+        for suffix, codec in COMPRESSIONS.items():
+            if path.lower().endswith(suffix):
+                return pa.CompressedInputStream(self.open_file(path), codec)
+        return self.open_file(path)
+
+    def open_file(self, path: str) -> pa.NativeFile:
+        """The bytes of a file as they are, at any place."""
+        return pa.OSFile(path, "rb") if self.files is None else self.files.open_input_file(path)
 
     @abstractmethod
     def discover(self, path: str) -> Schema:
@@ -100,14 +119,6 @@ def find_format(path: str, name: str | None = None) -> type[Format]:
         f'the name of file "{path}" does not tell its format',
         hint=f"say it, for example WITH ('format' = 'csv'); known suffixes: {listed}",
     )
-
-
-def open_bytes(path: str) -> pa.NativeFile:
-    """The bytes of a file, unpacked if its suffix says that it is packed."""
-    for suffix, codec in COMPRESSIONS.items():
-        if path.lower().endswith(suffix):
-            return pa.CompressedInputStream(pa.OSFile(path, "rb"), codec)
-    return pa.OSFile(path, "rb")
 
 
 def misfit(path: str, where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool) -> BadData:

@@ -7,15 +7,18 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from millpond.errors import BadData, InvalidOption, NotSupported
-from millpond.formats.base import Format, Piece, misfit, open_bytes, suffix_of
+from millpond.formats.base import Format, Piece, misfit, suffix_of
 from millpond.formats.text import Misfit, convert, guess, holds
 from millpond.types import Column, Schema, type_name, whole
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 BLOCK = 1 << 20
 LARGEST_BLOCK = 1 << 28
@@ -29,8 +32,8 @@ class Csv(Format):
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
-    def __init__(self, values: Mapping[str, Any] | None = None):
-        super().__init__(values)
+    def __init__(self, values: Mapping[str, Any] | None = None, files: FileSystem | None = None):
+        super().__init__(values, files)
         self._delimiter_option = self._character("delimiter", None)
         self._quote = self._character("quote", '"')
         self._escape = self._character("escape", None)
@@ -99,7 +102,7 @@ class Csv(Format):
 
         An empty file has no names. Without a header, or for an empty name, they are ``_c0``, ``_c1``, ….
         """
-        with open_bytes(path) as stream:
+        with self.open(path) as stream:
             blank = 0
             for fields in self._python_rows(path, stream):
                 if not fields:
@@ -174,7 +177,7 @@ class Csv(Format):
 
     def _blocks(self, path: str, width: int, skip: int, block: int) -> Iterator[pa.RecordBatch]:
         names = [f"_c{i}" for i in range(width)]
-        with open_bytes(path) as stream:
+        with self.open(path) as stream:
             reader = arrow_csv.open_csv(
                 stream,
                 read_options=arrow_csv.ReadOptions(
@@ -214,13 +217,13 @@ class Csv(Format):
 
     def _is_short(self, path: str, skip: int) -> bool:
         """Whether the file ends within its header, which Arrow takes for a row that is too long."""
-        with open_bytes(path) as stream:
+        with self.open(path) as stream:
             return next(islice(self._python_rows(path, stream), skip, None), None) is None
 
     def _where(self, path: str, row: int) -> str:
         """The line on which a row of the file begins (0-based, the header counts), for an error."""
         begin, seen = 1, -1
-        with open_bytes(path) as stream:
+        with self.open(path) as stream:
             rows = self._python_rows(path, stream)
             try:
                 for fields in rows:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.errors import BadData
-from millpond.formats.base import Format, Piece, open_bytes
+from millpond.formats.base import Format, Piece
 from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsonl import BOM, SAMPLE_ROWS, JsonLines
 from millpond.formats.jsontypes import discover_records
@@ -27,20 +27,20 @@ class Json(Format):
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
     def discover(self, path: str) -> Schema:
-        sample = _start(path)
+        sample = self._start(path)
         if _is_lines(sample):
-            return JsonLines(self.values).discover(path)
+            return JsonLines(self.values, self.files).discover(path)
         text = sample.decode(errors="replace")
         found = list(_elements(text)) if len(sample) >= SAMPLE else []
-        return discover_records((found or _parse(path, _all(path)).rows)[:SAMPLE_ROWS])
+        return discover_records((found or _parse(path, self._all(path)).rows)[:SAMPLE_ROWS])
 
     def read(
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        if _is_lines(_start(path)):
-            yield from JsonLines(self.values).read(path, schema, piece, declared=declared)
+        if _is_lines(self._start(path)):
+            yield from JsonLines(self.values, self.files).read(path, schema, piece, declared=declared)
             return
-        content = _all(path)
+        content = self._all(path)
         if not content or content.isspace():
             return
         block = content if content.lstrip().startswith(b"[") else b"[" + content + b"]"
@@ -49,20 +49,18 @@ class Json(Format):
         for first in range(0, whole.num_rows, ROWS_PER_BATCH):
             yield whole.slice(first, ROWS_PER_BATCH)
 
+    def _start(self, path: str) -> bytes:
+        with self.open(path) as stream:
+            return bytes(stream.read(SAMPLE)).removeprefix(BOM)
 
-def _start(path: str) -> bytes:
-    with open_bytes(path) as stream:
-        return bytes(stream.read(SAMPLE)).removeprefix(BOM)
-
-
-def _all(path: str) -> bytes:
-    with open_bytes(path) as stream:
-        content = bytes(stream.read()).removeprefix(BOM)
-    try:
-        content.decode()
-    except UnicodeDecodeError as e:
-        raise BadData(f'file "{path}" is not UTF-8: {e}') from None
-    return content
+    def _all(self, path: str) -> bytes:
+        with self.open(path) as stream:
+            content = bytes(stream.read()).removeprefix(BOM)
+        try:
+            content.decode()
+        except UnicodeDecodeError as e:
+            raise BadData(f'file "{path}" is not UTF-8: {e}') from None
+        return content
 
 
 def _is_lines(sample: bytes) -> bool:

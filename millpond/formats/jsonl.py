@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.errors import BadData
-from millpond.formats.base import Format, Piece, open_bytes
+from millpond.formats.base import Format, Piece
 from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
@@ -29,7 +29,7 @@ class JsonLines(Format):
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")
 
     def discover(self, path: str) -> Schema:
-        block = next(_blocks(path), b"")
+        block = next(_blocks(self.open(path)), b"")
         return discover_records(r for _, r in islice(_records(path, block, 1), SAMPLE_ROWS))
 
     def read(
@@ -40,7 +40,7 @@ class JsonLines(Format):
         ahead: deque[Future[pa.RecordBatch]] = deque()
         line = 1
         with ThreadPoolExecutor(THREADS) as pool:
-            for block in _blocks(path):
+            for block in _blocks(self.open(path)):
                 ahead.append(pool.submit(_decode, reader, block, line))
                 line += block.count(b"\n")
                 if len(ahead) > THREADS:
@@ -82,10 +82,10 @@ def _records(path: str, block: bytes, line: int) -> Iterator[tuple[int, dict[str
         yield number, record
 
 
-def _blocks(path: str) -> Iterator[bytes]:
+def _blocks(file: pa.NativeFile) -> Iterator[bytes]:
     """The file in blocks of whole lines; a line longer than a block makes its block larger."""
     rest = b""
-    with open_bytes(path) as stream:
+    with file as stream:
         first = True
         while chunk := stream.read(BLOCK):
             if first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,12 +24,12 @@ class Parquet(Format):
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def discover(self, path: str) -> Schema:
-        with _open(path) as file:
+        with self._open(path) as file:
             return Schema(tuple(Column(f.name, _type_of(path, f)) for f in _fields(file)))
 
     def pieces(self, path: str) -> list[Piece]:
         """Neighbouring row groups that together hold a good number of rows."""
-        with _open(path) as file:
+        with self._open(path) as file:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         found: list[Piece] = []
         groups: list[int] = []
@@ -45,7 +46,7 @@ class Parquet(Format):
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
     ) -> Iterator[pa.RecordBatch]:
         arrow = schema.arrow()
-        with _open(path) as file:
+        with self._open(path) as file:
             fields = {f.name.lower(): f for f in reversed(_fields(file))}
             wanted = [fields[f.name.lower()].name for f in arrow if f.name.lower() in fields]
             for field in arrow:
@@ -65,14 +66,16 @@ class Parquet(Format):
                 row += batch.num_rows
                 yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
+    @contextmanager
+    def _open(self, path: str) -> Iterator[Any]:
+        from pyarrow import parquet
 
-def _open(path: str) -> Any:
-    from pyarrow import parquet
-
-    try:
-        return parquet.ParquetFile(path, coerce_int96_timestamp_unit="us", memory_map=False)
-    except pa.ArrowInvalid as e:
-        raise BadData(f'file "{path}" is not Parquet: {e}') from None
+        with self.open_file(path) as stream:
+            try:
+                file = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            except pa.ArrowInvalid as e:
+                raise BadData(f'file "{path}" is not Parquet: {e}') from None
+            yield file
 
 
 def _fields(file: Any) -> list[pa.Field]:
