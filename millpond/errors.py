@@ -18,13 +18,14 @@ Error
 │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
 ├── SourceError           an outside system
 │   ├── FileMissing       no file at that path
+│   ├── AddressMissing    a web server knows nothing at that address
 │   ├── ConnectionLost    it does not answer, or no longer; a retry may help
 │   │   └── NetworkIssue  no Kafka broker answers
 │   ├── AccessRefused     it refuses the login, or what was asked
 │   │   └── AuthenticationIssue  the Kafka brokers do
 │   ├── TopicMissing      the Kafka brokers know no topic of that name; a retry may help
 │   ├── TopicReplaced     a topic was deleted and made again while it was read
-│   └── ConfigurationIssue   a setting of the Kafka client is wrong
+│   └── ConfigurationIssue   a setting of the Kafka client is wrong, or a request that a web server does not understand
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
@@ -50,7 +51,10 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 _PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):([^\s/@'\"]+)(?=@)")
-_SECRET = r"[\w.-]*(?:password|passwd|secret|token|credential|jaas\.config|user\.info|private\.key)[\w.-]*"
+_SECRET = (
+    r"[\w.-]*(?:password|passwd|secret|token|credential|authorization|cookie|api[-_.]?key"
+    r"|jaas\.config|user\.info|private\.key)[\w.-]*"
+)
 _SETTING = re.compile(
     rf"""(['"]{_SECRET}['"]\s*=\s*)('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")""", re.IGNORECASE
 )
@@ -110,6 +114,8 @@ class Error(Exception):
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+    after: float = 0.0
+    """Seconds that the other side has asked to wait before it is tried again."""
 
     def __init__(self, message: str, *, hint: str | None = None, place: Place | None = None):
         message = without_passwords(message)
@@ -226,6 +232,10 @@ class SourceError(Error):
 
 class FileMissing(SourceError):
     code = "file_missing"
+
+
+class AddressMissing(SourceError):
+    code = "address_missing"
 
 
 class ConnectionLost(SourceError):

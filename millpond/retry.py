@@ -89,8 +89,8 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> T:
-        """What ``work`` answers. An error that may pass, or is one of ``on``, is raised when the time is over; every
-        other one at once."""
+        """What ``work`` answers. An error that may pass, or is one of ``on``, is raised when the time is over, or would
+        be over after the pause that the other side asks for; every other one at once."""
         began = clock()
         last: Error | None = None
         for number in itertools.count():
@@ -98,7 +98,7 @@ class Patience:
                 done = work()
             except Error as error:
                 left = self.timeout - (clock() - began)
-                if not (isinstance(error, on) if on else error.retryable) or left <= 0:
+                if not (isinstance(error, on) if on else error.retryable) or left <= error.after:
                     if issues is not None:
                         issues.failure(error)
                     raise
@@ -109,7 +109,7 @@ class Patience:
                 return done
             if issues is not None:
                 issues.retry(last)
-            pause = min(self.pause(number), left)
+            pause = max(min(self.pause(number), left), last.after)
             log.warning("%s; trying again in %g s (attempt %d)", last.message, round(pause, 3), number + 1)
             sleep(pause)
         raise AssertionError

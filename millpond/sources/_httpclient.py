@@ -1,0 +1,300 @@
+"""GET over HTTP: within limits of time and size, only to hosts that were named, tried again where that may help."""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+
+from millpond.errors import (
+    AccessRefused,
+    AddressMissing,
+    BadData,
+    ConfigurationIssue,
+    ConnectionLost,
+    Error,
+    InvalidOption,
+    SourceError,
+)
+from millpond.options import Option
+from millpond.retry import Issues, Patience
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse, PoolManager
+
+CHUNK = 1 << 16
+MOST_REDIRECTS = 10
+SAID = 200
+"""Letters of an answer that an error quotes."""
+_PORTS = {"http": 80, "https": 443}
+_REDIRECTS = (301, 302, 303, 307, 308)
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+"""Answers after which the same request may go well."""
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+
+CLIENT_OPTIONS = (
+    Option(
+        "bearer.token", "secret", "sent as Authorization: Bearer …; take it from the environment: ${NAME}"
+    ),
+    Option("header.*", "secret", "a header of every request, such as header.X-Api-Key"),
+    Option("redirect.hosts", "text", "other hosts that a redirect or link may lead to: a.org, b.org:8080"),
+    Option("connect.timeout", "duration", "how long a connection may take", 10.0),
+    Option("read.timeout", "duration", "how long the server may be silent", 30.0),
+    Option("request.timeout", "duration", "how long one request may take in all", 300.0),
+    Option(
+        "retry.timeout", "duration", "how long a request is tried again after a failure that may pass", 10.0
+    ),
+    Option("max.size", "size", "the most bytes that all pages together may have, unpacked", 100 << 20),
+    Option("ssl.ca", "text", "a file with the certificates to trust, in place of the system's"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer whose body has been written, packed as it may be; ``url`` is where it came from in the end. A 304 is
+    ``unchanged``."""
+
+    url: str
+    headers: Mapping[str, str]
+    size: int
+    unchanged: bool = False
+
+    @property
+    def etag(self) -> str | None:
+        return self.headers.get("etag")
+
+    @property
+    def modified(self) -> str | None:
+        return self.headers.get("last-modified")
+
+
+class Client:
+    """Asks one host, and those that it is allowed to be sent on to. What is secret goes to the one host only."""
+
+    def __init__(self, url: str, values: Mapping[str, Any], issues: Issues):
+        self._values = values
+        self._issues = issues
+        self._hosts = {h.strip().lower() for h in (values["redirect.hosts"] or "").split(",") if h.strip()}
+        self._pools: dict[tuple[str, str | None], PoolManager] = {}
+        self._own = {name[7:]: value for name, value in values.items() if name.startswith("header.")}
+        parts = urlsplit(url)
+        login, _, host = parts.netloc.rpartition("@")
+        if not host:
+            raise InvalidOption(f'"{url}" names no host', hint="https://host/path")
+        self.url = urlunsplit(parts._replace(netloc=host, fragment=""))
+        if values["bearer.token"]:
+            self._own["Authorization"] = f"Bearer {values['bearer.token']}"
+        elif login:
+            coded = base64.b64encode(unquote(login).encode()).decode()
+            self._own.setdefault("Authorization", f"Basic {coded}")
+
+    def get(self, url: str, headers: Mapping[str, str], body: IO[bytes], most: int) -> Answer:
+        """The answer, its body of at most ``most`` bytes written to ``body``."""
+        patience = Patience(self._values["retry.timeout"], 0.5, "exponential", 2.0, 10.0)
+        return patience.wait_for(lambda: self._ask(url, headers, body, most), issues=self._issues)
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.clear()
+        self._pools.clear()
+
+    def check_allowed(self, url: str, came_from: str) -> None:
+        """Raises if what was answered leads to where it may not."""
+        parts, before = urlsplit(url), urlsplit(came_from)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise SourceError(f'"{came_from}" leads to "{url}", which is no HTTP address')
+        if before.scheme == "https" and parts.scheme == "http":
+            raise SourceError(f'"{came_from}" leads to "{url}": from https to http, which is not followed')
+        if not self._is_own(url) and not ({_host(url), parts.hostname} & self._hosts):
+            raise SourceError(
+                f'"{came_from}" leads to another host, {_host(url)}',
+                hint=f"if that is right: WITH ('redirect.hosts' = '{_host(url)}')",
+            )
+
+    def _is_own(self, url: str) -> bool:
+        """Whether an address is of the host that was named, or the same over TLS."""
+        there, own = urlsplit(url), urlsplit(self.url)
+        upgraded = (_port(own), _port(there)) == (80, 443) and there.scheme == "https"
+        return there.hostname == own.hostname and (_port(there) == _port(own) or upgraded)
+
+    def _ask(self, url: str, headers: Mapping[str, str], body: IO[bytes], most: int) -> Answer:
+        deadline = time.monotonic() + self._values["request.timeout"]
+        for _ in range(MOST_REDIRECTS + 1):
+            response = self._open(url, headers, deadline)
+            try:
+                target = response.headers.get("location") if response.status in _REDIRECTS else None
+                if target is None:
+                    return self._take(url, response, body, most, deadline)
+            finally:
+                response.close()
+            target = urljoin(url, target)
+            self.check_allowed(target, url)
+            url = target
+        raise SourceError(
+            f'"{self.url}" redirects without end, at last to "{url}"', hint="check the address with a browser"
+        )
+
+    def _open(self, url: str, headers: Mapping[str, str], deadline: float) -> BaseHTTPResponse:
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError
+
+        left = max(deadline - time.monotonic(), 0.001)
+        timeout = Timeout(
+            connect=min(self._values["connect.timeout"], left), read=min(self._values["read.timeout"], left)
+        )
+        sent = {"User-Agent": "millpond", "Accept-Encoding": "gzip", **headers}
+        if self._is_own(url):
+            sent |= self._own
+        try:
+            return self._pool(url).request(
+                "GET",
+                url,
+                headers=sent,
+                timeout=timeout,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+            )
+        except (HTTPError, OSError) as error:
+            raise self._failed(url, error) from None
+        except (ValueError, UnicodeError):
+            raise InvalidOption(f'a header of the request to "{url}" cannot be sent') from None
+
+    def _take(
+        self, url: str, response: BaseHTTPResponse, body: IO[bytes], most: int, deadline: float
+    ) -> Answer:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if response.status == HTTPStatus.NOT_MODIFIED:
+            return Answer(url, headers, 0, unchanged=True)
+        if not 200 <= response.status < 300:
+            raise self._refused(url, response, headers)
+        size = self._write(url, response, body, most, deadline)
+        return Answer(url, headers, size)
+
+    def _write(
+        self, url: str, response: BaseHTTPResponse, body: IO[bytes], most: int, deadline: float
+    ) -> int:
+        from urllib3.exceptions import HTTPError
+
+        body.seek(0)
+        body.truncate()
+        size = 0
+        try:
+            while chunk := response.read1(CHUNK, decode_content=False):
+                size += len(chunk)
+                if size > most:
+                    raise too_large(url, self._values["max.size"])
+                if time.monotonic() > deadline:
+                    raise ConnectionLost(
+                        f'"{url}" has not ended after {self._values["request.timeout"]:g} s and {size} bytes',
+                        hint="give it more time with 'request.timeout'",
+                    )
+                body.write(chunk)
+        except (HTTPError, OSError) as error:
+            raise self._failed(url, error) from None
+        return size
+
+    def _pool(self, url: str) -> PoolManager:
+        from urllib.request import getproxies, proxy_bypass
+
+        from urllib3 import PoolManager, ProxyManager, make_headers
+
+        parts = urlsplit(url)
+        proxies = getproxies()
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        if proxy is not None and proxy_bypass(parts.hostname or ""):
+            proxy = None
+        key = parts.scheme, proxy
+        if key not in self._pools:
+            trust = self._trust() if "https" in (parts.scheme, urlsplit(proxy or "").scheme) else None
+            if proxy is None:
+                self._pools[key] = PoolManager(ssl_context=trust)
+            else:
+                login = urlsplit(proxy).netloc.rpartition("@")[0]
+                auth = make_headers(proxy_basic_auth=unquote(login)) if login else None
+                self._pools[key] = ProxyManager(proxy, proxy_headers=auth, ssl_context=trust)
+        return self._pools[key]
+
+    def _trust(self) -> ssl.SSLContext:
+        path = self._values["ssl.ca"]
+        try:
+            return ssl.create_default_context(cafile=path)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidOption(
+                f'option "ssl.ca": "{path}" cannot be read: {error}', hint="it is a file in PEM format"
+            ) from None
+
+    def _failed(self, url: str, error: Exception) -> Error:
+        reason = str(error).rpartition(": ")[2] or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return ConfigurationIssue(
+                f'the certificate of "{_host(url)}" is not trusted: {reason}',
+                hint="name the file of its authority: WITH ('ssl.ca' = '/path/ca.pem')",
+            )
+        return ConnectionLost(f'"{url}" does not answer: {reason}', hint="check the address and the network")
+
+    def _refused(self, url: str, response: BaseHTTPResponse, headers: Mapping[str, str]) -> Error:
+        status = response.status
+        said = self._said(response)
+        what = f'"{url}" answers {status} {response.reason or ""}'.rstrip() + (f": {said}" if said else "")
+        if status in (401, 403, 407):
+            return AccessRefused(what, hint="check 'bearer.token', 'header.…' and what the login may read")
+        if status in (404, 410):
+            return AddressMissing(what, hint="check the address")
+        if status in _PASSING:
+            lost = ConnectionLost(what, hint="try again later, or for longer with 'retry.timeout'")
+            lost.after = retry_after(headers.get("retry-after"), time.time())
+            return lost
+        if 400 <= status < 500:
+            return ConfigurationIssue(what, hint="check the address and the options of the request")
+        return SourceError(what)
+
+    def _said(self, response: BaseHTTPResponse) -> str:
+        """The beginning of an error's body as one line, without tags and without what is secret."""
+        from urllib3.exceptions import HTTPError
+
+        try:
+            text = response.read1(4096, decode_content=True).decode(errors="replace")
+        except (HTTPError, OSError):
+            return ""
+        for secret in self._own.values():
+            for part in (secret, secret.partition(" ")[2]):
+                text = text.replace(part, "***") if len(part) > 3 else text
+        line = " ".join(_TAGS.sub(" ", text).split())
+        return line if len(line) <= SAID else line[:SAID] + "…"
+
+
+def too_large(url: str, most: int) -> BadData:
+    return BadData(
+        f'the answer of "{url}" is larger than {most} bytes', hint="allow more with 'max.size' = '1GB'"
+    )
+
+
+def retry_after(text: str | None, now: float) -> float:
+    """The seconds that a Retry-After header asks for: a number, or a date."""
+    if text is None:
+        return 0.0
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _port(parts: Any) -> int | None:
+    return parts.port or _PORTS.get(parts.scheme)
+
+
+def _host(url: str) -> str:
+    """Host and port; the port of the scheme is left out."""
+    parts = urlsplit(url)
+    port = parts.port
+    return f"{parts.hostname}:{port}" if port and port != _PORTS.get(parts.scheme) else f"{parts.hostname}"

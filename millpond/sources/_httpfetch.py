@@ -1,0 +1,119 @@
+"""All pages of an answer, fetched into files; those that the server has not changed are not fetched again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import BadData, SourceError
+from millpond.retry import Issues
+from millpond.sources._httpbody import count_rows, settle_body
+from millpond.sources._httpclient import Answer, Client
+from millpond.sources._httppages import Pager
+
+_ACCEPT = {"Accept": "application/json, application/x-ndjson, text/csv;q=0.9, */*;q=0.5"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was fetched: what was asked, what it is known by, and the address of the next one."""
+
+    url: str
+    digest: str
+    size: int
+    etag: str | None
+    modified: str | None
+    following: str | None = None
+
+
+Known = Mapping[str, tuple[Page, Path | None]]
+"""Pages that were fetched before by their addresses, with their files where these are kept."""
+
+
+class Fetcher:
+    def __init__(self, uri: str, values: Mapping[str, Any], issues: Issues):
+        self._values = values
+        self._client = Client(uri, values, issues)
+        self.url = self._client.url
+        self._pager = Pager(self.url, values)
+        self._rows_path = tuple(values["rows.path"].split(".")) if values["rows.path"] else ()
+
+    @property
+    def first(self) -> str:
+        """The address of the first page."""
+        return self._pager.first()
+
+    def fetch(self, known: Known, folder: Path) -> list[Page] | None:
+        """The pages, their files in ``folder``; None if the one page that there is has not changed."""
+        pages: list[Page] = []
+        url: str | None = self.first
+        left: int = self._values["max.size"]
+        while url is not None:
+            if len(pages) >= self._values["paging.max.pages"]:
+                raise SourceError(
+                    f'"{self.url}" has more than {len(pages)} pages',
+                    hint="allow more with 'paging.max.pages'",
+                )
+            if any(page.url == url for page in pages):
+                raise SourceError(f'the pages of "{self.url}" go in a circle: "{url}" comes twice')
+            page = self._page(url, known.get(url), folder / f"{len(pages):06d}", left)
+            if page is None:
+                return None
+            pages.append(page)
+            left -= page.size
+            url = page.following
+        return pages
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _page(self, url: str, before: tuple[Page, Path | None] | None, raw: Path, left: int) -> Page | None:
+        headers = dict(_ACCEPT)
+        if before is not None and before[0].etag:
+            headers["If-None-Match"] = before[0].etag
+        if before is not None and before[0].modified:
+            headers["If-Modified-Since"] = before[0].modified
+        with open(raw, "w+b") as file:
+            answer = self._client.get(url, headers, file, left)
+        if not answer.unchanged:
+            return self._settle(url, answer, raw, left)
+        raw.unlink()
+        if before is None or headers == _ACCEPT:
+            raise SourceError(f'"{url}" answers 304, which is no answer to this request')
+        page, kept = before
+        if kept is None:
+            return None
+        os.link(kept, raw.with_suffix(kept.suffix))
+        return page
+
+    def _settle(self, url: str, answer: Answer, raw: Path, left: int) -> Page:
+        body = settle_body(raw, answer, self._values, self._rows_path, left, whole=self._pager.reads_body)
+
+        def rows() -> int:
+            with named(body.path, answer.url):
+                return count_rows(body, self._values)
+
+        following = self._pager.following(url, answer, body.text, rows)
+        if following is not None:
+            self._client.check_allowed(following, answer.url)
+        return Page(url, body.digest, body.size, answer.etag, answer.modified, following)
+
+
+def digest_of(pages: Iterable[Page]) -> str:
+    """What all pages together are known by."""
+    return hashlib.sha256("".join(page.digest for page in pages).encode()).hexdigest()[:32]
+
+
+@contextmanager
+def named(path: Path, url: str) -> Iterator[None]:
+    """Errors of a format name the address in place of the file that holds its answer."""
+    try:
+        yield
+    except BadData as error:
+        message = error.message.replace(f'file "{path}"', f'the answer of "{url}"')
+        raise BadData(message, hint=error.hint, place=error.place) from None

@@ -1,0 +1,143 @@
+"""Pages: where the next one of an answer is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
+
+from millpond.errors import BadData, InvalidOption
+from millpond.formats.jsonpick import NotThere, pick
+from millpond.options import Option
+from millpond.sources._httpclient import Answer
+
+_LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^\s",;]+))*)')
+_REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s",;]+))', re.IGNORECASE)
+_PARAMS = {"cursor": "cursor", "page": "page", "offset": "offset"}
+
+PAGING_OPTIONS = (
+    Option(
+        "paging",
+        "choice",
+        "how to get at the next page: by a link or cursor that the answer has, by page number, or by rows so far",
+        choices=("link", "cursor", "page", "offset"),
+    ),
+    Option(
+        "paging.path",
+        "text",
+        "where the cursor, or the link if it is not in the Link header, stands in the JSON: meta.next",
+    ),
+    Option(
+        "paging.param",
+        "text",
+        "the parameter of the address: cursor, page or offset, unless it has another name",
+    ),
+    Option("paging.start", "int", "the number of the first page (1), or the first offset (0)"),
+    Option(
+        "paging.size",
+        "int",
+        "the rows of a full page: one with fewer is the last; without it an empty one is",
+    ),
+    Option("paging.max.pages", "int", "the most pages; more are an error", 1000),
+)
+
+
+class Pager:
+    def __init__(self, url: str, values: Mapping[str, Any]):
+        self.url = url
+        self.kind: str | None = values["paging"]
+        self._path = tuple((values["paging.path"] or "").split(".")) if values["paging.path"] else ()
+        self._param = values["paging.param"] or _PARAMS.get(self.kind or "", "")
+        self._start = values["paging.start"]
+        self._size = values["paging.size"]
+        self._check(values)
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        given = [
+            n for n in ("paging.path", "paging.param", "paging.start", "paging.size") if values[n] is not None
+        ]
+        if self.kind is None and given:
+            raise InvalidOption(
+                f'option "{given[0]}" needs "paging"', hint="'paging' = 'link', 'cursor', 'page' or 'offset'"
+            )
+        if self.kind == "cursor" and not self._path:
+            raise InvalidOption(
+                'paging by cursor needs "paging.path"',
+                hint="where the answer has the next cursor: 'paging.path' = 'meta.next'",
+            )
+        allowed = {"link": {"paging.path"}, "cursor": {"paging.path", "paging.param"}}.get(
+            self.kind or "", {"paging.param", "paging.start", "paging.size"}
+        )
+        for name in given:
+            if name not in allowed:
+                raise InvalidOption(
+                    f'option "{name}" has no meaning for paging by {self.kind}',
+                    hint=f"known there: {', '.join(sorted(allowed))}",
+                )
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether the next page is told by the JSON of this one."""
+        return bool(self._path)
+
+    def first(self) -> str:
+        if self.kind not in ("page", "offset"):
+            return self.url
+        if self._param in dict(parse_qsl(urlsplit(self.url).query, keep_blank_values=True)):
+            return self.url
+        start = self._start if self._start is not None else int(self.kind == "page")
+        return with_param(self.url, self._param, str(start))
+
+    def following(self, asked: str, answer: Answer, text: str | None, rows: Callable[[], int]) -> str | None:
+        """The address of the next page; None after the last one. ``text`` is the JSON of this one."""
+        match self.kind:
+            case "link":
+                target = self._told(answer, text) if self._path else next_link(answer.headers.get("link", ""))
+                return urljoin(answer.url, target) if target else None
+            case "cursor":
+                cursor = self._told(answer, text)
+                return with_param(self.url, self._param, cursor) if cursor else None
+            case "page" | "offset":
+                found = rows()
+                if found == 0 or (self._size is not None and found < self._size):
+                    return None
+                at = dict(parse_qsl(urlsplit(asked).query))[self._param]
+                if not at.isdigit():
+                    raise InvalidOption(f'"{self._param}={at}" in the address is not a number')
+                return with_param(asked, self._param, str(int(at) + (1 if self.kind == "page" else found)))
+        return None
+
+    def _told(self, answer: Answer, text: str | None) -> str | None:
+        """The link or cursor in the JSON. One that is missing, null, false or empty ends the pages."""
+        if text is None:
+            raise BadData(f'the answer of "{answer.url}" is not JSON: "paging.path" leads nowhere')
+        try:
+            value = pick(text, self._path).value
+        except NotThere:
+            return None
+        except BadData as error:
+            raise BadData(f'the answer of "{answer.url}": {error.message}') from None
+        if value is None or value is False or value == "":
+            return None
+        if not isinstance(value, str):
+            raise BadData(
+                f'the answer of "{answer.url}": "{".".join(self._path)}" is neither text nor a number'
+            )
+        return str(value)
+
+
+def with_param(url: str, name: str, value: str) -> str:
+    """The address with a parameter, in place of one of that name."""
+    parts = urlsplit(url)
+    kept = [(k, v) for k, v in parse_qsl(parts.query, keep_blank_values=True) if k != name]
+    return urlunsplit(parts._replace(query=urlencode([*kept, (name, value)])))
+
+
+def next_link(header: str) -> str | None:
+    """What a Link header says is next."""
+    for target, parameters in _LINK.findall(header):
+        rel = _REL.search(parameters)
+        if rel is not None and "next" in (rel[1] or rel[2]).lower().split():
+            return str(target)
+    return None

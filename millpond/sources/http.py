@@ -1,0 +1,215 @@
+"""HTTP: the rows that a GET answers, in one page or many.
+
+An answer cannot be asked for twice. So what was fetched is kept, in files, and an offset names one version of it: by a
+digest of its rows, with what the server needs to tell whether there is another by now (ETag, Last-Modified).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.errors import InvalidOption, SourceError
+from millpond.formats.base import Format, find_format
+from millpond.formats.merge import merge_schemas, settle_schema
+from millpond.options import Option
+from millpond.sources._httpclient import CLIENT_OPTIONS
+from millpond.sources._httpfetch import Fetcher, Known, Page, digest_of, named
+from millpond.sources._httppages import PAGING_OPTIONS
+from millpond.sources._httpspool import Spool
+from millpond.sources.base import Source, Split, with_seq
+from millpond.types import Schema
+
+PAGES_TO_DISCOVER = 8
+FRESH = 10.0
+"""Seconds for which what was fetched to discover the columns is what there is."""
+
+
+class AnswerChanged(SourceError):
+    """What an offset names is not kept any more, and the server answers otherwise by now."""
+
+    code = "answer_changed"
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSplit(Split):
+    """A page in a file; ``seq`` is the number of its first row."""
+
+    path: str
+    seq: int
+
+
+class HttpSource(Source):
+    """Reads what a GET answers."""
+
+    kind: ClassVar[str] = "http"
+    schemes: ClassVar[tuple[str, ...]] = ("http", "https")
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "format",
+            "text",
+            "json, jsonl, csv, parquet, …; without it the type of the answer tells, or the address",
+        ),
+        Option(
+            "rows.path", "text", "where the rows are in the JSON: data.items; without it they are all of it"
+        ),
+        *PAGING_OPTIONS,
+        *CLIENT_OPTIONS,
+        Option("header", "bool", "whether the first row of CSV holds the names of its columns", True),
+        Option("delimiter", "text", "what separates values in CSV: a comma, or a tab where the type says so"),
+        Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
+        Option("escape", "text", "what stands before a quote within a CSV value, if it is not doubled"),
+        Option("null.value", "text", "the text that is NULL in CSV when it is not quoted", ""),
+    )
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        named = self.values["format"]
+        if named is not None and find_format("", named).name != "json" and self.values["rows.path"]:
+            raise InvalidOption('option "rows.path" is for JSON only', hint="leave it out")
+        self._fetcher = Fetcher(uri, self.values, self.issues)
+        self.url = self._fetcher.url
+        """The address without a login."""
+        self._schema = declared
+        self._spool = Spool()
+        self._pages: dict[str, list[Page]] = {}
+        self._newest: Offset | None = None
+        self._fresh: tuple[Offset, float] | None = None
+        """What was fetched to discover the columns, and when: the first who asks for what there is gets it."""
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_fetcher")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._fetcher = Fetcher(self.uri, self.values, self.issues)
+
+    @property
+    def address(self) -> str:
+        """What is asked for may hold secrets: it is told apart by a digest."""
+        asked = hashlib.sha256(repr((self.uri, self.values["rows.path"])).encode()).hexdigest()
+        return f"{self.url.partition('?')[0]}#{asked[:12]}"
+
+    @property
+    def guesses(self) -> bool:
+        return self.declared is None
+
+    def schema(self) -> Schema:
+        """Declared, or discovered from the first pages."""
+        if self._schema is None:
+            with self._lock:
+                if self._newest is None:
+                    self._fresh = self._fetch(None), time.monotonic()
+            assert self._newest is not None
+            found = Schema(())
+            for split in self.splits(None, self._newest)[:PAGES_TO_DISCOVER]:
+                assert isinstance(split, HttpSplit)
+                with named(Path(split.path), self.url):
+                    found = merge_schemas(found, self._format(split).discover(split.path))
+            if not len(found):
+                raise SourceError(
+                    f'"{self.url}" answers no rows: its columns cannot be discovered',
+                    hint="declare the columns",
+                )
+            self._schema = settle_schema(found)
+        return self._schema
+
+    def latest(self, start: Offset | None) -> Offset:
+        """Asks the server. ``start`` itself if nothing has changed."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, None
+            if start is None and fresh is not None and time.monotonic() - fresh[1] < FRESH:
+                return fresh[0]
+            return self._fetch(start)
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        """All rows of the version that ``end`` names, unless ``start`` names it too."""
+        if self.reached(start, end):
+            return []
+        files = self._spool.files(end["version"])
+        if files is None:
+            with self._lock:
+                self._fetch(None)
+            files = self._spool.files(end["version"])
+        if files is None:
+            raise AnswerChanged(f'"{self.url}" answers otherwise by now')
+        found: list[Split] = []
+        seq: int = end["first"]
+        for path in files:
+            size = path.stat().st_size
+            found.append(HttpSplit(None, size, str(path), seq))
+            seq += size  # No page has more rows than bytes.
+        return found
+
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        return at is not None and bool(at["version"] == end["version"])
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        assert isinstance(split, HttpSplit)
+        seq = split.seq
+        schema = self.schema()
+        with named(Path(split.path), self.url):
+            try:
+                for batch in self._format(split).read(split.path, schema, declared=self.declared is not None):
+                    yield with_seq(batch, seq)
+                    seq += batch.num_rows
+            except FileNotFoundError:
+                raise AnswerChanged(f'"{self.url}" answers otherwise by now') from None
+
+    def close(self) -> None:
+        self._fetcher.close()
+        self._spool.close()
+        self._pages.clear()
+        self._newest = self._fresh = None
+
+    def _format(self, split: HttpSplit) -> Format:
+        return find_format(split.path)(self.values)
+
+    def _fetch(self, start: Offset | None) -> Offset:
+        """The version that the server has now: ``start`` if it is that one. Called with the lock held."""
+        scratch = self._spool.scratch()
+        try:
+            pages = self._fetcher.fetch(self._known(start), scratch)
+            version = digest_of(pages) if pages is not None else None
+            if start is not None and version in (None, start["version"]):
+                return start
+            assert pages is not None and version is not None
+            self._spool.keep(scratch, version)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        self._pages = {v: p for v, p in self._pages.items() if self._spool.files(v) is not None}
+        self._pages[version] = pages
+        found: dict[str, Any] = {
+            "version": version,
+            "first": start["first"] + start["bytes"] if start is not None else 0,
+            "bytes": sum(page.size for page in pages),
+        }
+        if len(pages) == 1:
+            found |= {"etag": pages[0].etag, "modified": pages[0].modified}
+        self._newest = found
+        return found
+
+    def _known(self, start: Offset | None) -> Known:
+        """What the server may say of that it has not changed."""
+        if start is None:
+            return {}
+        files = self._spool.files(start["version"])
+        pages = self._pages.get(start["version"])
+        if pages is not None and files is not None:
+            return {page.url: (page, file) for page, file in zip(pages, files, strict=True)}
+        if "etag" not in start:
+            return {}
+        url = self._fetcher.first
+        return {url: (Page(url, start["version"], start["bytes"], start["etag"], start["modified"]), None)}
