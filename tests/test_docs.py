@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
+from tests.webserver import WebServer
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -117,8 +118,23 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     ):
         if f"${{{name}}}" in text:
             monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
+    if "${API_HOST}" in text:
+        web = _web_server()
+        request.addfinalizer(web.close)
+        monkeypatch.setenv("API_HOST", f"127.0.0.1:{web.port}")
+        monkeypatch.setenv("API_TOKEN", "a-token-of-the-tests")
     if any("kafka://" in b.text for b in blocks(page) if runs(b)):
         monkeypatch.setenv("MILLPOND_KAFKA_BROKERS", request.getfixturevalue("servers").kafka.brokers)
+
+
+def _web_server() -> WebServer:
+    """Orders, as the examples have them."""
+    web = WebServer()
+    web.body("/orders.csv", b"id,status\n1,new\n2,paid\n3,new\n", "text/csv", etag=True)
+    for page, more in (("/v1/orders", "/v1/more"), ("/v1/more", None)):
+        items = [{"id": len(page), "status": "new", "total": 1.5}]
+        web.json(page, {"data": {"items": items}, "links": {"next": more}}, etag=True)
+    return web
 
 
 def _check_good(text: str, where: str) -> None:

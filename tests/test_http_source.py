@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import ssl
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import formatdate
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +394,63 @@ def test_endless_redirects(web: WebServer) -> None:
     web.routes["/x"] = lambda _: (301, {"Location": "ftp://127.0.0.1/x"}, b"")
     with pytest.raises(SourceError, match="no HTTP address"):
         rows(opened(f"{web.url}/x"))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ssl.SSLContext]:
+    """A certificate of 127.0.0.1 that nobody else trusts, and a server's context with it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    built = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    made = built.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    folder = tmp_path_factory.mktemp("certificate")
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "key.pem").write_bytes(secret)
+    (folder / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
+    return str(folder / "ca.pem"), context
+
+
+def test_tls(web: WebServer, certificate: tuple[str, ssl.SSLContext], tmp_path: Path) -> None:
+    path, context = certificate
+    safe = WebServer(context)
+    safe.json("/x", ROWS)
+    assert rows(opened(f"{safe.url}/x", **{"ssl.ca": path})) == ROWS
+    with pytest.raises(ConfigurationIssue, match="is not trusted") as e:
+        rows(opened(f"{safe.url}/x", **{"retry.timeout": 60.0}))
+    assert "ssl.ca" in str(e.value)
+    with pytest.raises(InvalidOption, match="cannot be read"):
+        rows(opened(f"{safe.url}/x", **{"ssl.ca": str(tmp_path / "nothing.pem")}))
+    safe.routes["/x"] = lambda _: (302, {"Location": f"{web.url}/x"}, b"")
+    with pytest.raises(SourceError, match="from https to http"):
+        rows(opened(f"{safe.url}/x", **{"ssl.ca": path, "redirect.hosts": f"127.0.0.1:{web.port}"}))
+    assert not web.asked
+    safe.close()
+
+
+def test_proxies_of_the_environment(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = WebServer()
+
+    def forward(asked: Asked) -> Reply:
+        assert asked.handler.path == "http://far.example/x"
+        return 200, {"Content-Type": "application/json"}, json.dumps(ROWS).encode()
+
+    proxy.routes["/x"] = forward
+    web.json("/x", ROWS)
+    monkeypatch.setenv("http_proxy", f"http://al:secret@127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert rows(opened("http://far.example/x")) == ROWS and rows(opened(f"{web.url}/x")) == ROWS
+    assert proxy.asked[-1].headers["proxy-authorization"].startswith("Basic ") and len(proxy.asked) == 1
+    proxy.close()
 
 
 # failures

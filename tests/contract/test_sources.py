@@ -24,6 +24,7 @@ from millpond.sources.base import SEQ, NativeSource, Source, Split, find_source,
 from millpond.sources.stream import stream_uri
 from millpond.types import Column, Schema
 from tests.servers import Kafka
+from tests.webserver import WebServer
 
 SCHEMA = Schema((Column("id", pa.int64()), Column("name", pa.string())))
 
@@ -83,6 +84,24 @@ class MemoryWorld(World):
         memory.withdraw("contract")
 
 
+class HttpWorld(World):
+    """What a web server answers."""
+
+    def __init__(self, directory: Path):
+        super().__init__(directory)
+        self.web = WebServer()
+        self.uri = f"{self.web.url}/rows"
+        self.table = SCHEMA.arrow().empty_table()
+        self.add(self.table)
+
+    def add(self, table: pa.Table) -> None:
+        self.table = pa.concat_tables([self.table, table])
+        self.web.json("/rows", self.table.to_pylist(), etag=True)
+
+    def close(self) -> None:
+        self.web.close()
+
+
 class StreamWorld(World):
     def __init__(self, directory: Path):
         super().__init__(directory)
@@ -113,6 +132,7 @@ class KafkaWorld(World):
 
 WORLDS: dict[str, type[World]] = {
     "file": FileWorld,
+    "http": HttpWorld,
     "kafka": KafkaWorld,
     "memory": MemoryWorld,
     "stream": StreamWorld,
@@ -309,4 +329,4 @@ def test_a_table_that_nobody_published() -> None:
 def test_a_scheme_without_a_source() -> None:
     with pytest.raises(NotSupported, match="ftp://") as e:
         find_source("ftp://x/y")
-    assert "file://, kafka://, memory://, stream://" in (e.value.hint or "")
+    assert "file://, http://, https://, kafka://, memory://, stream://" in (e.value.hint or "")
