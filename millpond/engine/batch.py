@@ -13,7 +13,8 @@ from millpond.changes import Offset
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
-from millpond.sources.base import SEQ, NativeSource, Received, Source, Split
+from millpond.formats.received import Received
+from millpond.sources.base import SEQ, NativeSource, Source, Split
 from millpond.types import Schema
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.folder import classes_in
+from millpond.formats.received import Part, Received, Spoiled, no_rows
 from millpond.types import Schema, type_name
 
 if TYPE_CHECKING:
@@ -28,11 +29,17 @@ _CORRECT = 'correct the file, or declare column "{column}" with a type that hold
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file that can be read alone: its first row, and its row groups if it has such."""
+    """A part of a file that can be read alone.
+
+    Of a file that is divided by bytes: those from ``begin`` to before ``end``, or to its end; a record begins at each.
+    Of others the number of the first row and of the rows, and the row groups or blocks.
+    """
 
     first_row: int = 0
     rows: int | None = None
     groups: tuple[int, ...] = ()
+    begin: int = 0
+    end: int | None = None
 
 
 class Format(ABC):
@@ -66,20 +73,53 @@ class Format(ABC):
     def discover(self, path: str) -> Schema:
         """The columns, from a bounded sample: none if the file is empty, VOID where there is no value."""
 
-    def pieces(self, path: str) -> list[Piece]:
-        """The parts that can be read alone, in the order of their rows."""
-        return [Piece()]
+    def grows(self, path: str) -> bool:
+        """Whether records can be put to the end of a file, and be read without those before: then bytes divide it."""
+        return False
+
+    def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
+        """The position after the last whole record of the first ``size`` bytes, from a record at ``begin`` on.
+
+        A last line without a line break is whole if nothing is to come after it (``final``).
+        """
+        return size
+
+    def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
+        """The parts that can be read alone, in the order of their rows. Of a file that grows those of the bytes from
+        ``begin`` to before ``end``, where records begin."""
+        return [Piece(begin=begin, end=end)]
 
     @abstractmethod
+    def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
+        """The records of a piece in order, as ``receive`` gives them. Raises BadData if the rest cannot be read."""
+
+    def receive(
+        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
+    ) -> Iterator[Received]:
+        """The rows of a piece in order, with exactly the columns and types of ``schema``.
+
+        Columns are matched by name, ignoring case; a missing one is NULL and others are left out. A record that cannot
+        be read, or has a value that does not fit, is put aside; ``declared`` tells whether the hint is to declare the
+        columns. If the rest of the piece cannot be read, it is one such record. Places are counted from 0 in each
+        piece. Memory does not grow with the file.
+        """
+        piece, first = piece or Piece(), 0
+        try:
+            for part in self.parts(path, schema, piece, declared=declared):
+                yield part.received(first)
+                first += part.records
+        except BadData as error:
+            yield Part(no_rows(schema.arrow()), [Spoiled(0, error, None)]).received(first)
+
     def read(
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a file in order, with exactly the columns and types of ``schema``.
-
-        Columns are matched by name, ignoring case; a missing one is NULL and others are left out.
-        A value that does not fit raises BadData with file, line or row, column and value;
-        ``declared`` tells whether its hint is to declare the columns. Memory does not grow with the file.
-        """
+        """As ``receive``, but the first record that cannot be read raises BadData: with file, line or row, column and
+        value."""
+        for part in self.parts(path, schema, piece or Piece(), declared=declared):
+            if part.spoiled:
+                raise part.spoiled[0].error
+            yield part.rows
 
 
 @cache
@@ -95,6 +135,10 @@ def suffix_of(path: str) -> str:
         lowered = lowered.removesuffix(packed)
     dot = lowered.rfind(".")
     return lowered[dot:] if dot >= 0 else ""
+
+
+def is_packed(path: str) -> bool:
+    return path.lower().endswith(tuple(COMPRESSIONS))
 
 
 def has_known_suffix(path: str) -> bool:
@@ -121,10 +165,9 @@ def find_format(path: str, name: str | None = None) -> type[Format]:
     )
 
 
-def misfit(path: str, where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool) -> BadData:
-    """The error for a value that is not of its column's type."""
+def misfit(where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool) -> BadData:
+    """The error for a value that is not of its column's type; ``where`` names file and line, or is empty."""
     shown = value if len(value) <= 100 else value[:100] + "…"
     hint = (_CORRECT if declared else _DECLARE).format(column=column)
-    return BadData(
-        f'file "{path}", {where}: "{shown}" in column "{column}" is not a {type_name(dtype)}', hint=hint
-    )
+    message = f'"{shown}" in column "{column}" is not a {type_name(dtype)}'
+    return BadData(f"{where}: {message}" if where else message, hint=hint)

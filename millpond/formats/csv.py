@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from pyarrow import csv as arrow_csv
 
 from millpond.errors import BadData, InvalidOption, NotSupported
-from millpond.formats.base import Format, Piece, misfit, suffix_of
-from millpond.formats.text import Misfit, convert, guess, holds
+from millpond.formats.base import Piece, suffix_of
+from millpond.formats.blocks import BOM, line_breaks
+from millpond.formats.csvblock import CsvReader
+from millpond.formats.csvrecords import CsvRecords
+from millpond.formats.received import Part
+from millpond.formats.text import guess, holds
+from millpond.formats.textfile import TextFormat
 from millpond.types import Column, Schema, type_name, whole
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-BLOCK = 1 << 20
-LARGEST_BLOCK = 1 << 28
 SAMPLE_ROWS = 10_000
+_HEAD = 64 << 10
+"""Bytes in which the header is first looked for."""
 
 
-class Csv(Format):
-    """Every column is parsed as text and converted a block at a time; that costs no more than Arrow's own
-    conversion and leaves the text for errors. Unquoted, the null value is NULL; quoted, it is text."""
+class Csv(TextFormat):
+    """Unquoted, the null value is NULL; quoted, it is text."""
 
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
@@ -42,43 +43,50 @@ class Csv(Format):
         """An option that is one character, or none at all when it is empty."""
         value = self.values.get(name)
         text = default or "" if value is None else str(value).replace("\\t", "\t")
-        if len(text) > 1:
-            raise InvalidOption(f'option "{name}" cannot be "{text}"', hint="it is one character")
+        if len(text) > 1 or not text.isascii():
+            raise InvalidOption(f'option "{name}" cannot be "{text}"', hint="it is one character of ASCII")
         return text or None
 
     def discover(self, path: str) -> Schema:
-        names, skip = self._head(path)
-        batches: list[pa.RecordBatch] = []
-        for batch in self._texts(path, len(names), skip):
-            batches.append(batch)
-            if sum(b.num_rows for b in batches) >= SAMPLE_ROWS:
-                break
+        """From the rows of the sample that can be read; the columns of the header if there is none."""
+        names, _, _ = self._head(path)
         self._check_unique(path, names)
-        if not batches:
+        texts = Schema(tuple(Column(n, pa.string()) for n in names))
+        found: list[pa.RecordBatch] = []
+        for part in self.parts(path, texts, Piece(), declared=False) if names else ():
+            found.append(part.rows)
+            if sum(b.num_rows for b in found) >= SAMPLE_ROWS:
+                break
+        if not any(b.num_rows for b in found):
             return Schema(tuple(Column(n, pa.null()) for n in names))
-        sample = pa.Table.from_batches(batches).slice(0, SAMPLE_ROWS).combine_chunks()
+        sample = pa.Table.from_batches(found).slice(0, SAMPLE_ROWS).combine_chunks()
         return Schema(tuple(Column(n, guess(whole(c))) for n, c in zip(names, sample.columns, strict=True)))
 
-    def read(
-        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
-    ) -> Iterator[pa.RecordBatch]:
-        names, skip = self._head(path)
+    def records(self, path: str) -> CsvRecords:
+        return CsvRecords(self._delimiter(path), self._quote, self._escape)
+
+    def first(self, path: str) -> tuple[int, int]:
+        return self._head(path)[1:]
+
+    def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
+        names, _, _ = self._head(path)
         places = self._places(path, names, schema)
-        arrow = schema.arrow()
-        row = 0
-        for batch in self._texts(path, len(names), skip):
-            arrays = []
-            for field, place in zip(arrow, places, strict=True):
-                if place is None:
-                    arrays.append(pa.nulls(batch.num_rows, field.type))
-                    continue
-                try:
-                    arrays.append(convert(batch.column(place), field.type))
-                except Misfit as e:
-                    where = self._where(path, self._has_header + row + e.index)
-                    raise misfit(path, where, field.name, field.type, e.value, declared=declared) from None
-            row += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        if not names:
+            return iter(())
+        reader = CsvReader(
+            schema.arrow(),
+            places,
+            len(names),
+            self.records(path),
+            {
+                "delimiter": self._delimiter(path),
+                "quote_char": self._quote or False,
+                "escape_char": self._escape or False,
+            },
+            null=self.values.get("null.value") or "",
+            declared=declared,
+        )
+        return self.decoded(path, piece, reader.read, schema.arrow())
 
     @property
     def _has_header(self) -> bool:
@@ -87,36 +95,49 @@ class Csv(Format):
     def _delimiter(self, path: str) -> str:
         return self._delimiter_option or ("\t" if suffix_of(path) == ".tsv" else ",")
 
-    def _python_rows(self, path: str, stream: pa.NativeFile) -> Any:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-        return csv.reader(
-            text,
+    def _head(self, path: str) -> tuple[list[str], int, int]:
+        """The names of the columns, and the position and line of the first row of data.
+
+        An empty file has no names. Without a header, or for an empty name, they are ``_c0``, ``_c1``, ….
+        """
+        with self.stream(path, 0, None) as stream:
+            data = bytes(stream.read(_HEAD))
+            at = len(BOM) if data.startswith(BOM) else 0
+            data, line, records = data[at:], 1, self.records(path)
+            while data:
+                ends = records.ends(data)
+                record = data[: int(ends[0])] if len(ends) else data
+                if not len(ends) and (more := bytes(stream.read(len(data)))):
+                    data += more
+                    continue
+                if not record.strip(b"\r\n"):
+                    at, line, data = at + len(record), line + 1, data[len(record) :]
+                    continue
+                fields = self._fields(path, record)
+                if not self._has_header:
+                    return [f"_c{i}" for i in range(len(fields))], at, line
+                if any("\0" in name or "\ufffd" in name for name in fields):
+                    raise BadData(
+                        f'file "{path}": its first line is not text in UTF-8',
+                        hint="convert the file to UTF-8; without a header: WITH ('header' = 'false')",
+                    )
+                names = [name.strip() or f"_c{i}" for i, name in enumerate(fields)]
+                return names, at + len(record), line + line_breaks(record)
+        return [], at, line
+
+    def _fields(self, path: str, record: bytes) -> list[str]:
+        text = record.decode(errors="replace")
+        rows = csv.reader(
+            io.StringIO(text, newline=""),
             delimiter=self._delimiter(path),
             quotechar=self._quote,
             escapechar=self._escape,
             quoting=csv.QUOTE_MINIMAL if self._quote else csv.QUOTE_NONE,
         )
-
-    def _head(self, path: str) -> tuple[list[str], int]:
-        """The names of the columns, and how many rows stand before the first row of data.
-
-        An empty file has no names. Without a header, or for an empty name, they are ``_c0``, ``_c1``, ….
-        """
-        with self.open(path) as stream:
-            blank = 0
-            for fields in self._python_rows(path, stream):
-                if not fields:
-                    blank += 1
-                    continue
-                if self._has_header and any("\0" in name or "\ufffd" in name for name in fields):
-                    raise BadData(
-                        f'file "{path}": its first line is not text in UTF-8',
-                        hint="convert the file to UTF-8; without a header: WITH ('header' = 'false')",
-                    )
-                if not self._has_header:
-                    return [f"_c{i}" for i in range(len(fields))], 0
-                return [name.strip() or f"_c{i}" for i, name in enumerate(fields)], blank + 1
-        return [], 0
+        try:
+            return next(rows)
+        except csv.Error as error:
+            raise BadData(f'file "{path}": its first line is not CSV: {error}') from None
 
     def _check_unique(self, path: str, names: list[str]) -> None:
         seen: set[str] = set()
@@ -148,89 +169,3 @@ class Csv(Format):
             )
         self._check_unique(path, [names[p] for p in places if p is not None])
         return places
-
-    def _texts(self, path: str, width: int, skip: int) -> Iterator[pa.RecordBatch]:
-        """The rows as text. A row larger than a block is read again with larger blocks."""
-        block, done = BLOCK, 0
-        while width:
-            try:
-                again = done
-                for batch in self._blocks(path, width, skip, block):
-                    fresh = batch.slice(min(again, batch.num_rows))
-                    again -= batch.num_rows - fresh.num_rows
-                    done += fresh.num_rows
-                    if fresh.num_rows:
-                        yield fresh
-                return
-            except pa.ArrowInvalid as e:
-                if "straddl" not in str(e):
-                    raise self._broken(path, str(e)) from None
-                if block >= LARGEST_BLOCK:
-                    where = self._where(path, self._has_header + done)
-                    raise BadData(
-                        f'file "{path}", {where}: a row of more than {block >> 20} MB',
-                        hint="a quote may not be closed there",
-                    ) from None
-            if self._is_short(path, skip):
-                return
-            block = min(block * 8, LARGEST_BLOCK)
-
-    def _blocks(self, path: str, width: int, skip: int, block: int) -> Iterator[pa.RecordBatch]:
-        names = [f"_c{i}" for i in range(width)]
-        with self.open(path) as stream:
-            reader = arrow_csv.open_csv(
-                stream,
-                read_options=arrow_csv.ReadOptions(
-                    use_threads=False,
-                    block_size=block,
-                    column_names=names,
-                    skip_rows_after_names=skip,
-                ),
-                parse_options=arrow_csv.ParseOptions(
-                    delimiter=self._delimiter(path),
-                    quote_char=self._quote or False,
-                    escape_char=self._escape or False,
-                    newlines_in_values=True,
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    null_values=[self.values.get("null.value") or ""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-            yield from reader
-
-    def _broken(self, path: str, reason: str) -> BadData:
-        """What Arrow says of rows it cannot parse, with the line."""
-        row = re.search(r"Row #(\d+): (?:CSV parse error: )?(.*)", reason, re.DOTALL)
-        if row is None:
-            return BadData(f'file "{path}" is not CSV: {reason}')
-        where = self._where(path, int(row[1]) - 1)
-        width = re.match(r"Expected (\d+) columns, got (\d+)", row[2])
-        if width is None:
-            return BadData(f'file "{path}", {where}: {row[2]}')
-        return BadData(
-            f'file "{path}", {where}: {width[2]} values where there are {width[1]} columns',
-            hint="correct the file, or check the options 'delimiter' and 'quote'",
-        )
-
-    def _is_short(self, path: str, skip: int) -> bool:
-        """Whether the file ends within its header, which Arrow takes for a row that is too long."""
-        with self.open(path) as stream:
-            return next(islice(self._python_rows(path, stream), skip, None), None) is None
-
-    def _where(self, path: str, row: int) -> str:
-        """The line on which a row of the file begins (0-based, the header counts), for an error."""
-        begin, seen = 1, -1
-        with self.open(path) as stream:
-            rows = self._python_rows(path, stream)
-            try:
-                for fields in rows:
-                    seen += bool(fields)
-                    if seen == row:
-                        return f"line {begin}"
-                    begin = rows.line_num + 1
-            except csv.Error:
-                pass
-        return f"row {row + 1}"

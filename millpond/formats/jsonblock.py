@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.errors import BadData
 from millpond.formats.base import misfit
 from millpond.formats.jsonvalues import column_of, field_of
+from millpond.formats.received import bad_places
 from millpond.formats.text import Misfit, convert
 from millpond.types import Schema, whole
 
@@ -23,7 +25,7 @@ _TINY = r'[:\[,]\s*"?\s*[+-]?[0-9.]+[eE]-[0-9]{3,}\s*["\],}]'
 
 @dataclass(frozen=True)
 class Records:
-    """Parsed records, and where each stands for an error (``line 3``)."""
+    """Parsed records, and where each stands for an error (``file "a.jsonl", line 3``)."""
 
     rows: Sequence[dict[str, Any]]
     where: Callable[[int], str]
@@ -32,8 +34,7 @@ class Records:
 class BlockReader:
     """Reads the blocks of one file. May be called from several threads."""
 
-    def __init__(self, path: str, schema: Schema, *, declared: bool, watch: bool = False):
-        self.path = path
+    def __init__(self, schema: Schema, *, declared: bool, watch: bool = False):
         self.declared = declared
         self.watch = watch
         self.unknown: set[Path] = set()
@@ -48,15 +49,16 @@ class BlockReader:
 
         ``parse`` is called when Arrow's reader fails or its answer may not be right.
         """
-        native = self._native and len(block) <= LARGEST_BLOCK
-        if native and not (self._decimals and _has_tiny_number(block)):
-            batch = self._read_native(block, enclosed)
-            if batch is not None:
-                return batch
-        return self._read_values(parse())
+        batch = self.read_native(block, enclosed=enclosed)
+        return self.read_values(parse()) if batch is None else batch
 
-    def _read_native(self, block: bytes, enclosed: bool) -> pa.RecordBatch | None:
+    def read_native(self, block: bytes, *, enclosed: bool = False) -> pa.RecordBatch | None:
+        """As ``read``; None when Arrow's reader fails or its answer may not be right."""
         from pyarrow import json as arrow_json
+
+        native = self._native and len(block) <= LARGEST_BLOCK
+        if not native or (self._decimals and _has_tiny_number(block)):
+            return None
 
         spelling = dict(self._spelling)
         fields = [
@@ -116,22 +118,50 @@ class BlockReader:
                     return True
         return False
 
-    def _read_values(self, records: Records) -> pa.RecordBatch:
+    def read_values(self, records: Records) -> pa.RecordBatch:
+        """The rows of parsed records. Raises BadData."""
         arrays = []
         for field in self.arrow:
             try:
-                arrays.append(column_of([field_of(r, field.name) for r in records.rows], field.type))
+                arrays.append(self._column(records.rows, field))
             except Misfit as e:
-                where = records.where(e.index)
-                raise misfit(
-                    self.path, where, field.name, field.type, e.value, declared=self.declared
-                ) from None
+                raise self._misfit(records, field, e) from None
+        return self._made(records.rows, arrays)
+
+    def read_fitting(self, records: Records) -> tuple[pa.RecordBatch, dict[int, BadData]]:
+        """The rows of the records that fit; the others by their number, with the first thing that does not."""
+        errors: dict[int, BadData] = {}
+        for field in self.arrow:
+
+            def is_fine(begin: int, end: int, field: pa.Field = field) -> bool:
+                try:
+                    self._column(records.rows[begin:end], field)
+                except Misfit:
+                    return False
+                return True
+
+            for index in bad_places(len(records.rows), is_fine):
+                try:
+                    self._column(records.rows[index : index + 1], field)
+                except Misfit as e:
+                    errors.setdefault(index, self._misfit(records, field, Misfit(index, e.value)))
+        rows = [r for i, r in enumerate(records.rows) if i not in errors]
+        return self._made(rows, [self._column(rows, f) for f in self.arrow]), errors
+
+    def _column(self, rows: Sequence[dict[str, Any]], field: pa.Field) -> pa.Array:
+        return column_of([field_of(r, field.name) for r in rows], field.type)
+
+    def _misfit(self, records: Records, field: pa.Field, error: Misfit) -> BadData:
+        where = records.where(error.index)
+        return misfit(where, field.name, field.type, error.value, declared=self.declared)
+
+    def _made(self, rows: Sequence[dict[str, Any]], arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         if self.watch:
-            self.unknown |= {p for r in records.rows for p in _more_in(r, self.arrow)}
-        if records.rows:
-            spelled = {k.lower(): k for k in records.rows[-1]}
+            self.unknown |= {p for r in rows for p in _more_in(r, self.arrow)}
+        if rows:
+            spelled = {k.lower(): k for k in rows[-1]}
             self._spelling = {f.name: spelled.get(f.name.lower(), f.name) for f in self.arrow}
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+        return pa.RecordBatch.from_arrays(list(arrays), schema=self.arrow)
 
 
 def _more(found: Iterable[pa.Field], known: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:

@@ -2,99 +2,165 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from millpond.errors import BadData
-from millpond.formats.base import Format, Piece
+from millpond.formats.base import Piece
+from millpond.formats.blocks import Block, Lines, is_text
 from millpond.formats.jsonblock import BlockReader, Records
+from millpond.formats.jsondepth import MAX_DEPTH, is_deeper, may_be_deeper
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
+from millpond.formats.received import Part, Spoiled, no_rows
+from millpond.formats.textfile import TextFormat, Where
 from millpond.types import Schema
 
-BLOCK = 1 << 20
 SAMPLE_ROWS = 10_000
-THREADS = 2
-BOM = b"\xef\xbb\xbf"
+_LOOK = 64 << 10
+"""Bytes in which the end of a line is looked for."""
 
 
-class JsonLines(Format):
+class JsonLines(TextFormat):
     name: ClassVar[str] = "jsonl"
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")
 
     def discover(self, path: str) -> Schema:
-        block = next(_blocks(self.open(path)), b"")
-        return discover_records(r for _, r in islice(_records(path, block, 1), SAMPLE_ROWS))
+        """From the lines of the sample that can be read; raises BadData if none can."""
+        block = next(self.blocks(path, 0, None), None)
+        if block is None:
+            return Schema(())
+        rows, bad = self._parse(block, Where(path, block, 1))
+        if bad and not rows.rows:
+            raise bad[0].error
+        return discover_records(islice(rows.rows, SAMPLE_ROWS))
 
-    def read(
-        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
-    ) -> Iterator[pa.RecordBatch]:
-        """Blocks are decoded in threads, a few ahead of the reader."""
-        reader = BlockReader(path, schema, declared=declared)
-        ahead: deque[Future[pa.RecordBatch]] = deque()
-        line = 1
-        with ThreadPoolExecutor(THREADS) as pool:
-            for block in _blocks(self.open(path)):
-                ahead.append(pool.submit(_decode, reader, block, line))
-                line += block.count(b"\n")
-                if len(ahead) > THREADS:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+    def records(self, path: str) -> Lines:
+        return Lines()
 
+    def cuts(self, path: str, begin: int, end: int, about: int) -> list[int]:
+        """The lines are not read, but where one is looked for."""
+        found: list[int] = []
+        at = begin + about
+        while at < end:
+            with self.stream(path, at - 1, end) as stream:
+                while data := bytes(stream.read(_LOOK)):
+                    if (place := data.find(b"\n") + 1) > 0:
+                        at += place - 1
+                        break
+                    at += len(data)
+            if at < end:
+                found.append(at)
+            at += about
+        return found
 
-def _decode(reader: BlockReader, block: bytes, line: int) -> pa.RecordBatch:
-    parse = partial(_parse, reader.path, block, line)
-    if block.isspace():
-        return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in reader.arrow], schema=reader.arrow)
-    try:
-        block.decode()
-    except UnicodeDecodeError:
-        parse()
-    return reader.read(block, parse)
+    def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
+        """Looks for the last line break from the end on."""
+        at = size
+        while at > begin and not final:
+            first = max(begin, at - _LOOK)
+            with self.stream(path, first, at) as stream:
+                if (place := bytes(stream.read()).rfind(b"\n") + 1) > 0:
+                    return first + place
+            at = first
+        return at
 
+    def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
+        reader = BlockReader(schema, declared=declared)
+        return self.decoded(path, piece, partial(self._read, reader), reader.arrow)
 
-def _parse(path: str, block: bytes, line: int) -> Records:
-    found = list(_records(path, block, line))
-    return Records([r for _, r in found], lambda index: f"line {found[index][0]}")
+    @property
+    def _depth(self) -> int:
+        return self.values.get("max.depth") or MAX_DEPTH
 
-
-def _records(path: str, block: bytes, line: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records of a block with their lines; blank lines are left out."""
-    for number, text in enumerate(block.split(b"\n"), line):
-        if not text.strip():
-            continue
+    def _read(self, reader: BlockReader, block: Block, where: Where) -> Part:
+        if not block.data.strip():
+            return Part(no_rows(reader.arrow))
+        if is_text(block.data):
+            rows = self._read_native(reader, block.data)
+            if rows is not None:
+                return Part(rows)
+        records, bad = self._parse(block, where)
+        good = _but(_lines(block.data), bad)
+        if bad:
+            rows = self._read_native(reader, b"\n".join(text for _, text in good.values())) if good else None
+            if rows is not None:
+                return Part(rows, bad)
         try:
-            record = DECODER.decode(text.decode())
-        except (ValueError, RecursionError) as e:
-            raise BadData(f'file "{path}", line {number}: not JSON: {e}') from None
-        if not isinstance(record, dict):
-            raise BadData(
-                f'file "{path}", line {number}: not a JSON object',
-                hint="a file with one array of objects is read WITH ('format' = 'json')",
-            )
-        yield number, record
+            return Part(reader.read_values(records), bad)
+        except BadData:
+            rows, errors = reader.read_fitting(records)
+        places = list(good)
+        more = [Spoiled(places[i], error, good[places[i]][1]) for i, error in errors.items()]
+        return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
+
+    def _read_native(self, reader: BlockReader, data: bytes) -> pa.RecordBatch | None:
+        """By Arrow's reader, if each line is one object."""
+        data = _tidy(data)
+        if not _are_objects(data) or may_be_deeper(data, self._depth):
+            return None
+        rows = reader.read_native(data)
+        return rows if rows is not None and rows.num_rows == data.count(b"\n") else None
+
+    def _parse(self, block: Block, where: Where) -> tuple[Records, list[Spoiled]]:
+        """The records of a block, and the lines that are none; blank lines are left out."""
+        found, offsets, bad = [], [], []
+        for place, (offset, text) in enumerate(_lines(block.data)):
+            try:
+                found.append(_parse_line(text, self._depth))
+                offsets.append(offset)
+            except BadData as error:
+                at = BadData(f"{where(offset)}: {error.message}", hint=error.hint)
+                bad.append(Spoiled(place, at, text))
+        return Records(found, lambda index: where(offsets[index])), bad
 
 
-def _blocks(file: pa.NativeFile) -> Iterator[bytes]:
-    """The file in blocks of whole lines; a line longer than a block makes its block larger."""
-    rest = b""
-    with file as stream:
-        first = True
-        while chunk := stream.read(BLOCK):
-            if first:
-                chunk, first = chunk.removeprefix(BOM), False
-            cut = chunk.rfind(b"\n") + 1
-            if not cut:
-                rest += chunk
-                continue
-            yield rest + chunk[:cut]
-            rest = chunk[cut:]
-    if rest:
-        yield rest
+def _tidy(data: bytes) -> bytes:
+    """The lines, each with a line break at its end, without blank ones and blanks around them."""
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    if _are_objects(data):
+        return data
+    lines = [line.strip() for line in data.split(b"\n")]
+    return b"".join(line + b"\n" for line in lines if line)
+
+
+def _are_objects(data: bytes) -> bool:
+    """Whether each line begins and ends as an object does. Then, as Arrow's reader takes a line break for any other
+    space, as many objects as lines are one object on each line."""
+    lines = data.count(b"\n")
+    return data.startswith(b"{") and data.count(b"\n{") == lines - 1 and data.count(b"}\n") == lines
+
+
+def _lines(data: bytes) -> list[tuple[int, bytes]]:
+    """The lines that are not blank, and where they begin."""
+    found, offset = [], 0
+    for line in data.split(b"\n"):
+        if line.strip():
+            found.append((offset, line.rstrip(b"\r")))
+        offset += len(line) + 1
+    return found
+
+
+def _but(lines: list[tuple[int, bytes]], bad: list[Spoiled]) -> dict[int, tuple[int, bytes]]:
+    """The lines by their places, without the bad ones."""
+    wrong = {s.place for s in bad}
+    return {place: line for place, line in enumerate(lines) if place not in wrong}
+
+
+def _parse_line(text: bytes, depth: int) -> dict[str, object]:
+    if is_deeper(text, depth):
+        raise BadData(f"nested deeper than {depth} levels", hint="raise 'max.depth' if it is meant to be")
+    try:
+        record = DECODER.decode(text.decode())
+    except (ValueError, RecursionError) as e:
+        raise BadData(f"not JSON: {e}") from None
+    if not isinstance(record, dict):
+        raise BadData(
+            "not a JSON object", hint="a file with one array of objects is read WITH ('format' = 'json')"
+        )
+    return record

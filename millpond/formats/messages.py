@@ -21,6 +21,7 @@ from millpond.errors import BadData
 from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
+from millpond.formats.received import no_rows
 from millpond.formats.text import Misfit, convert
 from millpond.formats.wire import UNFRAMED, Schemas, by_schema, stripped
 from millpond.types import Column, Schema, type_name, whole
@@ -87,7 +88,7 @@ class Messages(ABC):
         if values.null_count:
             rows, bad = self._with_nulls(rows, values, bad)
         batches = rows.to_batches()
-        return Decoded(batches[0] if batches else _no_rows(arrow), bad, reasons)
+        return Decoded(batches[0] if batches else no_rows(arrow), bad, reasons)
 
     def _read(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows of all values that can be decoded; the others are noted."""
@@ -120,10 +121,6 @@ class Messages(ABC):
         good = pa.array(mask)
         number = pc.subtract(pc.cumulative_sum(pc.and_(values.is_valid(), good).cast(pa.int64())), 1)
         return rows.take(pc.if_else(values.is_valid(), number, None).filter(good)), bad
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
 
 
 def joined(values: pa.Array) -> bytes:
@@ -198,7 +195,7 @@ class JsonMessages(Messages):
 
     def read(self, values: pa.Array) -> pa.RecordBatch:
         if self._reader is None:
-            self._reader = BlockReader("", self.schema, declared=True, watch=self.watch)
+            self._reader = BlockReader(self.schema, declared=True, watch=self.watch)
         if not _are_enclosed(values):
             raise BadData("not a JSON object")
         block = joined(values)
@@ -206,10 +203,7 @@ class JsonMessages(Messages):
             block.decode()
         except UnicodeDecodeError as error:
             raise BadData(f"not UTF-8: {error}") from None
-        try:
-            rows = self._reader.read(block, partial(_parse, values))
-        except BadData as error:
-            raise BadData(error.message.removeprefix('file "", message: ')) from None
+        rows = self._reader.read(block, partial(_parse, values))
         if rows.num_rows != len(values):
             raise BadData("it is not one JSON object")
         return rows
@@ -225,7 +219,7 @@ def _are_enclosed(values: pa.Array) -> bool:
 
 
 def _parse(values: pa.Array) -> Records:
-    return Records([json_object(v) for v in values.to_pylist()], lambda index: "message")
+    return Records([json_object(v) for v in values.to_pylist()], lambda index: "")
 
 
 def json_object(text: bytes) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.errors import BadData
 from millpond.formats.base import Format, Piece
+from millpond.formats.received import Part, Spoiled, bad_places, no_rows
 from millpond.types import TIMESTAMP, Column, Schema, normal, type_name
 
 ROWS_PER_PIECE = 128 * 1024
@@ -27,7 +29,7 @@ class Parquet(Format):
         with self._open(path) as file:
             return Schema(tuple(Column(f.name, _type_of(path, f)) for f in _fields(file)))
 
-    def pieces(self, path: str) -> list[Piece]:
+    def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
         """Neighbouring row groups that together hold a good number of rows."""
         with self._open(path) as file:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
@@ -42,29 +44,29 @@ class Parquet(Format):
                 first, rows, groups = first + rows, 0, []
         return found
 
-    def read(
-        self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
-    ) -> Iterator[pa.RecordBatch]:
+    def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
+        """If a row group, or what is left of one, cannot be read, it is one bad record."""
         arrow = schema.arrow()
         with self._open(path) as file:
             fields = {f.name.lower(): f for f in reversed(_fields(file))}
-            wanted = [fields[f.name.lower()].name for f in arrow if f.name.lower() in fields]
-            for field in arrow:
-                if field.name.lower() in fields:
-                    _check_kind(path, fields[field.name.lower()], field.type)
-            groups = piece.groups if piece and piece.groups else range(file.num_row_groups)
-            row = piece.first_row if piece else 0
-            for batch in file.iter_batches(ROWS_PER_BATCH, row_groups=list(groups), columns=wanted):
-                arrays = []
-                for field in arrow:
-                    source = fields.get(field.name.lower())
-                    if source is None:
-                        arrays.append(pa.nulls(batch.num_rows, field.type))
-                    else:
-                        column = batch.column(batch.schema.get_field_index(source.name))
-                        arrays.append(_cast(path, row, column, source, field))
-                row += batch.num_rows
-                yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+            sources = [fields.get(f.name.lower()) for f in arrow]
+            for field, source in zip(arrow, sources, strict=True):
+                if source is not None:
+                    _check_kind(path, source, field.type)
+            fit, row = _Fit(path, sources, arrow), piece.first_row
+            for group in piece.groups or range(file.num_row_groups):
+                end = row + file.metadata.row_group(group).num_rows
+                wanted = [s.name for s in sources if s is not None]
+                try:
+                    for batch in file.iter_batches(ROWS_PER_BATCH, row_groups=[group], columns=wanted):
+                        yield fit.part(batch, row)
+                        row += batch.num_rows
+                except (pa.ArrowException, OSError) as e:
+                    if isinstance(e, OSError) and e.errno is not None:
+                        raise
+                    error = BadData(f'file "{path}", rows {row + 1} to {end} cannot be read: {e}')
+                    yield Part(no_rows(arrow), [Spoiled(0, error, None)], end - row)
+                row = end
 
     @contextmanager
     def _open(self, path: str) -> Iterator[Any]:
@@ -120,7 +122,48 @@ def _check_kind(path: str, source: pa.Field, dtype: pa.DataType) -> None:
         )
 
 
-def _cast(path: str, row: int, column: pa.Array, source: pa.Field, field: pa.Field) -> pa.Array:
+class _Fit:
+    """Batches of a file with the columns of a schema."""
+
+    def __init__(self, path: str, sources: list[pa.Field | None], arrow: pa.Schema):
+        self._path = path
+        self._sources = sources
+        self._arrow = arrow
+
+    def part(self, batch: pa.RecordBatch, row: int) -> Part:
+        """The first row of the batch is row ``row`` of the file."""
+        try:
+            return Part(self._rows(batch))
+        except BadData:
+            pass
+        errors: dict[int, BadData] = {}
+
+        def is_fine(begin: int, end: int) -> bool:
+            try:
+                self._rows(batch.slice(begin, end - begin))
+            except BadData as e:
+                if end - begin == 1:
+                    where = f'file "{self._path}", row {row + begin + 1}'
+                    errors[begin] = BadData(f"{where}: {e.message}", hint=e.hint)
+                return False
+            return True
+
+        bad = bad_places(batch.num_rows, is_fine)
+        spoiled = [Spoiled(p, errors[p], repr(batch.slice(p, 1).to_pylist()[0]).encode()) for p in bad]
+        good = pa.array(np.delete(np.arange(batch.num_rows), bad))
+        return Part(self._rows(batch.take(good)), spoiled)
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for field, source in zip(self._arrow, self._sources, strict=True):
+            if source is None:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+            else:
+                arrays.append(_cast(batch.column(batch.schema.get_field_index(source.name)), source, field))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+
+def _cast(column: pa.Array, source: pa.Field, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     try:
@@ -133,7 +176,6 @@ def _cast(path: str, row: int, column: pa.Array, source: pa.Field, field: pa.Fie
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise BadData(
-            f'file "{path}", rows {row + 1} to {row + len(column)}: column "{field.name}" {source.type} '
-            f"does not fit {type_name(field.type)}: {e}",
+            f'column "{field.name}" {source.type} does not fit {type_name(field.type)}: {e}',
             hint="declare the column with the type of the file",
         ) from None

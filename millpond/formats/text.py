@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from decimal import Context, Decimal, Inexact, InvalidOperation
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.formats.received import bad_places
 from millpond.types import TIMESTAMP
 
 _ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
@@ -21,6 +23,14 @@ _INTEGER = r"^[+-]?\d+$"
 _NUMBER = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)$|^NaN$"
 _DATE = f"^{_DAY}$"
 _TIMESTAMP = f"^{_DAY}(?:[ T]{_TIME}{_ZONE}?)?$"
+
+# Characters that no text of the type has: most misfits are found by them, without trying each value.
+_STRANGE = {
+    "integer": r"[!-*,./:-~]",
+    "decimal": r"[!-*,/:-DF-df-~]",
+    "date": r"[!-,./:-~]",
+    "timestamp": r"[!-*,/;-SU-Y\[-su-y{-~]",
+}
 
 # ``pa.scalar`` would load pandas, a quarter of a second.
 _NULL = pa.nulls(1, pa.string())[0]
@@ -59,6 +69,35 @@ def convert(texts: pa.Array, dtype: pa.DataType, *, empty_is_null: bool = True) 
     except pa.ArrowInvalid:
         index = _first_bad(tidy, dtype)
         raise Misfit(index, texts[index].as_py()) from None
+
+
+def misfits(texts: pa.Array, dtype: pa.DataType) -> list[int]:
+    """The places of all texts that are not of the type."""
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+        return []
+    wrong = np.zeros(len(texts), bool)
+    strange = _STRANGE.get(_kind(dtype))
+    if strange is not None:
+        found = pc.fill_null(pc.match_substring_regex(texts, strange), False)
+        wrong = np.asarray(found.to_numpy(zero_copy_only=False), bool)
+    others = np.flatnonzero(~wrong)
+    rest = texts.take(pa.array(others))
+
+    def is_fine(begin: int, end: int) -> bool:
+        try:
+            convert(rest.slice(begin, end - begin), dtype)
+        except Misfit:
+            return False
+        return True
+
+    wrong[others[bad_places(len(rest), is_fine)]] = True
+    return [int(i) for i in np.flatnonzero(wrong)]
+
+
+def _kind(dtype: pa.DataType) -> str:
+    t = pa.types
+    kinds = {"integer": t.is_integer, "decimal": t.is_decimal, "date": t.is_date, "timestamp": t.is_timestamp}
+    return next((name for name, is_it in kinds.items() if is_it(dtype)), "")
 
 
 def holds(dtype: pa.DataType) -> bool:

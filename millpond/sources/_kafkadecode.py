@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from millpond.formats.debezium import Envelopes, Events
 from millpond.formats.keys import Keys
+from millpond.formats.received import Received, spoiled_table
 from millpond.sources._kafkaformats import Decoder
-from millpond.sources.base import Received
 from millpond.types import Schema, whole
 
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")
@@ -53,28 +53,8 @@ def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -
         dtype = columns.columns[len(arrays)].type
         arrays.append(_key(good[name], dtype) if name == "key" else as_type(good[name], dtype))
     batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())
-    return Received(batch, places, _spoiled(values, events.bad, events.reasons))
-
-
-def _spoiled(values: pa.Array, bad: list[int], reasons: list[str]) -> pa.Table:
-    texts = [_shown(v) for v in values.take(pa.array(bad, pa.int64())).to_pylist()]
-    return pa.table(
-        {
-            "place": pa.array(bad, pa.int64()),
-            "reason": pa.array(reasons, pa.string()),
-            "value": pa.array(texts, pa.string()),
-        }
-    )
-
-
-def _shown(value: bytes | None) -> str | None:
-    """A message as text; its bytes in hexadecimal digits if it is none."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return f"0x{value.hex()}"
+    bad = values.take(pa.array(events.bad, pa.int64())).to_pylist()
+    return Received(batch, places, spoiled_table(events.bad, events.reasons, bad))
 
 
 def as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:

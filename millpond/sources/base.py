@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import Error, NotSupported
 from millpond.folder import by_scheme, classes_in
+from millpond.formats.received import Received
 from millpond.options import Option, defaults
 from millpond.retry import AGAIN, Issues, Patience
 from millpond.types import Schema
@@ -124,15 +125,6 @@ class Source(ABC):
     def close(self) -> None:
         """Frees what the source holds. It may be called twice."""
         return
-
-
-class Received(NamedTuple):
-    """Messages: the ``rows`` of those that could be decoded and their ``places`` among all; ``spoiled`` are the others,
-    with ``place``, ``reason`` and ``value``, the message as text."""
-
-    rows: pa.RecordBatch
-    places: pa.Array
-    spoiled: pa.Table
 
 
 class NativeSource(Source):

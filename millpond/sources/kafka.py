@@ -30,13 +30,14 @@ from millpond.errors import (
 )
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import SAMPLE
+from millpond.formats.received import Received
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
 from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkadecode import as_type, events_of, in_order, received, without
 from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
 from millpond.sources._kafkanames import CLIENT_SETTINGS
-from millpond.sources.base import DELETED, SEQ, NativeSource, Received, Split
+from millpond.sources.base import DELETED, SEQ, NativeSource, Split
 from millpond.types import Column, Schema, quote, type_name
 
 log = logging.getLogger("millpond")

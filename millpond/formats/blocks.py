@@ -1,0 +1,152 @@
+"""A file of text in blocks of whole records, which may be decoded in threads.
+
+A record that is longer than a limit, as when a quote is not closed, spoils only its first line: the records after
+that line are looked for anew. Where records end does not depend on the sizes of blocks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+BLOCK = 1 << 20
+LONGEST_RECORD = 16 << 20
+SHOWN = 64 << 10
+"""Bytes that are kept of a line that is too long."""
+THREADS = 2
+BOM = b"\xef\xbb\xbf"
+
+Positions = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+
+class Block(NamedTuple):
+    """Whole records, the bytes of the file from one position to another; or, if ``wrong`` says why, the beginning of a
+    line that is none."""
+
+    begin: int
+    end: int
+    data: bytes
+    wrong: str | None = None
+
+
+class Records(ABC):
+    """Where records end."""
+
+    hint: ClassVar[str] = "raise 'max.record' if it is meant to be that long"
+    """Of a record that is too long."""
+
+    @abstractmethod
+    def ends(self, data: bytes) -> Positions:
+        """The positions after each whole record of data that begins with one."""
+
+    @abstractmethod
+    def last_end(self, data: bytes) -> int:
+        """The last of them, or 0."""
+
+    def is_open(self, data: bytes) -> bool:
+        """Whether data that is followed by nothing ends within a record that something more should close."""
+        return False
+
+
+class Lines(Records):
+    """Each line is a record."""
+
+    def ends(self, data: bytes) -> Positions:
+        return np.flatnonzero(np.frombuffer(data, np.uint8) == 10) + 1
+
+    def last_end(self, data: bytes) -> int:
+        return data.rfind(b"\n") + 1
+
+
+def blocks_of(
+    stream: pa.NativeFile, begin: int, records: Records, *, limit: int, final: bool = True
+) -> Iterator[Block]:
+    """The blocks of a stream that is at a record which begins at byte ``begin`` of its file.
+
+    What stands at the end without a line break is a record if nothing is to come (``final``), else it is left out.
+    """
+    data, at, ended = b"", begin, False
+    if begin == 0:
+        data = bytes(stream.read(BLOCK))
+        at = len(BOM) if data.startswith(BOM) else 0
+        data = data[at:]
+    while not ended:
+        chunk = bytes(stream.read(max(BLOCK, len(data))))
+        data, ended = data + chunk, not chunk
+        while (wrong := _wrong(data, records, limit, ended=ended, final=final)) is not None:
+            place, reason = wrong
+            if place:
+                yield Block(at, at + place, data[:place])
+            at += place
+            line, data, length = _without_line(data[place:], stream)
+            yield Block(at, at + length, line, reason)
+            at += length
+        cut = len(data) if ended and final else records.last_end(data)
+        if cut:
+            yield Block(at, at + cut, data[:cut])
+        at, data = at + cut, data[cut:]
+
+
+def _wrong(data: bytes, records: Records, limit: int, *, ended: bool, final: bool) -> tuple[int, str] | None:
+    """Where the first record begins that is too long or not closed, and what is wrong with it."""
+    if len(data) > limit:
+        ends = records.ends(data)
+        stops = ends if len(ends) and ends[-1] == len(data) else np.append(ends, len(data))
+        long = np.flatnonzero(np.diff(stops, prepend=0) > limit)
+        if len(long):
+            return int(stops[long[0] - 1]) if long[0] else 0, f"a row of more than {_size(limit)}"
+    if ended and final and data and records.is_open(data):
+        return records.last_end(data), "a quote is not closed"
+    return None
+
+
+def _without_line(data: bytes, stream: pa.NativeFile) -> tuple[bytes, bytes, int]:
+    """The beginning of the first line, what follows it, and how long it is."""
+    line, skipped = data[:SHOWN], 0
+    while (end := data.find(b"\n") + 1) == 0:
+        skipped += len(data)
+        data = bytes(stream.read(BLOCK))
+        if not data:
+            return line, b"", skipped
+    return line[: skipped + end], data[end:], skipped + end
+
+
+def _size(limit: int) -> str:
+    return f"{limit >> 20} MB" if limit >= 1 << 20 else f"{limit} bytes"
+
+
+def in_threads(work: Callable[..., T], items: Iterable[tuple[object, ...]]) -> Iterator[T]:
+    """What is made of each item, in order; made in threads, a few ahead of the reader."""
+    ahead: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for item in items:
+            ahead.append(pool.submit(work, *item))
+            if len(ahead) > THREADS:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def is_text(data: bytes) -> bool:
+    """Whether it is UTF-8."""
+    offsets = np.array([0, len(data)], np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, buffers).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def line_breaks(data: bytes) -> int:
+    """How many lines end in data of whole lines: ``\\n``, ``\\r\\n`` or ``\\r``."""
+    count = data.count(b"\n")
+    return count + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else count

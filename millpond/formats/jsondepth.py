@@ -1,0 +1,32 @@
+"""How deep JSON is nested, without parsing it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+MAX_DEPTH = 100
+_OTHER = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^\[\]{}"]+', re.DOTALL)
+_STEPS = np.zeros(256, np.int64)
+_STEPS[list(b"[{")] = 1
+_STEPS[list(b"]}")] = -1
+
+
+def may_be_deeper(lines: bytes, limit: int) -> bool:
+    """Whether one of some lines, each an object, has more brackets than the limit. It costs little where few are."""
+    opening = lines.count(b"{") + lines.count(b"[")
+    if opening - lines.count(b"\n") < limit:
+        return False
+    text = np.frombuffer(lines, np.uint8)
+    ends = np.flatnonzero(text == 10)
+    brackets = np.flatnonzero((text == 123) | (text == 91))
+    return bool(np.diff(np.searchsorted(brackets, ends), prepend=0).max(initial=0) > limit)
+
+
+def is_deeper(text: bytes, limit: int) -> bool:
+    """Whether a value is nested deeper than the limit; what stands in strings does not count."""
+    if text.count(b"{") + text.count(b"[") <= limit:
+        return False
+    steps = _STEPS[np.frombuffer(_OTHER.sub(b"", text), np.uint8)]
+    return bool(np.cumsum(steps).max(initial=0) > limit)

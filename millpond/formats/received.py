@@ -1,0 +1,94 @@
+"""Records that were read, and those that could not be: put aside with their place, the reason and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.errors import BadData
+
+_ONE_BY_ONE = 8
+"""Records among which bad ones are looked for without halving."""
+
+
+class Received(NamedTuple):
+    """The ``rows`` of the records that could be read and their ``places`` among all; ``spoiled`` are the others,
+    with ``place``, ``reason`` and ``value``, the record as text."""
+
+    rows: pa.RecordBatch
+    places: pa.Array
+    spoiled: pa.Table
+
+
+class Spoiled(NamedTuple):
+    """A record that cannot be read; ``place`` is its number among those of its part."""
+
+    place: int
+    error: BadData
+    value: bytes | None
+
+
+class Part(NamedTuple):
+    """Neighbouring records. ``length`` is how many there are if not each is a row or spoiled."""
+
+    rows: pa.RecordBatch
+    spoiled: Sequence[Spoiled] = ()
+    length: int | None = None
+
+    @property
+    def records(self) -> int:
+        return int(self.rows.num_rows) + len(self.spoiled) if self.length is None else self.length
+
+    def received(self, first: int) -> Received:
+        """As it is handed on, the first record being number ``first``."""
+        count = self.rows.num_rows + len(self.spoiled)
+        places = np.delete(np.arange(first, first + count), [s.place for s in self.spoiled])
+        spoiled = spoiled_table(
+            [first + s.place for s in self.spoiled],
+            [s.error.message for s in self.spoiled],
+            [s.value for s in self.spoiled],
+        )
+        return Received(self.rows, pa.array(places), spoiled)
+
+
+def spoiled_table(places: Sequence[int], reasons: Sequence[str], values: Iterable[bytes | None]) -> pa.Table:
+    return pa.table(
+        {
+            "place": pa.array(places, pa.int64()),
+            "reason": pa.array(reasons, pa.string()),
+            "value": pa.array([shown(v) for v in values], pa.string()),
+        }
+    )
+
+
+def shown(value: bytes | None) -> str | None:
+    """A record as text; its bytes in hexadecimal digits if it is none."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+def bad_places(count: int, is_fine: Callable[[int, int], bool]) -> list[int]:
+    """Which of ``count`` things are bad, by halving; ``is_fine(a, b)`` tells whether those from a to before b are."""
+    found: list[int] = []
+    ranges = [(0, count)]
+    while ranges:
+        begin, end = ranges.pop()
+        if begin == end or is_fine(begin, end):
+            continue
+        if end - begin == 1:
+            found.append(begin)
+            continue
+        step = 1 if end - begin <= _ONE_BY_ONE else (end - begin + 1) // 2
+        ranges += reversed([(at, min(at + step, end)) for at in range(begin, end, step)])
+    return found
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

@@ -1,0 +1,132 @@
+"""What formats of text have in common: records that bytes divide, and that are decoded in blocks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import BadData
+from millpond.formats.base import Format, Piece, is_packed
+from millpond.formats.blocks import LONGEST_RECORD, Block, Records, blocks_of, in_threads, line_breaks
+from millpond.formats.received import Part, Spoiled, no_rows
+
+BYTES_PER_PIECE = 64 << 20
+
+
+class Where:
+    """The place of a record for an error: its line, or its byte where the lines before are not known."""
+
+    def __init__(self, path: str, block: Block, line: int | None):
+        self.path = path
+        self.block = block
+        self.line = line
+
+    def __call__(self, offset: int) -> str:
+        """Of what begins ``offset`` bytes into the block."""
+        if self.line is None:
+            return f'file "{self.path}", byte {self.block.begin + offset}'
+        return f'file "{self.path}", line {self.line + line_breaks(self.block.data[:offset])}'
+
+
+class _Unpacked:
+    """A packed stream; one that is damaged is bad data, not a failure to read."""
+
+    def __init__(self, path: str, stream: pa.NativeFile):
+        self._path = path
+        self._stream = stream
+
+    def read(self, size: int | None = None) -> bytes:
+        try:
+            return bytes(self._stream.read(size))
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise BadData(f'file "{self._path}" cannot be unpacked: {error}') from None
+
+
+class TextFormat(Format):
+    """Records of text, one after another."""
+
+    @abstractmethod
+    def records(self, path: str) -> Records:
+        """Where records end."""
+
+    def first(self, path: str) -> tuple[int, int]:
+        """The position of the first record, and its line."""
+        return 0, 1
+
+    def grows(self, path: str) -> bool:
+        return not is_packed(path)
+
+    def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
+        if final or begin >= size:
+            return size
+        end = begin
+        for block in self.blocks(path, begin, size, final=False):
+            end = block.end
+        return end
+
+    def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
+        if is_packed(path):
+            return [Piece()]
+        with self.open_file(path) as file:
+            size = file.size() if end is None else end
+        if size - begin <= BYTES_PER_PIECE:
+            return [Piece(begin=begin, end=end)]
+        cuts = [begin, *self.cuts(path, begin, size, BYTES_PER_PIECE), end]
+        return [Piece(begin=a or 0, end=b) for a, b in pairwise(cuts)]
+
+    def cuts(self, path: str, begin: int, end: int, about: int) -> list[int]:
+        """Positions between two, at each of which a record begins, about so many bytes apart."""
+        found: list[int] = []
+        last = begin
+        for block in self.blocks(path, begin, end):
+            if block.begin - last >= about:
+                found.append(block.begin)
+                last = block.begin
+        return found
+
+    def blocks(self, path: str, begin: int, end: int | None, *, final: bool = True) -> Iterator[Block]:
+        """The blocks of whole records from one position to another."""
+        limit = self.values.get("max.record") or LONGEST_RECORD
+        with self.stream(path, begin, end) as stream:
+            yield from blocks_of(stream, begin, self.records(path), limit=limit, final=final)
+
+    @contextmanager
+    def stream(self, path: str, begin: int, end: int | None) -> Iterator[Any]:
+        """The bytes from one position to another, unpacked."""
+        if is_packed(path):
+            with self.open(path) as stream:
+                unpacked = _Unpacked(path, stream)
+                unpacked.read(begin)
+                yield unpacked
+        else:
+            with self.open_file(path) as file:
+                yield file.get_stream(begin, (file.size() if end is None else end) - begin)
+
+    def decoded(
+        self, path: str, piece: Piece, decode: Callable[[Block, Where], Part], empty: pa.Schema
+    ) -> Iterator[Part]:
+        """What is made of the blocks of a piece."""
+        begin, first_line = self.first(path)
+
+        def work(block: Block, line: int | None) -> Part:
+            where = Where(path, block, line)
+            if block.wrong is None:
+                return decode(block, where)
+            error = BadData(f"{where(0)}: {block.wrong}", hint=self.records(path).hint)
+            return Part(no_rows(empty), [Spoiled(0, error, block.data)])
+
+        def numbered() -> Iterator[tuple[Block, int | None]]:
+            line = first_line if piece.begin <= begin else None
+            for block in self.blocks(path, max(piece.begin, begin), piece.end):
+                yield block, line
+                if line is not None:
+                    line += line_breaks(block.data) if block.wrong is None else 1
+
+        return in_threads(work, numbered())
