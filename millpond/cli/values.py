@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import math
 import re
-from datetime import date, datetime, time, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
+
+from millpond.records.text import plain, to_json
+
+__all__ = ["to_cell", "to_csv", "to_json"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -35,27 +36,6 @@ def to_cell(value: Any) -> str:
     return str(value)
 
 
-def to_json(value: Any) -> str:
-    """JSON: decimals are numbers with all their digits, times ISO 8601, binary base64, NaN and infinity strings."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else f'"{_special(value)}"'
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{to_json(_key(k))}:{to_json(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(to_json(v) for v in value) + "]"
-    return to_json(_plain(value))
-
-
 def to_csv(value: Any) -> str:
     """RFC 4180: NULL is nothing at all, the empty string is ``""``; nested values are JSON."""
     if value is None:
@@ -67,32 +47,10 @@ def to_csv(value: Any) -> str:
     elif isinstance(value, bool | int | float | Decimal):
         text = to_json(value).strip('"')
     else:
-        text = str(_plain(value))
+        text = str(plain(value))
     if text == "" or _QUOTED.search(text):
         return '"' + text.replace('"', '""') + '"'
     return text
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, timedelta):
-        return f"PT{value.total_seconds():g}S"
-    return str(value)
-
-
-def _key(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value).strip('"')
-
-
-def _special(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _spell(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -105,6 +105,8 @@ def _value(value: Any, dtype: pa.DataType) -> str:
         value = value.isoformat(timespec="microseconds").replace("+00:00", "Z")
     elif isinstance(value, date):
         value = value.isoformat()
+    elif isinstance(value, timedelta):
+        value = f"PT{value.total_seconds():g}S"
     elif isinstance(value, float) and not isfinite(value):
         value = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return json.dumps(value, ensure_ascii=False)

@@ -43,6 +43,8 @@ CREATE INDEX IF NOT EXISTS files_of_segments ON segments (file) WHERE file IS NO
 CREATE TABLE IF NOT EXISTS entries (
     kind TEXT, name TEXT, spelled TEXT, text TEXT, data TEXT, seal INTEGER, UNIQUE (kind, name));
 CREATE TABLE IF NOT EXISTS done (id TEXT PRIMARY KEY, seal INTEGER);
+CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, digest TEXT, answer TEXT, until REAL, seal INTEGER);
+CREATE INDEX IF NOT EXISTS ends_of_answers ON answers (until);
 """
 
 

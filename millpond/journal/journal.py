@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
+from millpond.journal.answers import Answer, read_answer
 from millpond.journal.blobs import encode, placed, plain, remove_files
 from millpond.journal.catalog import Entry, read_entries, remove_entry, write_entry
 from millpond.journal.database import guarded, open_to_read
@@ -46,16 +47,18 @@ class Journal:
         done: Sequence[str] = (),
         *,
         sync: bool = True,
+        answer: Answer | None = None,
     ) -> int | None:
         """Writes all of it in one transaction and answers the commit's number once it is durable.
 
         Without ``sync`` it answers when the process can end without a loss; the disk follows within a tenth of a
         second. None if the position was applied before: then nothing is written. The rows ``sent`` to a stream
-        get consecutive sequence numbers. ``done`` are ids of statements that are not to run again.
+        get consecutive sequence numbers. ``done`` are ids of statements that are not to run again. An ``answer`` is
+        kept with it.
         """
         if self._writer.applied(position):
             return None
-        request = Request({}, {}, position, done, sync)
+        request = Request({}, {}, position, done, sync, answer)
         try:
             for name, change in (changes or {}).items() if self.durable else ():
                 if len(change):
@@ -103,6 +106,11 @@ class Journal:
     def done(self, statement: str) -> bool:
         """Whether a commit said that the statement is done."""
         return statement in self._writer.facts.done
+
+    def answer(self, key: str) -> Answer | None:
+        """The answer that a commit kept under that key."""
+        with self._writer.reading() as connection:
+            return read_answer(connection, key)
 
     def restore(self, table: str) -> Iterator[Changes]:
         """What to apply to an empty table, in order, the snapshot first; small commits are put together.

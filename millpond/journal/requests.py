@@ -13,6 +13,7 @@ from threading import Lock
 
 from millpond.changes import Position
 from millpond.errors import StateUnwritable
+from millpond.journal.answers import Answer
 from millpond.journal.stored import Rows
 
 
@@ -32,6 +33,7 @@ class Request:
     done: Sequence[str]
     sync: bool = True
     """Whether the caller waits until it is on the disk."""
+    answer: Answer | None = None
     number: int | None = None
     error: BaseException | None = None
     leads: bool = False
@@ -40,7 +42,7 @@ class Request:
     @property
     def empty(self) -> bool:
         """Whether it only wants a number."""
-        return not (self.changes or self.sent or self.position or self.done)
+        return not (self.changes or self.sent or self.position or self.done or self.answer)
 
     @property
     def files(self) -> set[str]:

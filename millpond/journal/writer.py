@@ -16,6 +16,7 @@ from typing import TypeVar
 from millpond.changes import Position
 from millpond.errors import Closed, Error, StateUnwritable
 from millpond.journal import facts, single
+from millpond.journal.answers import write_answer
 from millpond.journal.blobs import DATA, remove_files
 from millpond.journal.database import (
     Mark,
@@ -179,7 +180,7 @@ class Writer:
 
     def _write_single(self, request: Request) -> bool:
         """Writes a request that is one small change of one table; False if it is not."""
-        if len(request.changes) != 1 or request.sent or request.position or request.done:
+        if len(request.changes) != 1 or request.sent or request.position or request.done or request.answer:
             return False
         ((name, (rows, deletes)),) = request.changes.items()
         schema = self.schemas.known(rows.schema)
@@ -210,6 +211,8 @@ class Writer:
             after.set_position(connection, request.position)
         for statement in request.done:
             after.set_done(connection, statement)
+        if request.answer is not None:
+            write_answer(connection, request.answer)
 
     def _transaction(self, write: Callable[[sqlite3.Connection, Facts], T], *, sync: bool = True) -> T:
         self.check_open()

@@ -1,0 +1,20 @@
+"""Statements of somebody who may not do everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from millpond.sql.checked import Checked
+from millpond.sql.statements import Statement
+
+
+class Gate(Protocol):
+    """Asked before anything of a text is done; raises what is not to be. Variables (``${NAME}``) of such a text have
+    no values: the environment is not for whoever sends it."""
+
+    def parsed(self, statements: Sequence[Statement]) -> None:
+        """Before any name in them is looked up, and any file is opened."""
+
+    def checked(self, statements: Sequence[Checked]) -> None:
+        """Before the first one runs."""

@@ -1,0 +1,91 @@
+"""What a statement of a client may name outside of the app: URIs that the server's settings allow, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from millpond.http.failures import Refused
+from millpond.sql.outside import Named, named_outside
+from millpond.sql.statements import Statement
+
+_OWN = ("memory", "inmemory", "cache", "sqlite", "jdbc")
+"""Backends whose rows are in the process or in the state directory, unless an option says otherwise."""
+_HARMLESS = frozenset(
+    """
+    primary.key query.name refresh on.conflict on.error on.miss on.miss.timeout on.miss.fallback table.wait.timeout
+    late retention durability max_memory on.full compression max_size ttl hot_records batch.max.rows batch.max.time
+    batch.max.files format header delimiter quote escape null.value watch watch.interval watch.debounce
+    file.wait.timeout file.retry.interval file.create.empty on.remove auto.offset.reset topic.wait.timeout
+    topic.retry.interval topic.retry.strategy topic.retry.multiplier topic.retry.max.delay topic.create.if.missing
+    topic.partitions topic.replication key.format delivery mode commit.interval keys poll.interval table
+    """.split()
+)
+"""Options that name nothing outside. All others do, or may."""
+_AFTER = ("/", "?", "#")
+_WAYS_OUT = ("..", "%2e", "%2f", "%5c", "\\", "\0")
+"""What can make a path lead elsewhere than it seems to."""
+
+
+class Allowed:
+    """The prefixes of URIs that may be named."""
+
+    def __init__(self, prefixes: Sequence[str]):
+        self._prefixes = tuple(prefixes)
+
+    def check(self, statements: Sequence[Statement]) -> None:
+        """Raises Refused for the first thing that may not be named."""
+        for statement in statements:
+            for named in named_outside(statement):
+                if not self._may(named):
+                    raise self._refused(named)
+
+    def _may(self, named: Named) -> bool:
+        option = named.option
+        if option is None:
+            return self.covers(named.text)
+        if option == "extension":
+            return named.text.lower() in _OWN or self.covers(f"{named.text.lower()}://")
+        if option in _HARMLESS or option.partition(".")[2] in _HARMLESS or option.startswith("default."):
+            return True
+        return self.covers(named.text)
+
+    def covers(self, uri: str) -> bool:
+        """Whether a prefix allows the URI. A path is taken without dots and links, so that it stays where it seems to
+        be; a prefix ends at the end of a name."""
+        scheme, mark, rest = uri.partition("://")
+        if not mark or any(c in rest.lower() for c in _WAYS_OUT):
+            return False
+        if scheme.lower() == "file":
+            uri = "file://" + _real(rest)
+        else:
+            uri = f"{scheme.lower()}://{rest}"
+        return any(_begins(uri, prefix) for prefix in self._prefixes)
+
+    def _refused(self, named: Named) -> Refused:
+        what = f'"{named.text}"' if named.option is None else f'the option "{named.option}"'
+        listed = ", ".join(self._prefixes) or "nothing"
+        error = Refused(
+            403,
+            "not_allowed",
+            f"over HTTP a statement may not name {what}: the server allows {listed}",
+            hint="start the server with --http-allow and the beginning of the URI, or put the statement into the SQL "
+            "file",
+        )
+        error.place = named.place
+        return error
+
+
+def _begins(uri: str, prefix: str) -> bool:
+    scheme, _, rest = prefix.partition("://")
+    if scheme.lower() == "file":
+        rest = _real(rest) + ("/" if rest.endswith("/") and rest != "/" else "")
+    prefix = f"{scheme.lower()}://{rest}"
+    if not uri.startswith(prefix):
+        return False
+    return prefix.endswith("/") or len(uri) == len(prefix) or uri[len(prefix)] in _AFTER
+
+
+def _real(path: str) -> str:
+    """A path, or a pattern, with all links followed."""
+    return os.path.realpath(path)

@@ -1,0 +1,132 @@
+"""Rows as answers: JSON, JSON lines or an Arrow stream, as the client asks (``Accept``), sent in pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from millpond.formats.jsontext import to_json as rows_to_json
+from millpond.http.failures import Refused
+from millpond.records.outgoing import distinct_names
+from millpond.records.text import to_json
+from millpond.types import type_name
+
+JSON = "application/json"
+LINES = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+EVENTS = "text/event-stream"
+_PIECE_ROWS = 10_000
+_WITH_TYPES = {"application/*": JSON, "*/*": JSON, "": JSON}
+_plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+InThread = Callable[..., Awaitable[Any]]
+
+
+def wanted(request: Request, *offered: str) -> str:
+    """The first media type of ``Accept`` that is offered; the first offered if the client takes anything."""
+    accept = request.headers.get("accept", "")
+    listed = [part.split(";")[0].strip().lower() for part in accept.split(",")]
+    for one in listed:
+        if one in offered:
+            return one
+        if _WITH_TYPES.get(one) in offered:
+            return offered[0]
+    raise Refused(
+        406, "not_acceptable", f'none of "{accept}" can be given', hint=f"Accept: {', '.join(offered)}"
+    )
+
+
+def as_json(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type=JSON)
+
+
+def encode(value: Any) -> bytes:
+    """A value of JSON. Decimals are numbers with all their digits: they never go through a float."""
+    try:
+        return _plain(value).encode()
+    except (TypeError, ValueError):
+        return to_json(value, micros=True).encode("utf-8", "replace")
+
+
+def columns_of(schema: pa.Schema) -> list[dict[str, str]]:
+    names = distinct_names(schema.names)
+    return [{"name": n, "type": _type(f.type)} for n, f in zip(names, schema, strict=True)]
+
+
+def _type(dtype: pa.DataType) -> str:
+    try:
+        return type_name(dtype)
+    except TypeError:  # an interval, as DuckDB answers it
+        return str(dtype)
+
+
+def objects(rows: pa.Table) -> list[bytes]:
+    """Each row as the text of a JSON object."""
+    found: list[bytes] = rows_to_json(rows.rename_columns(distinct_names(rows.column_names))).to_pylist()
+    return found
+
+
+def answer_rows(
+    rows: pa.Table, media: str, in_thread: InThread, after: dict[str, Any] | None = None
+) -> Response:
+    """All rows. In JSON they stand in the field ``rows`` of an object, before the fields of ``after``."""
+    if media == ARROW:
+        pieces = _arrow(rows)
+    elif media == LINES:
+        pieces = (b"\n".join(objects(p)) + b"\n" for p in _pieces(rows) if p.num_rows)
+    else:
+        pieces = _json(rows, after or {})
+    if rows.num_rows <= _PIECE_ROWS:
+        return Response(b"".join(pieces), media_type=media)
+    return StreamingResponse(_sent(pieces, in_thread), media_type=media)
+
+
+async def _sent(pieces: Iterator[bytes], in_thread: InThread) -> AsyncIterator[bytes]:
+    while (piece := await in_thread(next, pieces, None)) is not None:
+        yield piece
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    for first in range(0, rows.num_rows, _PIECE_ROWS):
+        yield rows.slice(first, _PIECE_ROWS)
+
+
+def _json(rows: pa.Table, after: dict[str, Any]) -> Iterator[bytes]:
+    lead = encode({"columns": columns_of(rows.schema)})[:-1] + b',"rows":['
+    for piece in _pieces(rows):
+        yield lead + b",".join(objects(piece))
+        lead = b","
+    ending = b"," + encode(after)[1:] if after else b"}"
+    yield (lead if not rows.num_rows else b"") + b"]" + ending
+
+
+class _Pieces:
+    """Takes what is written until it is asked for."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        found, self._parts = b"".join(self._parts), []
+        return found
+
+
+def _arrow(rows: pa.Table) -> Iterator[bytes]:
+    out = _Pieces()
+    with pa.ipc.new_stream(pa.PythonFile(out, "w"), rows.schema) as writer:
+        for batch in rows.to_batches(max_chunksize=65_536):
+            writer.write_batch(batch)
+            yield out.take()
+    yield out.take()

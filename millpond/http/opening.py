@@ -1,0 +1,34 @@
+"""Opening the HTTP server: by ``App.serve`` and by ``millpond run --http``. Loads the server's packages only then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from millpond.errors import PackageMissing
+from millpond.http.settings import Limits, Settings, tokens_of
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.http.server import HttpServer
+
+
+def open_server(
+    app: App,
+    host: str,
+    port: int,
+    *,
+    allow: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    limits: Mapping[str, float] | None = None,
+) -> HttpServer:
+    """The server, answering. ``limits`` replace those of ``Limits`` that they name."""
+    settings = Settings(host, port, tokens_of(), tuple(allow), tuple(origins), Limits.of(limits or {}))
+    try:
+        from millpond.http.server import HttpServer
+    except ImportError as error:
+        raise PackageMissing(
+            f"the HTTP server needs a package that is not installed: {error.name}",
+            hint="pip install 'millpond[http]'",
+        ) from None
+    return HttpServer(app, settings)

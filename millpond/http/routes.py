@@ -1,0 +1,206 @@
+"""The routes: what each is for, who may use it, what it takes. The server, the OpenAPI description and the reference
+in docs are made of this one list."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.http import health, openapi, rows, statements, streams, tables
+from millpond.http.answers import ARROW, JSON, LINES
+from millpond.http.settings import Role
+
+if TYPE_CHECKING:
+    from millpond.http.service import Service
+
+Handler = Callable[["Service", Request], Awaitable[Response]]
+Where = Literal["path", "query", "header"]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter. ``schema`` is its JSON Schema."""
+
+    name: str
+    where: Where
+    help: str
+    schema: dict[str, Any]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``body`` is the JSON Schema of what is sent, ``answer`` of what comes back with 200; ``media`` are the types in
+    which it can come; ``errors`` the other statuses."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    role: Role
+    help: str
+    handler: Handler
+    params: tuple[Param, ...] = ()
+    body: dict[str, Any] | None = None
+    body_media: tuple[str, ...] = (JSON,)
+    answer: dict[str, Any] | None = None
+    media: tuple[str, ...] = (JSON,)
+    errors: tuple[int, ...] = ()
+
+
+_TEXT = {"type": "string"}
+_ROW = {"type": "object", "additionalProperties": True}
+_COLUMNS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": _TEXT, "type": _TEXT},
+        "required": ["name", "type"],
+    },
+}
+_ROWS = {
+    "type": "object",
+    "properties": {
+        "columns": _COLUMNS,
+        "rows": {"type": "array", "items": _ROW},
+        "count": {"type": "integer"},
+        "next": {"type": ["string", "null"]},
+    },
+}
+_OBJECT = {"type": "object"}
+_SQL = {
+    "type": "object",
+    "properties": {
+        "sql": {"type": "string", "description": "One or several statements; the answer is the last one's."},
+        "params": {
+            "description": "Values for ? (an array) or :name (an object).",
+            "oneOf": [{"type": "array", "items": {}}, {"type": "object"}, {"type": "null"}],
+        },
+    },
+    "required": ["sql"],
+    "additionalProperties": False,
+}
+_EXPLAIN = {
+    "type": "object",
+    "properties": {"sql": {"type": "string"}},
+    "required": ["sql"],
+    "additionalProperties": False,
+}
+
+TABLE = Param("table", "path", "The name of a table.", _TEXT, required=True)
+STREAM = Param("stream", "path", "The name of an embedded stream.", _TEXT, required=True)
+QUERY = Param("query", "path", "The name of a running query.", _TEXT, required=True)
+KEY = Param(
+    "key",
+    "path",
+    "The primary key; of several columns its parts in their order, with commas between them (a comma within a part is "
+    "%2C).",
+    _TEXT,
+    required=True,
+)
+FILTER = Param("where", "query", "A condition, as after WHERE.", _TEXT)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/tables/{table}/rows/{key}",
+        Role.READ,
+        "The row with a key.",
+        rows.one_row,
+        (TABLE, KEY),
+        answer=_ROW,
+        media=(JSON, ARROW),
+        errors=(400, 404, 409),
+    ),
+    Route(
+        "GET",
+        "/tables/{table}/rows",
+        Role.READ,
+        "A page of rows, in the order of the key. The next page begins after `next` (also in the header X-Next).",
+        rows.many_rows,
+        (
+            TABLE,
+            FILTER,
+            Param(
+                "limit", "query", "Rows of the page.", {"type": "integer", "minimum": 1, "maximum": 100_000}
+            ),
+            Param("after", "query", "The key after which the page begins: `next` of the page before.", _TEXT),
+        ),
+        answer=_ROWS,
+        media=(JSON, LINES, ARROW),
+        errors=(400, 404, 422),
+    ),
+    Route(
+        "POST",
+        "/sql",
+        Role.READ,
+        "Runs statements. Which ones depends on the role.",
+        statements.run_sql,
+        body=_SQL,
+        answer=_ROWS,
+        media=(JSON, LINES, ARROW),
+        errors=(400, 403, 409, 413, 422, 502, 504, 507),
+    ),
+    Route(
+        "POST",
+        "/explain",
+        Role.READ,
+        "How a statement would run.",
+        statements.explain,
+        body=_EXPLAIN,
+        answer={"type": "object", "properties": {"plan": {"type": "array", "items": _TEXT}}},
+        errors=(400, 403, 413, 422, 502),
+    ),
+    Route("GET", "/tables", Role.READ, "All tables and views.", tables.list_tables, answer=_OBJECT),
+    Route(
+        "GET",
+        "/tables/{table}",
+        Role.READ,
+        "A table: columns, key, rows, statistics, health.",
+        tables.one_table,
+        (TABLE,),
+        answer=_OBJECT,
+        errors=(404,),
+    ),
+    Route("GET", "/streams", Role.READ, "All streams.", streams.list_streams, answer=_OBJECT),
+    Route(
+        "POST",
+        "/streams/{stream}",
+        Role.WRITE,
+        "Sends rows to an embedded stream: a JSON object, an array of objects, or JSON lines. The answer comes when "
+        "they are durable.",
+        streams.send_rows,
+        (
+            STREAM,
+            Param(
+                "unknown",
+                "query",
+                "What becomes of fields that the stream does not have.",
+                {"type": "string", "enum": ["error", "ignore"]},
+            ),
+            Param(
+                "Idempotency-Key",
+                "header",
+                "The same key again, within a day, gets the same answer, and no second rows.",
+                {"type": "string", "minLength": 1, "maxLength": 255},
+            ),
+        ),
+        body={"oneOf": [_ROW, {"type": "array", "items": _ROW}]},
+        body_media=(JSON, LINES),
+        answer={"type": "object", "properties": {"rows": {"type": "integer"}}, "required": ["rows"]},
+        errors=(400, 404, 408, 413, 422),
+    ),
+    Route("GET", "/health", Role.NONE, "Whether the process answers.", health.health, answer=_OBJECT),
+    Route(
+        "GET",
+        "/ready",
+        Role.NONE,
+        "Whether every table is loaded and every query runs; what is loading, and what is wrong.",
+        health.ready,
+        answer=_OBJECT,
+        errors=(503,),
+    ),
+    Route("GET", "/openapi.json", Role.NONE, "This description.", openapi.openapi, answer=_OBJECT),
+)

@@ -1,0 +1,65 @@
+"""What the routes share: the app, the settings, and the threads in which everything runs that may wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millpond.errors import TimedOut
+from millpond.http.allowed import Allowed
+from millpond.http.failures import Refused
+from millpond.http.settings import Settings
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+T = TypeVar("T")
+
+
+class Service:
+    """One server of an app. The event loop only takes requests in and hands answers out: what takes longer than a
+    lookup in memory runs in a thread, at most ``limits.threads`` at a time."""
+
+    def __init__(self, app: App, settings: Settings):
+        self.app = app
+        self.settings = settings
+        self.limits = settings.limits
+        self.allowed = Allowed(settings.allow)
+        self._pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="millpond-http")
+        self._at_work = 0
+
+    async def run(self, work: Callable[..., T], *given: Any) -> T:
+        """The answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes too
+        long: it then goes on, and keeps its place until it is done."""
+        if self._at_work >= self.limits.waiting:
+            raise Refused(503, "busy", f"{self._at_work} requests run or wait", hint="try again in a moment")
+        self._at_work += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
+        future.add_done_callback(self._done)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), self.limits.seconds)
+        except TimeoutError:
+            raise TimedOut(
+                f"not answered within {self.limits.seconds:g} s",
+                hint="ask for less, or keep the answer in a live table",
+            ) from None
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        self._at_work -= 1
+        if not future.cancelled():
+            future.exception()  # whoever waited has it, or has gone
+
+    async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
+        """A piece of an answer that is being sent."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called in the loop before the first request."""
+
+    async def end(self) -> None:
+        """Called in the loop after the last one."""
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)

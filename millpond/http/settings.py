@@ -1,0 +1,141 @@
+"""Where the server listens, who may ask it what, and how much: everything with its default."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import Any
+
+from millpond.errors import InvalidOption, UnknownName, did_you_mean
+
+DEFAULT_PORT = 8080
+
+
+class Role(IntEnum):
+    """What a client may do; each role may do what the ones before it may."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+TOKENS = {
+    "MILLPOND_TOKEN_READ": Role.READ,
+    "MILLPOND_TOKEN_WRITE": Role.WRITE,
+    "MILLPOND_TOKEN_ADMIN": Role.ADMIN,
+}
+"""The variables of the environment that hold the token of a role."""
+SHORTEST_TOKEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client, and all of them, may take."""
+
+    body: int = 16 * 1024 * 1024
+    """Bytes of a request's body."""
+    url: int = 16 * 1024
+    """Bytes of a path with its query."""
+    body_seconds: float = 30.0
+    """Until a body has come in."""
+    seconds: float = 30.0
+    """Until a statement or query has answered."""
+    threads: int = 8
+    """Statements and queries that run side by side."""
+    waiting: int = 64
+    """Requests that run or wait for their turn; one more is told to come back."""
+    followers: int = 1_000
+    """Clients that follow changes."""
+    follower_bytes: int = 4 * 1024 * 1024
+    """Bytes of events that wait for a client that reads slowly; with more it is dropped."""
+    page: int = 1_000
+    """Rows of a page if the client does not say."""
+    largest_page: int = 100_000
+    """Rows of a page at the most."""
+    first_rows: int = 10_000
+    """Rows that a client that follows changes may have first (``rows=true``)."""
+    history_commits: int = 10_000
+    """Commits of a table that are kept for clients that come back."""
+    history_rows: int = 100_000
+    """Rows of these commits."""
+    history_seconds: float = 300.0
+    """How long a table is watched after its last client has left."""
+    idempotency_seconds: float = 24 * 3600.0
+    """How long the answer to an Idempotency-Key is kept."""
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> Limits:
+        """The defaults with these values in their place."""
+        known = [f.name for f in fields(Limits)]
+        for name in values:
+            if name not in known:
+                hint = did_you_mean(name, known, f"known: {', '.join(known)}")
+                raise UnknownName(f'there is no limit "{name}"', hint=hint)
+        return replace(Limits(), **values)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of one server. ``tokens`` lead to roles; without any, whoever reaches the server is an admin."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    tokens: Mapping[str, Role] = field(default_factory=dict, repr=False)
+    allow: tuple[str, ...] = ()
+    """Prefixes of the URIs that a statement of a client may name."""
+    origins: tuple[str, ...] = ()
+    """Of pages of other servers whose scripts may ask (CORS)."""
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.tokens and not is_loopback(self.host):
+            names = ", ".join(TOKENS)
+            raise InvalidOption(
+                f'the HTTP server is not opened on "{self.host}" without a token: anybody could reach it',
+                hint=f"set one of {names} in the environment, or listen on 127.0.0.1",
+            )
+        for token in self.tokens:
+            if len(token) < SHORTEST_TOKEN:
+                raise InvalidOption(
+                    f"a token of the HTTP server is shorter than {SHORTEST_TOKEN} characters",
+                    hint="make one with: openssl rand -hex 32",
+                )
+        for prefix in self.allow:
+            if "://" not in prefix:
+                raise InvalidOption(
+                    f'"{prefix}" is no beginning of a URI', hint="allow file:///data/, kafka://, …"
+                )
+
+
+def tokens_of(environment: Mapping[str, str] = os.environ) -> dict[str, Role]:
+    """The tokens that the environment gives."""
+    found: dict[str, Role] = {}
+    for name, role in TOKENS.items():
+        token = environment.get(name, "")
+        if token:
+            found[token] = max(role, found.get(token, Role.NONE))
+    return found
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of ``8080``, ``127.0.0.1:8080`` or ``[::1]:8080``."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise InvalidOption(
+            f'"{text}" is no address to listen on', hint="8080, or 127.0.0.1:8080; port 0 takes a free one"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

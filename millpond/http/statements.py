@@ -1,0 +1,75 @@
+"""Statements over HTTP: ``POST /sql`` and ``POST /explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.http.access import check_kinds, check_running
+from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
+from millpond.http.body import parse_object, read_body
+from millpond.http.failures import Refused, bad_request
+from millpond.http.settings import Role
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+
+if TYPE_CHECKING:
+    from millpond.http.service import Service
+
+
+class HttpGate:
+    """What a role may ask, and name."""
+
+    def __init__(self, service: Service, role: Role):
+        self._service = service
+        self._role = role
+
+    def parsed(self, statements: Sequence[st.Statement]) -> None:
+        if not statements:
+            raise bad_request("there is no statement", 'send {"sql": "SELECT …"}')
+        check_kinds(self._role, statements)
+        self._service.allowed.check(statements)
+
+    def checked(self, statements: Sequence[Checked]) -> None:
+        for checked in statements:
+            statement = checked.statement
+            if isinstance(statement, st.Select) and (checked.running or checked.live):
+                raise Refused(
+                    422,
+                    "not_supported",
+                    "this query has no end: its rows keep coming",
+                    hint="make a table of it, and follow that: GET /tables/{table}/changes",
+                )
+            check_running(self._role, checked)
+
+
+async def run_sql(service: Service, request: Request) -> Response:
+    body = parse_object(await read_body(request, service.limits), {"sql": str, "params": (list, dict)})
+    if not isinstance(body.get("sql"), str):
+        raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …", "params": […]}')
+    media = wanted(request, JSON, LINES, ARROW)
+    gate = HttpGate(service, request.scope["millpond.role"])
+    result = await service.run(service.app._ask, body["sql"], body.get("params"), gate)
+    return await _answered(service, result, media)
+
+
+async def _answered(service: Service, result: Result, media: str) -> Response:
+    if result.count is not None:
+        return as_json({"count": result.count})
+    rows = await service.run(result.to_arrow)
+    return answer_rows(rows, media, service.in_thread)
+
+
+async def explain(service: Service, request: Request) -> Response:
+    body = parse_object(await read_body(request, service.limits), {"sql": str})
+    text = body.get("sql")
+    if not isinstance(text, str):
+        raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …"}')
+    gate = HttpGate(service, request.scope["millpond.role"])
+    result = await service.run(service.app._ask, f"EXPLAIN {text}", None, gate)
+    plan = result.to_arrow().column("plan").to_pylist()
+    return as_json({"plan": plan})

@@ -1,0 +1,181 @@
+"""Rows for embedded streams: ``POST /streams/{stream}``. The answer comes when they are durable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.errors import InvalidRecord, did_you_mean
+from millpond.formats.jsonvalues import DECODER, column_of, field_of
+from millpond.formats.text import Misfit
+from millpond.http.answers import JSON, as_json
+from millpond.http.body import read_body
+from millpond.http.failures import Refused, bad_request, not_found
+from millpond.journal.answers import Answer
+from millpond.sql.catalog import Relation
+from millpond.types import Schema, type_name
+
+if TYPE_CHECKING:
+    from millpond.http.service import Service
+
+LONGEST_KEY = 255
+_LOCKS = tuple(threading.Lock() for _ in range(64))
+"""Two requests with one key take turns: by the hash of the key."""
+
+
+async def list_streams(service: Service, request: Request) -> Response:
+    app = service.app
+    found = [
+        {
+            "name": r.name,
+            "columns": [{"name": c.name, "type": type_name(c.type)} for c in r.schema],
+            "connector": app._mask(r.uri) if r.uri else None,
+            "rows": None if r.uri else app._journal.stream_end(r.name),
+        }
+        for r in app._catalog
+        if r.kind == "stream"
+    ]
+    return as_json({"streams": found})
+
+
+async def send_rows(service: Service, request: Request) -> Response:
+    relation = _stream(service, request.path_params["stream"])
+    unknown = request.query_params.get("unknown", "error")
+    if set(request.query_params) - {"unknown"} or unknown not in ("error", "ignore"):
+        raise bad_request("only ?unknown=ignore is known here", "it leaves out fields that the stream lacks")
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 1 <= len(key) <= LONGEST_KEY:
+        raise bad_request(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
+    body = await read_body(request, service.limits)
+    send = Sending(service, relation, body, ignore=unknown == "ignore")
+    text, again = await service.run(send.once, key) if key else (await service.run(send.send), False)
+    return Response(text, media_type=JSON, headers={"Idempotency-Replayed": "true"} if again else None)
+
+
+def _stream(service: Service, name: str) -> Relation:
+    relation = service.app._catalog.find(name)
+    if relation is None or relation.kind != "stream":
+        error = service.app._catalog.unknown(name, "stream")
+        raise not_found(error.message, error.hint)
+    return relation
+
+
+class Sending:
+    """One body on its way into a stream."""
+
+    def __init__(self, service: Service, stream: Relation, body: bytes, *, ignore: bool):
+        self._service = service
+        self._stream = stream
+        self._body = body
+        self._ignore = ignore
+
+    def send(self, answer_as: tuple[str, str] | None = None) -> str:
+        """Sends the rows, all or none, and answers; ``answer_as`` are the key and digest to keep the answer by."""
+        rows = decode(self._stream, self._body, ignore=self._ignore)
+        text = json.dumps({"rows": rows.num_rows})
+        answer = None
+        if answer_as is not None:
+            until = time.time() + self._service.limits.idempotency_seconds
+            answer = Answer(*answer_as, text, until)
+        self._service.app._send(self._stream.name, rows, answer)
+        return text
+
+    def once(self, key: str) -> tuple[str, bool]:
+        """As ``send``, but a key that was answered before gets the same answer, and nothing is sent."""
+        name = f"{self._stream.name.lower()}/{key}"
+        digest = hashlib.sha256(self._body).hexdigest()
+        with _LOCKS[hash(name) % len(_LOCKS)]:
+            known = self._service.app._journal.answer(name)
+            if known is None:
+                return self.send((name, digest)), False
+        if known.digest != digest:
+            raise Refused(
+                422,
+                "key_reused",
+                "the Idempotency-Key was used before, with another body",
+                hint="a new request has a key of its own",
+            )
+        return known.text, True
+
+
+def decode(stream: Relation, body: bytes, *, ignore: bool) -> pa.Table:
+    """The rows of a JSON object, of an array of objects, or of JSON lines. Numbers are read exactly, by the type of
+    their column."""
+    what = f'stream "{stream.name}"'
+    records = _records(body)
+    _check_fields(stream.schema, records, what, ignore)
+    arrays = []
+    for column in stream.schema:
+        assert column.type is not None
+        try:
+            arrays.append(column_of([field_of(r, column.name) for r in records], column.type))
+        except Misfit as misfit:
+            raise InvalidRecord(
+                f'row {misfit.index} for {what}: field "{column.name}": {misfit.value[:80]} is not a value of type '
+                f"{type_name(column.type)}",
+                row=misfit.index,
+                field=column.name,
+            ) from None
+    return pa.Table.from_arrays(arrays, schema=stream.schema.arrow())
+
+
+def _records(body: bytes) -> list[dict[str, Any]]:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise bad_request("the body is not UTF-8 text") from None
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise bad_request("the body is empty", "send a JSON object, an array of objects, or JSON lines")
+    try:
+        found = DECODER.decode(text)
+    except RecursionError:
+        raise bad_request("the body is nested too deeply") from None
+    except ValueError as error:
+        return _lines(text, error)
+    return _objects(found if isinstance(found, list) else [found], "row")
+
+
+def _lines(text: str, error: ValueError) -> list[dict[str, Any]]:
+    found = []
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    for number, line in lines:
+        try:
+            found.append(DECODER.decode(line))
+        except (ValueError, RecursionError) as wrong:
+            reason = str(error) if len(lines) == 1 or not found else f"line {number}: {wrong}"
+            raise bad_request(
+                f"the body is not JSON: {reason}", "send a JSON object, an array of objects, or JSON lines"
+            ) from None
+    return _objects(found, "line")
+
+
+def _objects(found: list[Any], unit: str) -> list[dict[str, Any]]:
+    for index, one in enumerate(found):
+        if not isinstance(one, dict):
+            at = index if unit == "row" else index + 1
+            raise bad_request(f"{unit} {at} is not a JSON object", 'a row is {"column": value, …}')
+    return found
+
+
+def _check_fields(schema: Schema, records: Sequence[dict[str, Any]], what: str, ignore: bool) -> None:
+    if ignore:
+        return
+    known = {name.lower() for name in schema.names}
+    for row, record in enumerate(records):
+        for name in record:
+            if name.lower() not in known:
+                raise InvalidRecord(
+                    f'row {row} for {what}: field "{name}" is not in {what}',
+                    row=row,
+                    field=name,
+                    hint=did_you_mean(name, schema.names, f"its fields: {', '.join(schema.names)}"),
+                )

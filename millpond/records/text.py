@@ -1,0 +1,58 @@
+"""A value as JSON text: nothing is rounded or cut."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+
+def to_json(value: Any, *, micros: bool = False) -> str:
+    """JSON: decimals are numbers with all their digits, times ISO 8601, binary base64, NaN and infinity strings. With
+    ``micros`` times have their microseconds also where they are 0, as rows of whole tables have them."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f'"{_special(value)}"'
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, dict):
+        parts = (f"{to_json(_key(k))}:{to_json(v, micros=micros)}" for k, v in value.items())
+        return "{" + ",".join(parts) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(to_json(v, micros=micros) for v in value) + "]"
+    if micros and isinstance(value, datetime):
+        return f'"{value.isoformat(timespec="microseconds").replace("+00:00", "Z")}"'
+    return to_json(plain(value))
+
+
+def plain(value: Any) -> str:
+    """The text of a value for which JSON has no form of its own."""
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return f"PT{value.total_seconds():g}S"
+    return str(value)
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value).strip('"')
+
+
+def _special(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

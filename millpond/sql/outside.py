@@ -1,0 +1,54 @@
+"""What a statement names that is not of the app: files, hosts, topics, by a URI or by an option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.errors import Place
+from millpond.options import Setting
+from millpond.sql import statements as st
+from millpond.sql.uris import is_uri
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A URI, or the value of the option ``option``."""
+
+    text: str
+    place: Place | None
+    option: str | None = None
+
+
+def named_outside(statement: st.Statement) -> Iterator[Named]:
+    """Every URI that a statement reads or writes, and all its options: which of them name something is for whoever
+    asks. Texts that are only values of rows are not among them."""
+    match statement:
+        case st.Insert(target_is_uri=True):
+            yield Named(statement.target, statement.place)
+        case st.Describe() if is_uri(statement.name):
+            yield Named(statement.name, statement.place)
+        case st.ExplainUpgrade():
+            yield Named(f"file://{statement.path}", statement.place)
+    for field in fields(statement):
+        yield from _within(getattr(statement, field.name), statement.place)
+
+
+def _within(value: Any, place: Place | None) -> Iterator[Named]:
+    if isinstance(value, st.Statement):
+        yield from named_outside(value)
+    elif isinstance(value, Setting):
+        yield Named(value.value, value.place or place, value.name.lower())
+    elif isinstance(value, exp.Expr):
+        for table in value.find_all(exp.Table):
+            if table.meta.get("uri") or is_uri(table.name):
+                yield Named(table.name, place)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _within(item, place)
+    elif is_dataclass(value) and not isinstance(value, Place):
+        for field in fields(value):
+            yield from _within(getattr(value, field.name), place)

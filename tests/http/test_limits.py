@@ -1,0 +1,105 @@
+"""What a client cannot do to the server: too much, too long, too many, too slow. The app goes on."""
+
+from __future__ import annotations
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.http.conftest import Serve, Serving
+
+
+def talk(shop: Serving, request: bytes, timeout: float = 10) -> bytes:
+    """Sends bytes as they are and reads all that comes back."""
+    with socket.create_connection(("127.0.0.1", shop.server.port), timeout) as connection:
+        connection.sendall(request)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+        return b"".join(parts)
+
+
+def test_bodies_that_are_too_large(serve: Serve) -> None:
+    shop = serve(limits={"body": 10_000})
+    for path in ("/sql", "/streams/orders", "/explain"):
+        answer = shop.client.post(path, content=b"x" * 10_001)
+        assert answer.status_code == 413 and "10,000" in answer.json()["error"]["message"]
+    pieces = shop.client.post("/streams/orders", content=(b"x" * 1_000 for _ in range(20)))
+    assert pieces.status_code == 413
+    packed = shop.client.post("/sql", content=b"x", headers={"Content-Encoding": "gzip"})
+    assert packed.status_code == 415
+    assert shop.client.get("/tables/items/rows", params={"where": "x" * 20_000}).status_code == 414
+    assert shop.client.get("/health").status_code == 200
+
+
+def test_a_body_that_does_not_come(serve: Serve) -> None:
+    shop = serve(limits={"body_seconds": 0.2})
+    said = talk(
+        shop, b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{"
+    )
+    assert said.startswith(b"HTTP/1.1 408") and b"did not come within 0.2 s" in said
+
+
+@pytest.mark.parametrize(
+    "request_", [b"\r\n\r\n\r\nhello\r\n\r\n", b"GET /\x00 HTTP/9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"]
+)
+def test_what_is_not_http(shop: Serving, request_: bytes) -> None:
+    assert talk(shop, request_ + b"\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert shop.client.get("/health").status_code == 200
+
+
+def test_statements_that_take_too_long_and_too_many(serve: Serve) -> None:
+    shop = serve(limits={"seconds": 0.3, "threads": 1, "waiting": 2})
+    with shop.app._lock, ThreadPoolExecutor(3) as pool:
+        # The app is busy: statements wait for their turn.
+        slow = [pool.submit(shop.sql, "SELECT COUNT(*) FROM items") for _ in range(2)]
+        answers = [s.result() for s in slow]
+        assert [a.status_code for a in answers] == [504, 504]
+        assert "within 0.3 s" in answers[0].json()["error"]["message"]
+        busy = shop.sql("SELECT COUNT(*) FROM items")
+        assert busy.status_code == 503 and busy.headers["retry-after"] == "1"
+        assert shop.client.get("/tables/items/rows/a").status_code == 200  # lookups go on
+        assert shop.client.get("/health").status_code == 200
+    deadline = time.monotonic() + 20
+    while shop.sql("SELECT COUNT(*) AS n FROM items").status_code != 200:
+        assert time.monotonic() < deadline
+    assert shop.app.sql("SELECT COUNT(*) AS n FROM items").rows() == [{"n": 4}]
+
+
+def test_a_client_that_never_reads(serve: Serve) -> None:
+    """It holds its own connection, and nobody else's."""
+    shop = serve("CREATE TABLE big (id INT PRIMARY KEY, name STRING)")
+    shop.app.table("big").bulk_insert([{"id": i, "name": "x" * 100} for i in range(100_000)])
+    stuck = []
+    for _ in range(20):
+        connection = socket.create_connection(("127.0.0.1", shop.server.port))
+        connection.sendall(b"GET /tables/big/rows?limit=100000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        stuck.append(connection)
+    for _ in range(20):
+        assert shop.client.get("/tables/big/rows/7").json()["id"] == 7
+    assert shop.client.get("/tables/big/rows?limit=10").json()["next"] == "9"
+    for connection in stuck:
+        connection.close()
+
+
+def test_clients_that_leave_in_the_middle(serve: Serve) -> None:
+    shop = serve()
+    for request in (b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{", b"GET /tab"):
+        connection = socket.create_connection(("127.0.0.1", shop.server.port))
+        connection.sendall(request)
+        connection.close()
+    assert shop.client.get("/tables").status_code == 200
+
+
+def test_closing_ends_the_server_and_not_the_app(serve: Serve) -> None:
+    shop = serve()
+    other = shop.app.serve()
+    other.close()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", other.port), 1)
+    assert shop.client.get("/health").status_code == 200
+    shop.app.close()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", shop.server.port), 1)
