@@ -110,13 +110,15 @@ def _wrong(data: bytes, records: Records, limit: int, *, ended: bool, final: boo
 
 def _without_line(data: bytes, stream: pa.NativeFile) -> tuple[bytes, bytes, int]:
     """The beginning of the first line, what follows it, and how long it is."""
-    line, skipped = data[:SHOWN], 0
+    line, skipped = b"", 0
     while (end := data.find(b"\n") + 1) == 0:
+        line += data[: SHOWN - len(line)]
         skipped += len(data)
         data = bytes(stream.read(BLOCK))
         if not data:
             return line, b"", skipped
-    return line[: skipped + end], data[end:], skipped + end
+    line += data[: min(end, SHOWN - len(line))]
+    return line, data[end:], skipped + end
 
 
 def _size(limit: int) -> str:
@@ -148,5 +150,10 @@ def is_text(data: bytes) -> bool:
 
 def line_breaks(data: bytes) -> int:
     """How many lines end in data of whole lines: ``\\n``, ``\\r\\n`` or ``\\r``."""
-    count = data.count(b"\n")
+    count = count_of(data, 10)
     return count + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else count
+
+
+def count_of(data: bytes, byte: int) -> int:
+    """How often a byte is there: where it is often, much faster than ``bytes.count``."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte))

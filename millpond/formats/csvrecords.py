@@ -16,6 +16,8 @@ from millpond.formats.blocks import Positions, Records
 
 Flags = npt.NDArray[np.bool_]
 _LF, _CR = 10, 13
+_TAIL = 4096
+"""Bytes in which the last record is first looked for."""
 
 
 class CsvRecords(Records):
@@ -29,23 +31,38 @@ class CsvRecords(Records):
         self._escape = escape.encode() if escape and escape != quote else None
 
     def ends(self, data: bytes) -> Positions:
-        return self._breaks(data)[0]
+        return self._ends(data, 0)[0]
 
     def last_end(self, data: bytes) -> int:
-        if self._is_plain(data) and data.count(b"\r") == data.count(b"\r\n"):
+        if b"\r" not in data and self._is_plain(data):
             return data.rfind(b"\n") + 1
+        for tail in (_TAIL, _TAIL << 4):
+            if tail < len(data) and not (self._escape and self._escape in data):
+                ends, _ = self._ends(data, self._start(data, len(data) - tail))
+                if len(ends):
+                    return int(ends[-1])
         ends = self.ends(data)
         return int(ends[-1]) if len(ends) else 0
 
     def is_open(self, data: bytes) -> bool:
-        return self._breaks(data)[1]
+        return self._ends(data, 0)[1]
 
     def _is_plain(self, data: bytes) -> bool:
         return not any(c in data for c in (self._quote, self._escape) if c)
 
-    def _breaks(self, data: bytes) -> tuple[Positions, bool]:
-        """The positions after records, and whether the end is within quotes."""
-        text = np.frombuffer(data, np.uint8)
+    def _start(self, data: bytes, place: int) -> int:
+        """A place that is in no run of quotes and in no line break."""
+        runs = (self._quote or b"") + b"\r"
+        while place and data[place - 1] in runs:
+            place -= 1
+        return place
+
+    def _ends(self, data: bytes, start: int) -> tuple[Positions, bool]:
+        """The positions after records that end behind ``start``, and whether the end of the data is within quotes.
+
+        If ``start`` is not the beginning, those before the first quote that tells are left out.
+        """
+        text = np.frombuffer(data, np.uint8)[start:]
         breaks = np.flatnonzero(text == _LF)
         if b"\r" in data:
             # The last byte may be the first half of a line break.
@@ -56,29 +73,31 @@ class CsvRecords(Records):
             escaped = _after_odd_runs(text, self._escape[0])
             breaks = breaks[~escaped[breaks]]
         if self._quote is None or self._quote not in data:
-            return breaks + 1, False
-        runs, is_inside = self._quoting(text, escaped)
-        if not len(runs):
-            return breaks + 1, False
-        before = np.searchsorted(runs, breaks) - 1
-        return breaks[~((before >= 0) & is_inside[before])] + 1, bool(is_inside[-1])
+            return breaks + (start + 1), False
+        runs, is_inside, is_known = self._quoting(text, escaped, data[start - 1] if start else _LF)
+        before = np.searchsorted(runs, breaks)
+        is_known, is_inside = np.append(start == 0, is_known | (start == 0)), np.append(False, is_inside)
+        return breaks[is_known[before] & ~is_inside[before]] + (start + 1), bool(is_inside[-1])
 
-    def _quoting(self, text: npt.NDArray[np.uint8], escaped: Flags | None) -> tuple[Positions, Flags]:
-        """Where odd runs of quotes begin, and whether what follows each is within quotes."""
+    def _quoting(
+        self, text: npt.NDArray[np.uint8], escaped: Flags | None, before: int
+    ) -> tuple[Positions, Flags, Flags]:
+        """Where odd runs of quotes begin, whether what follows each is within quotes, and whether that is known
+        without knowing whether the text begins within them. ``before`` is the byte before the text."""
         assert self._quote is not None
         quotes = np.flatnonzero(text == self._quote[0])
         if escaped is not None:
             quotes = quotes[~escaped[quotes]]
         runs, lengths = _runs(quotes)
         runs = runs[lengths % 2 == 1]
-        before = text[np.maximum(runs - 1, 0)]
-        at_begin = (runs == 0) | (before == self._delimiter) | (before == _LF) | (before == _CR)
+        ahead = np.where(runs == 0, before, text[np.maximum(runs - 1, 0)])
+        at_begin = (ahead == self._delimiter) | (ahead == _LF) | (ahead == _CR)
         if escaped is not None:
             at_begin &= (runs == 0) | ~escaped[np.maximum(runs - 1, 0)]
         begins = np.cumsum(at_begin)
         others = np.maximum.accumulate(np.where(at_begin, -1, np.arange(len(runs))))
         since = np.where(others >= 0, begins[np.maximum(others, 0)], 0)
-        return runs, (begins - since) % 2 == 1
+        return runs, (begins - since) % 2 == 1, others >= 0
 
 
 def _runs(places: Positions) -> tuple[Positions, Positions]:

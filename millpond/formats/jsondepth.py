@@ -6,7 +6,10 @@ import re
 
 import numpy as np
 
+from millpond.formats.blocks import count_of
+
 MAX_DEPTH = 100
+_BRACE, _BRACKET, _BREAK = b"{[\n"
 _OTHER = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^\[\]{}"]+', re.DOTALL)
 _STEPS = np.zeros(256, np.int64)
 _STEPS[list(b"[{")] = 1
@@ -15,12 +18,12 @@ _STEPS[list(b"]}")] = -1
 
 def may_be_deeper(lines: bytes, limit: int) -> bool:
     """Whether one of some lines, each an object, has more brackets than the limit. It costs little where few are."""
-    opening = lines.count(b"{") + lines.count(b"[")
-    if opening - lines.count(b"\n") < limit:
+    opening = count_of(lines, _BRACE) + count_of(lines, _BRACKET)
+    if opening - count_of(lines, _BREAK) < limit:
         return False
     text = np.frombuffer(lines, np.uint8)
-    ends = np.flatnonzero(text == 10)
-    brackets = np.flatnonzero((text == 123) | (text == 91))
+    ends = np.flatnonzero(text == _BREAK)
+    brackets = np.flatnonzero((text == _BRACE) | (text == _BRACKET))
     return bool(np.diff(np.searchsorted(brackets, ends), prepend=0).max(initial=0) > limit)
 
 

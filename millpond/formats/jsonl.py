@@ -7,11 +7,12 @@ from functools import partial
 from itertools import islice
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.errors import BadData
 from millpond.formats.base import Piece
-from millpond.formats.blocks import Block, Lines, is_text
+from millpond.formats.blocks import Block, Lines, count_of, is_text
 from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsondepth import MAX_DEPTH, is_deeper, may_be_deeper
 from millpond.formats.jsontypes import discover_records
@@ -21,6 +22,7 @@ from millpond.formats.textfile import TextFormat, Where
 from millpond.types import Schema
 
 SAMPLE_ROWS = 10_000
+_OPEN, _CLOSE = b"{}"
 _LOOK = 64 << 10
 """Bytes in which the end of a line is looked for."""
 
@@ -61,7 +63,7 @@ class JsonLines(TextFormat):
     def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
         """Looks for the last line break from the end on."""
         at = size
-        while at > begin and not final:
+        while at > begin and not final and self.grows(path):
             first = max(begin, at - _LOOK)
             with self.stream(path, first, at) as stream:
                 if (place := bytes(stream.read()).rfind(b"\n") + 1) > 0:
@@ -100,11 +102,11 @@ class JsonLines(TextFormat):
 
     def _read_native(self, reader: BlockReader, data: bytes) -> pa.RecordBatch | None:
         """By Arrow's reader, if each line is one object."""
-        data = _tidy(data)
-        if not _are_objects(data) or may_be_deeper(data, self._depth):
+        lines = _objects(data)
+        if lines is None or may_be_deeper(lines, self._depth):
             return None
-        rows = reader.read_native(data)
-        return rows if rows is not None and rows.num_rows == data.count(b"\n") else None
+        rows = reader.read_native(lines)
+        return rows if rows is not None and rows.num_rows == count_of(lines, 10) else None
 
     def _parse(self, block: Block, where: Where) -> tuple[Records, list[Spoiled]]:
         """The records of a block, and the lines that are none; blank lines are left out."""
@@ -119,21 +121,24 @@ class JsonLines(TextFormat):
         return Records(found, lambda index: where(offsets[index])), bad
 
 
-def _tidy(data: bytes) -> bytes:
-    """The lines, each with a line break at its end, without blank ones and blanks around them."""
+def _objects(data: bytes) -> bytes | None:
+    """The lines, each with a line break at its end, without blank ones and blanks around them, if each begins and ends
+    as an object does. Then, as Arrow's reader takes a line break for any other space, as many objects as lines are one
+    object on each line."""
     if not data.endswith(b"\n"):
         data += b"\n"
-    if _are_objects(data):
+    if _are_enclosed(data):
         return data
     lines = [line.strip() for line in data.split(b"\n")]
-    return b"".join(line + b"\n" for line in lines if line)
+    data = b"".join(line + b"\n" for line in lines if line)
+    return data if _are_enclosed(data) else None
 
 
-def _are_objects(data: bytes) -> bool:
-    """Whether each line begins and ends as an object does. Then, as Arrow's reader takes a line break for any other
-    space, as many objects as lines are one object on each line."""
-    lines = data.count(b"\n")
-    return data.startswith(b"{") and data.count(b"\n{") == lines - 1 and data.count(b"}\n") == lines
+def _are_enclosed(lines: bytes) -> bool:
+    text = np.frombuffer(lines, np.uint8)
+    ends = np.flatnonzero(text == 10)
+    begins = np.append(0, ends[:-1] + 1)
+    return bool((text[begins] == _OPEN).all() and (text[ends - 1] == _CLOSE).all())
 
 
 def _lines(data: bytes) -> list[tuple[int, bytes]]:

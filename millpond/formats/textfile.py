@@ -64,7 +64,7 @@ class TextFormat(Format):
         return not is_packed(path)
 
     def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
-        if final or begin >= size:
+        if final or begin >= size or is_packed(path):
             return size
         end = begin
         for block in self.blocks(path, begin, size, final=False):
@@ -107,7 +107,8 @@ class TextFormat(Format):
                 yield unpacked
         else:
             with self.open_file(path) as file:
-                yield file.get_stream(begin, (file.size() if end is None else end) - begin)
+                size = (file.size() if end is None else end) - begin
+                yield file.get_stream(begin, max(size, 0))
 
     def decoded(
         self, path: str, piece: Piece, decode: Callable[[Block, Where], Part], empty: pa.Schema
@@ -120,7 +121,7 @@ class TextFormat(Format):
             if block.wrong is None:
                 return decode(block, where)
             error = BadData(f"{where(0)}: {block.wrong}", hint=self.records(path).hint)
-            return Part(no_rows(empty), [Spoiled(0, error, block.data)])
+            return Part(no_rows(empty), [Spoiled(0, error, block.data.rstrip(b"\r\n"))])
 
         def numbered() -> Iterator[tuple[Block, int | None]]:
             line = first_line if piece.begin <= begin else None
