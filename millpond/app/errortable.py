@@ -38,7 +38,7 @@ def error_records(
 
 
 def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema) -> pa.Table:
-    """One record for each message that could not be decoded: its text stands in place of a row."""
+    """One record for each message or record that could not be read: its text stands in place of a row."""
     rows = pa.table({MESSAGE: spoiled["value"], SEQ: spoiled["seq"]})
     return error_records(query, stream, rows, spoiled["reason"], schema)
 

@@ -152,7 +152,12 @@ class RunningStatement(ABC):
 
     def _process(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         moment = self.app._store.moment()
-        whole, met = batch, self._meet(batch, moment)
+        try:
+            whole, met = batch, self._meet(batch, moment)
+        except BadData:
+            if self.plan.on_error == "fail" or not batch.sift():
+                raise
+            whole, met = batch, self._meet(batch, moment)
         batch, records = met.batch, self._records(met.aside, met.why)
         if whole.spoiled is not None:
             records = pa.concat_tables([records, self._spoiled(whole.spoiled)])
@@ -165,6 +170,8 @@ class RunningStatement(ABC):
                 tries += 1
                 if self.plan.on_error == "fail" or tries >= _TRIES:
                     raise
+                if whole.sift():
+                    return self._process(whole, position, more)
                 moment = self.app._store.moment()
                 batch, failed = self._put_aside(whole, batch, moment, error)
                 records = pa.concat_tables([records, failed])
@@ -202,9 +209,9 @@ class RunningStatement(ABC):
                 self._more = NO_MORE
 
     def _spoiled(self, spoiled: pa.Table) -> pa.Table:
-        """Error records of messages that could not be decoded."""
+        """Error records of messages or records that could not be read."""
         if self.plan.on_error == "fail":
-            raise BadData(f"a message cannot be decoded: {spoiled['reason'][0].as_py()}")
+            raise BadData(f"a record cannot be decoded: {spoiled['reason'][0].as_py()}")
         stream = without_passwords(self.plan.batch.stream.relation.name)
         return message_records(self.plan.name, stream, spoiled, self._error_schema)
 

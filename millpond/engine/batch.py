@@ -13,7 +13,7 @@ from millpond.changes import Offset
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
-from millpond.formats.received import Received
+from millpond.formats.received import Received, spoiled_table
 from millpond.sources.base import SEQ, NativeSource, Source, Split
 from millpond.types import Schema
 
@@ -50,6 +50,8 @@ class Batch:
         self.spark = spark
         self._given = frame
         self._shared = shared
+        self._sifted: tuple[pa.Table, pa.Table] | None = None
+        """Its rows and what was put aside, where it was read here because of records that cannot be read."""
         self._kept: DataFrame | None = None
 
     @cached_property
@@ -59,6 +61,8 @@ class Batch:
     @cached_property
     def size(self) -> int | None:
         """How many rows there are, where the source can tell."""
+        if self._sifted is not None:
+            return int(self._sifted[0].num_rows)
         try:
             sizes = [s.rows for s in self._splits]
         except Error:
@@ -97,6 +101,8 @@ class Batch:
         """All rows with ``_seq``, read here, however many."""
         if isinstance(self.source, NativeSource):
             return self._decoded
+        if self._sifted is not None:
+            return self._sifted[0]
         batches = [batch for split in self._splits for batch in self.source.read(split)]
         if batches:
             return pa.Table.from_batches(batches)
@@ -136,9 +142,32 @@ class Batch:
         assert isinstance(self.source, NativeSource)
         return self.source.first_seq(self.start)
 
+    def sift(self) -> bool:
+        """Reads it here, with records that cannot be read put aside; answers whether there are such, if it was not
+        done before. Called when it failed on data."""
+        if not self.source.sifts or self._sifted is not None:
+            return False
+        arrow = self.source.schema().arrow()
+        rows: list[pa.RecordBatch] = []
+        spoiled = [spoiled_table((), (), ())]
+        for split in self._splits:
+            for part in self.source.receive(split):
+                rows.append(part.rows.append_column(SEQ, part.places))
+                spoiled.append(part.spoiled)
+        aside = pa.concat_tables(spoiled)
+        if not aside.num_rows:
+            return False
+        self._sifted = (pa.Table.from_batches(rows, arrow.append(pa.field(SEQ, pa.int64()))), aside)
+        self.close()
+        for made in ("size", "rows", "frame", "spoiled"):
+            self.__dict__.pop(made, None)
+        return True
+
     @cached_property
     def spoiled(self) -> pa.Table | None:
-        """Messages that could not be decoded, as ``seq``, ``reason`` and ``value``."""
+        """Records that could not be read, as ``seq``, ``reason`` and ``value``."""
+        if self._sifted is not None:
+            return self._sifted[1].rename_columns(["seq", "reason", "value"])
         if not isinstance(self.source, NativeSource) or not self._received.spoiled.num_rows:
             return None
         spoiled = self._received.spoiled
@@ -154,6 +183,8 @@ class Batch:
         """The rows with ``_seq`` on Spark, which keeps them if several statements may ask."""
         if isinstance(self.source, NativeSource):
             frame = to_frame(self.spark(), self._decoded)
+        elif self._sifted is not None:
+            frame = to_frame(self.spark(), self._sifted[0])
         else:
             frame = self._read_frame
         if self._shared:
@@ -209,6 +240,9 @@ class Part(Batch):
     @cached_property
     def spoiled(self) -> None:
         """Its rows are here."""
+
+    def sift(self) -> bool:
+        return False
 
     def read(self) -> pa.Table:
         return self._rows

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.errors import BadData
 
@@ -21,6 +22,11 @@ class Received(NamedTuple):
     rows: pa.RecordBatch
     places: pa.Array
     spoiled: pa.Table
+
+    def after(self, first: int) -> Received:
+        """With places counted from ``first`` on."""
+        aside = self.spoiled.set_column(0, "place", pc.add(self.spoiled["place"], first))
+        return Received(self.rows, pc.add(self.places, first), aside)
 
 
 class Spoiled(NamedTuple):

@@ -19,7 +19,7 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import Error, NotSupported
 from millpond.folder import by_scheme, classes_in
-from millpond.formats.received import Received
+from millpond.formats.received import Received, spoiled_table
 from millpond.options import Option, defaults
 from millpond.retry import AGAIN, Issues, Patience
 from millpond.types import Schema
@@ -89,6 +89,15 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split: the columns in the order of ``schema()``, and ``_seq``."""
+
+    sifts: ClassVar[bool] = False
+    """Whether there may be records that cannot be read, which ``receive`` puts aside."""
+
+    def receive(self, split: Split) -> Iterator[Received]:
+        """As ``read``, without ``_seq``: the places are the sequence numbers. Where ``read`` would raise BadData, the
+        records that cannot be read are put aside."""
+        for batch in self.read(split):
+            yield Received(batch.drop_columns([SEQ]), batch.column(SEQ), spoiled_table((), (), ()))
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         """An offset after ``start``, up to ``end``, about ``rows`` rows on; ``end`` if it cannot tell."""

@@ -17,7 +17,10 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import Error, FileMissing, NotSupported, SourceError
 from millpond.formats.base import Format, Piece, find_format, has_known_suffix
+from millpond.formats.blocks import LONGEST_RECORD
+from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas, settle_schema
+from millpond.formats.received import Received
 from millpond.options import Option
 from millpond.retry import Patience
 from millpond.sources.base import Source, Split, with_seq
@@ -44,6 +47,7 @@ class FileSource(Source):
 
     kind: ClassVar[str] = "file"
     schemes: ClassVar[tuple[str, ...]] = ("file",)
+    sifts: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("format", "text", "csv, json, jsonl or parquet; without it the suffix of the file tells"),
         Option("header", "bool", "whether the first row of a CSV file holds the names of its columns", True),
@@ -51,6 +55,8 @@ class FileSource(Source):
         Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
         Option("escape", "text", "what stands before a quote within a CSV value, if it is not doubled"),
         Option("null.value", "text", "the text that is NULL in CSV when it is not quoted", ""),
+        Option("max.record", "size", "the longest line of JSON and row of CSV", LONGEST_RECORD),
+        Option("max.depth", "int", "how deep JSON may be nested", MAX_DEPTH),
         Option("watch", "bool", "whether to go on with new and changed files; 'false' reads once"),
         Option("file.wait.timeout", "duration", "how long to wait for a file that is not there", 0.0),
         Option("file.retry.interval", "duration", "how often to look for it meanwhile", 2.0),
@@ -124,7 +130,7 @@ class FileSource(Source):
         assert isinstance(split, FileSplit)
         schema = self.schema()
         _check_unchanged(split.path, split.size, split.mtime_ns)
-        seq = (split.index << ROW_BITS) + split.piece.first_row
+        seq = (split.index << ROW_BITS) + split.piece.first_row + split.piece.begin
         batches = self._format(split.path).read(
             split.path, schema, split.piece, declared=self.declared is not None
         )
@@ -136,6 +142,18 @@ class FileSource(Source):
         except Error:
             _check_unchanged(split.path, split.size, split.mtime_ns)
             raise
+        _check_unchanged(split.path, split.size, split.mtime_ns)
+
+    def receive(self, split: Split) -> Iterator[Received]:
+        assert isinstance(split, FileSplit)
+        _check_unchanged(split.path, split.size, split.mtime_ns)
+        first = (split.index << ROW_BITS) + split.piece.first_row + split.piece.begin
+        parts = self._format(split.path).receive(
+            split.path, self.schema(), split.piece, declared=self.declared is not None
+        )
+        with _reading(split.path):
+            for part in parts:
+                yield part.after(first)
         _check_unchanged(split.path, split.size, split.mtime_ns)
 
     def _format(self, path: str) -> Format:
