@@ -297,6 +297,7 @@ class Kafka:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
                 "log_level": 0,
             }
         )
@@ -306,7 +307,7 @@ class Kafka:
             found: list[tuple[int, bytes | None, bytes | None]] = []
             ended: set[int] = set()
             while len(ended) < len(partitions):
-                for message in consumer.consume(10_000, timeout=1):
+                for message in consumer.consume(10_000, timeout=0.1):
                     if message.error() is None:
                         found.append((message.partition() or 0, message.key(), message.value()))
                     else:

@@ -172,8 +172,8 @@ def test_new_partitions_and_latest(kafka: Kafka) -> None:
     with App(f"""
         CREATE STREAM every (id BIGINT) WITH ('connector' = '{uri(kafka, topic)}');
         CREATE STREAM later (id BIGINT) WITH ({late});
-        CREATE TABLE a AS SELECT id FROM every;
-        CREATE TABLE b AS SELECT id FROM later;
+        CREATE TABLE a AS SELECT id FROM every WITH ('primary.key' = '');
+        CREATE TABLE b AS SELECT id FROM later WITH ('primary.key' = '');
     """) as app:
         app.drain(120)
         assert app.sql("SELECT COUNT(*) AS n FROM a").rows() == [{"n": 5}]
@@ -205,7 +205,7 @@ def test_a_message_without_a_value_ends_its_row(kafka: Kafka, tmp_path: Path) ->
         CREATE STREAM s (id BIGINT, name STRING) WITH ('connector' = '{uri(kafka, topic)}');
         CREATE TABLE users (PRIMARY KEY (id)) AS SELECT id, upper(name) AS name FROM s WHERE name <> 'hidden';
         CREATE TABLE n AS SELECT COUNT(*) AS n FROM users;
-        CREATE TABLE every AS SELECT id, _deleted AS d FROM s;
+        CREATE TABLE every AS SELECT id, _deleted AS d FROM s WITH ('primary.key' = '');
     """
     with App(sql, state=tmp_path / "state") as app:
         app.drain(120)
@@ -329,7 +329,7 @@ uri, state = sys.argv[1:]
 app = App(f'''
     CREATE STREAM s (id BIGINT, sym STRING, price DOUBLE) WITH ('connector' = '{uri}');
     CREATE TABLE sums AS SELECT sym, COUNT(*) AS n, SUM(id) AS total FROM s GROUP BY sym;
-    CREATE TABLE every AS SELECT id FROM s;
+    CREATE TABLE every AS SELECT id FROM s WITH ('primary.key' = '');
 ''', state=state)
 print("up", flush=True)
 app.drain(300)

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from millpond import App
 from millpond.app.catalog import dump_schema, load_schema
+from millpond.app.check import check_text
 from millpond.app.columns import COLUMNS
+from millpond.engine.batch import Batch
 from millpond.errors import BadData
 from millpond.formats.messages import JsonMessages
 from millpond.journal.catalog import Entry
@@ -221,6 +224,18 @@ def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -
     assert "more than 1000 fields" in caplog.text
 
 
+def test_what_spark_keeps_of_a_batch_it_lets_go(spark: SparkSession) -> None:
+    source = topic_of(ID)
+    given = spark.createDataFrame(messages('{"id": 1, "more": 2}'))
+    batch = Batch(source, {"0": 0}, {"0": 1}, limit=10, spark=lambda: spark, frame=given, shared=True)
+    fitted = batch.fitting(source.schema())
+    narrow = Schema(tuple(c for c in source.schema() if c.name != "more"))
+    frames = [b.frame for b in (fitted, batch.fitting(narrow))]
+    assert [f.count() for f in frames] == [1, 1] and all(f.storageLevel.useMemory for f in frames)
+    batch.close()
+    assert not any(f.storageLevel.useMemory for f in frames)
+
+
 def test_new_fields_of_envelopes() -> None:
     source = topic_of(ID, format="debezium")
     wrapped = '{"schema": {}, "payload": {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": "x"}}}'
@@ -276,6 +291,60 @@ def test_the_key_of_a_message_is_the_key_of_its_row(kafka: Kafka, tmp_path: Path
     with App(sql, state=tmp_path) as app:
         app.drain(120)
         assert app.sql("SELECT _key, id FROM last").rows() == [{"_key": "z", "id": 9}]
+
+
+@pytest.mark.usefixtures("spark")
+def test_messages_that_have_keys_are_the_rows_of_a_keyed_table(kafka: Kafka, tmp_path: Path) -> None:
+    topic, empty = new_topic(kafka), new_topic(kafka)
+    kafka.produce(
+        topic,
+        [("a", '{"id": 1, "n": 1}'), ("b", '{"id": 2, "n": 2}'), ("a", '{"id": 3, "n": 3}'), ("b", None)],
+    )
+    sql = f"""
+        CREATE STREAM s (id BIGINT, n INT) WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE STREAM nothing (id BIGINT) WITH ('connector' = '{uri(kafka, empty)}');
+        CREATE TABLE discovered AS SELECT * FROM {uri(kafka, topic)};
+        CREATE TABLE declared AS SELECT n FROM s WHERE id < 100;
+        CREATE TABLE every AS SELECT id FROM s WITH ('primary.key' = '');
+        CREATE TABLE exact (id BIGINT) AS SELECT id FROM s;
+        CREATE TABLE nested AS SELECT id FROM (SELECT id FROM s);
+        CREATE TABLE of_nothing AS SELECT id FROM nothing;
+    """
+    with App(sql, state=tmp_path) as app:
+        app.drain(120)
+        assert app.sql("SELECT * FROM discovered").rows() == [{"id": 3, "n": 3, "_key": "a"}]
+        assert app.sql("SELECT * FROM declared").rows() == [{"n": 3, "_key": "a"}]
+        for table in ("every", "exact", "nested"):
+            assert app.sql(f"SELECT COUNT(*) AS n FROM {table}").rows() == [{"n": 4}]
+        keys = {r["column"] for r in app.sql("DESCRIBE declared").rows() if r["key"]}
+        assert keys == {"_key"}
+        plan = [r["plan"] for r in app.sql("EXPLAIN CREATE TABLE t AS SELECT n FROM s").rows()]
+        assert any("upsert by _key (its first 4 messages have keys)" in line for line in plan)
+    # What was found out is kept: one without a key is now put aside, and what was appended is.
+    kafka.produce(topic, [(None, '{"id": 5, "n": 5}'), ("c", '{"id": 6, "n": 6}')])
+    kafka.produce(empty, [("a", '{"id": 1}'), ("a", '{"id": 2}')])
+    with App(sql, state=tmp_path) as app:
+        app.sql("CREATE TABLE later AS SELECT id FROM nothing; CREATE TABLE mixed AS SELECT id FROM s")
+        app.drain(120)
+        for table in ("discovered", "declared"):
+            assert app.sql(f"SELECT _key FROM {table} ORDER BY n").rows() == [{"_key": "a"}, {"_key": "c"}]
+            (error,) = app.sql(f"SELECT reason FROM `{table}$errors`").rows()
+            assert '"_key" is NULL, but it is a primary key' in error["reason"]
+        assert app.sql("SELECT id FROM of_nothing ORDER BY id").rows() == [{"id": 1}, {"id": 2}]
+        assert app.sql("SELECT id, _key FROM later").rows() == [{"id": 2, "_key": "a"}]
+        assert app.sql("SELECT COUNT(*) AS n FROM mixed").rows() == [{"n": 6}]
+
+
+def test_a_check_needs_no_broker_where_columns_are_declared(kafka: Kafka) -> None:
+    options = "'topic.wait.timeout' = '100s'"
+    sql = "CREATE STREAM s (id BIGINT) WITH ('connector' = '{}', {}); CREATE TABLE t AS SELECT id FROM s"
+    found = check_text(sql.format("kafka://localhost:1/t", options))
+    assert not found.errors and len(found.warnings) == 1
+    assert "whether the messages have keys" in found.warnings[0].message
+    topic = new_topic(kafka)
+    kafka.produce(topic, [("a", '{"id": 1}')])
+    found = check_text(sql.format(uri(kafka, topic), options) + "; SELECT _key FROM t")
+    assert not found.errors and not found.warnings
 
 
 @pytest.mark.usefixtures("spark")

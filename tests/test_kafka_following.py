@@ -147,8 +147,8 @@ def test_a_topic_that_is_deleted_fails_its_queries_alone(kafka: Kafka) -> None:
     with App(f"""
         CREATE STREAM gone (id BIGINT) WITH ('connector' = '{uri(kafka, gone)}');
         CREATE STREAM other (id BIGINT) WITH ('connector' = '{uri(kafka, other)}');
-        CREATE TABLE a AS SELECT id FROM gone;
-        CREATE TABLE b AS SELECT id FROM other;
+        CREATE TABLE a AS SELECT id FROM gone WITH ('primary.key' = '');
+        CREATE TABLE b AS SELECT id FROM other WITH ('primary.key' = '');
     """) as app:
         app.drain(120)
         kafka.delete(gone)
@@ -172,8 +172,8 @@ def test_a_topic_that_is_made_again(kafka: Kafka, tmp_path: Path) -> None:
         CREATE STREAM strict (id BIGINT) WITH ('connector' = '{uri(kafka, topic)}', {wait});
         CREATE STREAM easy (id BIGINT)
           WITH ('connector' = '{uri(kafka, topic)}', {wait}, 'topic.recreated' = 'restart');
-        CREATE TABLE a AS SELECT id FROM strict;
-        CREATE TABLE b AS SELECT id FROM easy;
+        CREATE TABLE a AS SELECT id FROM strict WITH ('primary.key' = '');
+        CREATE TABLE b AS SELECT id FROM easy WITH ('primary.key' = '');
     """
     with App(sql, state=tmp_path / "state") as app:
         app.drain(120)

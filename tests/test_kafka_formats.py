@@ -293,7 +293,7 @@ def test_through_a_registry(kafka: Kafka, registry: RegistryDouble, name: str, m
         # A registry that does not answer is tried again.
         registry.down = True
         number = registry.add(f"{topic}-value", *_later(name))
-        kafka.produce(topic, [header(number) + _one(name)])
+        kafka.produce(topic, [("3", header(number) + _one(name))])
         _until(lambda: any(q["state"] == "retrying" for q in app.sql("SHOW QUERIES").rows()))
         registry.down = False
         app.drain(120)

@@ -36,7 +36,6 @@ class Saved:
     uri: str | None = None
     live: bool = False
     guessed: bool = False
-    keyed: bool = False
     widths: Mapping[str, int] = field(default_factory=dict)
     """How many of the columns of each stream that were discovered the statement knows: new ones come last."""
 
@@ -57,7 +56,6 @@ class Saved:
                 "has_uri": self.uri is not None,
                 "live": self.live,
                 "guessed": self.guessed,
-                "keyed": self.keyed,
                 "widths": dict(self.widths),
             },
         )
@@ -76,7 +74,6 @@ class Saved:
             running=data["running"],
             live=data.get("live", False),
             guessed=data.get("guessed", False),
-            keyed=data.get("keyed", False),
             widths=data.get("widths", {}),
         )
 
@@ -93,7 +90,6 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         uri=relation.uri,
         live=relation.live,
         guessed=relation.guessed,
-        keyed=relation.keyed,
         widths=widths_of(checked),
     )
 
@@ -142,8 +138,8 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
         query=statement.query if isinstance(statement, CreateView) and entry.kind == "view" else None,
         live=entry.live,
         guessed=entry.guessed,
-        keyed=entry.keyed,
         strict=entry.options.get("on.conflict") == "error",
+        null_keys=bool(entry.options.get("null_keys")),
         watermark=statement.watermark if isinstance(statement, CreateStream) else None,
         limits=limits,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,17 +49,21 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     """
     parsed = parse(text, env)
     catalog = Catalog()
-    checker = Checker(catalog, Rooms(), locate=parsed.script.place)
+    rooms = _Outside()
+    checker = Checker(catalog, rooms, locate=parsed.script.place)
     open_names = _lost(parsed, catalog)
     found: list[Checked] = []
     errors: list[Error] = list(parsed.errors)
+    warnings: list[Caution] = []
     blocks = Blocks()
     for statement in parsed.statements:
         before = len(checker.errors)
         checked = checker.check(statement)
         errors += blocks.check(statement, checked)
+        untold = rooms.take_untold()
         if checked is not None:
             found.append(checked)
+            warnings += [_not_told(statement, parsed.script.mask(e.message)) for e in untold]
             continue
         fresh = checker.errors[before:]
         if _reads(statement) & open_names:
@@ -72,8 +77,36 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     errors.sort(key=lambda e: (e.line or 0, e.column or 0))
     for error in errors:
         _mask(error, parsed.script)
-    warnings = tuple(w for checked in found if checked.runs for w in growth_warnings(checked))
-    return CheckedText(tuple(found), tuple(errors), warnings, parsed.script)
+    warnings += [w for checked in found if checked.runs for w in growth_warnings(checked)]
+    return CheckedText(tuple(found), tuple(errors), tuple(warnings), parsed.script)
+
+
+class _Outside(Rooms):
+    """A check needs no broker where columns are declared: what only brokers know is then open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._untold: list[Error] = []
+
+    def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
+        try:
+            return self.open(uri, values, declared).keyed(wait=False)
+        except Error as error:
+            self._untold.append(error)
+            return None
+
+    def take_untold(self) -> list[Error]:
+        """Why something was left open since this was last asked."""
+        untold, self._untold = self._untold, []
+        return untold
+
+
+def _not_told(statement: st.Statement, why: str) -> Caution:
+    return Caution(
+        f"whether the messages have keys, which would be those of the table, cannot be told: {why}",
+        hint="say which: PRIMARY KEY (_key), or WITH ('primary.key' = '') to append every message",
+        place=statement.place,
+    )
 
 
 def _lost(parsed: Parsed, catalog: Catalog) -> set[str]:

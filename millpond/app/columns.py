@@ -31,7 +31,6 @@ class KeptColumns:
         assert schema is not None
         rooms = self._app._rooms
         self._kept[entry.name] = rooms.found[entry.name] = schema
-        rooms.keyed[entry.name] = entry.data.get("keyed", False)
         self._first[entry.name] = entry.data.get("first", len(schema))
 
     def keep(self, relations: Iterable[Relation]) -> None:
@@ -41,8 +40,7 @@ class KeptColumns:
             if found is not None and self._kept.get(address) != found:
                 self._kept[address] = found
                 first = self._first.setdefault(address, len(found))
-                data = dump_schema(found) or {}
-                data |= {"keyed": self._app._rooms.keyed.get(address, False), "first": first}
+                data = (dump_schema(found) or {}) | {"first": first}
                 self._app._journal.put_entry(Entry(address, COLUMNS, "", data))
 
     def added(self, relation: Relation) -> list[str]:

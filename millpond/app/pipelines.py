@@ -333,12 +333,17 @@ class Pipelines:
 
     # control
 
+    def known(self) -> dict[str, str]:
+        """Queries by their names, those of their parts, and those of the tables and streams that they fill."""
+        parts = {n.lower(): query for part, query in self._parts().items() for n in (part, query)}
+        filled = {n.partition(":")[2]: q for n, q in parts.items() if n.startswith(("table:", "stream:"))}
+        return filled | parts
+
     def find(self, name: str) -> str:
         """The query of a name, or the one that fills the table or stream of that name."""
-        known = {n.lower(): query for part, query in self._parts().items() for n in (part, query)}
-        for key in (name.lower(), f"table:{name.lower()}", f"stream:{name.lower()}"):
-            if key in known:
-                return known[key]
+        known = self.known()
+        if name.lower() in known:
+            return known[name.lower()]
         listed = f"SHOW QUERIES lists them: {', '.join(self.names)}" if known else "there is no running query"
         raise UnknownName(f'there is no query "{name}"', hint=did_you_mean(name, self.names, listed))
 

@@ -16,6 +16,7 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
+from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -32,9 +33,21 @@ class Step:
 
 
 def check_one(
-    app: App, statement: st.Statement, catalog: Catalog, locate: Locate, rooms: Rooms | None = None
+    app: App,
+    statement: st.Statement,
+    catalog: Catalog,
+    locate: Locate,
+    rooms: Rooms | None = None,
+    kept: Schema | None = None,
 ) -> Checked:
-    checker = Checker(catalog, rooms or app._rooms, locate=locate, functions=app._functions)
+    checker = Checker(
+        catalog,
+        rooms or app._rooms,
+        locate=locate,
+        functions=app._functions,
+        streams=app._source_values,
+        kept=kept,
+    )
     checked = checker.check(statement)
     if checked is None:
         raise_all(checker.errors)
@@ -48,11 +61,13 @@ def check_kept(
     """A statement that is kept, checked again beside all others, with so many of the columns of each stream that were
     discovered as ``widths`` says; with all that there are now if it says nothing."""
     catalog = app._catalog.copy()
+    known = catalog.find(entry.name) if entry.kind == "table" else None
     if entry.kind != "query":
         catalog.remove(entry.name)
     for relation in catalog:
         catalog.add(narrow(relation, widths))
-    return check_one(app, statement, catalog, locate, app._rooms.narrowed(widths))
+    kept = known.schema if known is not None else None
+    return check_one(app, statement, catalog, locate, app._rooms.narrowed(widths), kept)
 
 
 def prepare(
@@ -62,7 +77,14 @@ def prepare(
 
     ``in_block`` says that they are part of a transaction.
     """
-    checker = Checker(app._catalog.copy(), app._rooms, locate=locate, functions=app._functions)
+    checker = Checker(
+        app._catalog.copy(),
+        app._rooms,
+        locate=locate,
+        functions=app._functions,
+        streams=app._source_values,
+        queries=[name for name in app._runner.known() if ":" not in name],
+    )
     unclaimed = dict(app._unclaimed)
     steps: list[Step] = []
     blocks = Blocks(in_block)

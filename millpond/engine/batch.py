@@ -52,7 +52,7 @@ class Batch:
         self._shared = shared
         self._sifted: tuple[pa.Table, pa.Table] | None = None
         """Its rows and what was put aside, where it was read here because of records that cannot be read."""
-        self._kept: DataFrame | None = None
+        self._kept: list[DataFrame] = []
 
     @cached_property
     def _splits(self) -> list[Split]:
@@ -188,14 +188,13 @@ class Batch:
         else:
             frame = self._read_frame
         if self._shared:
-            frame = self._kept = frame.persist()
+            self._kept.append(frame := frame.persist())
         return frame
 
     def close(self) -> None:
-        """Spark need not keep the rows any longer."""
-        if self._kept is not None:
-            self._kept.unpersist()
-            self._kept = None
+        """Spark need not keep the rows any longer, nor those of what was fitted from it."""
+        while self._kept:
+            self._kept.pop().unpersist()
 
 
 class Fitted(Batch):
@@ -205,7 +204,6 @@ class Fitted(Batch):
         self.__dict__.update(batch.__dict__)
         for made in ("_decoded", "rows", "frame"):
             self.__dict__.pop(made, None)
-        self._kept = None
         self._batch, self._schema = batch, schema
 
     @cached_property

@@ -169,5 +169,6 @@ def _target(checked: Checked) -> str:
     if target.kind == "stream":
         return f"target: stream {target.name}, appended with the position in one commit: exactly once"
     if target.schema.key:
-        return f"target: table {target.name}, upsert by {', '.join(target.schema.key)} in one commit: exactly once"
+        key = ", ".join(target.schema.key) + (f" ({checked.keyed})" if checked.keyed else "")
+        return f"target: table {target.name}, upsert by {key} in one commit: exactly once"
     return f"target: table {target.name}, every row appended in one commit: exactly once"

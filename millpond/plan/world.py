@@ -24,8 +24,6 @@ class Rooms:
         self._opened: dict[tuple[str, str], Source] = {}
         self.found: dict[str, Schema] = {}
         """The columns of sources that go on, by address, as they were when a statement first read them."""
-        self.keyed: dict[str, bool] = {}
-        """Of the same sources, whether they are keyed."""
 
     def source_options(self, uri: str) -> Sequence[Option]:
         return find_source(uri).options
@@ -56,7 +54,6 @@ class Rooms:
     def forget(self, address: str) -> None:
         """The next who reads the source discovers its columns anew."""
         self.found.pop(address, None)
-        self.keyed.pop(address, None)
         self._opened = {key: s for key, s in self._opened.items() if s.address != address}
 
     def narrowed(self, widths: Mapping[str, int]) -> Rooms:
@@ -69,8 +66,6 @@ class Rooms:
         schema = source.schema()
         if source.follows and source.guesses:
             self.find(source.address, schema)
-            if source.address not in self.keyed:
-                self.keyed[source.address] = source.keyed
         return Relation(
             uri,
             "source",
@@ -79,8 +74,10 @@ class Rooms:
             uri=uri,
             guessed=source.guesses,
             declared=declared,
-            keyed=self.keyed.get(source.address, False),
         )
+
+    def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
+        return self.open(uri, values, declared).keyed(wait=True)
 
 
 class _Narrowed(Rooms):

@@ -25,6 +25,7 @@ from millpond.packages import needed
 T = TypeVar("T")
 TIMEOUT = 10.0
 """Seconds that a broker has to answer."""
+_GLANCE = 0.05
 
 _SAME = (
     "security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm", "client.id", "client.rack",
@@ -218,6 +219,7 @@ class Brokers:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "error_cb": self._said.append,
         }
 
@@ -227,10 +229,10 @@ class Brokers:
             try:
                 consumer.assign([TopicPartition(topic, p, begins[p]) for p in full])
                 ended: set[int] = set()
-                while len(found) < most and len(ended) < len(full):
-                    messages = consumer.consume(min(1000, most - len(found)), timeout=seconds)
-                    if not messages:
-                        break
+                # It waits until it has as many as it is asked for, though all partitions have come to their end.
+                deadline = time.monotonic() + seconds
+                while len(found) < most and len(ended) < len(full) and time.monotonic() < deadline:
+                    messages = consumer.consume(most - len(found), timeout=_GLANCE)
                     ended |= {m.partition() or 0 for m in messages if m.error() is not None}
                     found += [Sample(m.key(), m.value()) for m in messages if m.error() is None]
             finally:

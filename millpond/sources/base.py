@@ -69,10 +69,10 @@ class Source(ABC):
         """What its columns are discovered at, without secrets."""
         return self.uri.partition("?")[0]
 
-    @property
-    def keyed(self) -> bool:
-        """Whether the last row of each key is what counts: a table that says nothing else is keyed so."""
-        return False
+    def keyed(self, *, wait: bool) -> str | None:
+        """Why the last message of each key is what counts, if so: a table that says nothing else is keyed so.
+        ``wait`` says whether to have patience with what is not there."""
+        return None
 
     @abstractmethod
     def schema(self) -> Schema:

@@ -125,6 +125,7 @@ class KafkaSource(NativeSource):
         self._key_texts = key_texts(self.values)
         self._messages: Decoder | None = None
         self._read_id = ""
+        self._first_keys: str | None = None
 
     @property
     def guesses(self) -> bool:
@@ -157,15 +158,22 @@ class KafkaSource(NativeSource):
         schemas = without_passwords(self.values["schema.registry.url"] or "")
         return f"kafka://{self.servers}/{self.topic} as {self.values['format']} {schemas}".rstrip()
 
-    @property
-    def keyed(self) -> bool:
-        """A topic that is compacted."""
+    def keyed(self, *, wait: bool) -> str | None:
+        """A topic that is compacted, or whose first messages all have keys; not one that is still to be created."""
 
         def ask() -> str | None:
-            self._ensure()
-            return self.setting("cleanup.policy")
+            topics = self._brokers.topics()
+            if self.topic not in topics:
+                if self.values["topic.create.if.missing"]:
+                    return None
+                raise self._brokers.missing(self.topic, topics)
+            if "compact" in (self.setting("cleanup.policy") or ""):
+                return "the topic is compacted"
+            if self._first_keys is None:
+                return _why_keyed([s.key for s in self._brokers.sample(self.topic, SAMPLE)])
+            return self._first_keys or None
 
-        return "compact" in (self._patience.wait_for(ask, issues=self.issues) or "")
+        return self._patience.wait_for(ask, issues=self.issues) if wait else ask()
 
     def setting(self, name: str) -> str | None:
         """A setting of the topic; None if the brokers do not let us ask."""
@@ -204,6 +212,7 @@ class KafkaSource(NativeSource):
                 return known
             self._ensure()
             sample = self._brokers.sample(self.topic, SAMPLE)
+            self._first_keys = _why_keyed([s.key for s in sample]) or ""
             values = [s.value for s in sample if s.value is not None]
             if not values:
                 raise _Empty(
@@ -459,6 +468,11 @@ def _parts(uri: str) -> tuple[str | None, str, list[tuple[str, str]]]:
     if not topic:
         raise InvalidOption(f'"{uri}" names no topic', hint="kafka://topic or kafka://host:9092/topic")
     return hosts or None, topic, [(k, v.strip("\"'")) for k, v in parse_qsl(query, keep_blank_values=True)]
+
+
+def _why_keyed(keys: list[bytes | None]) -> str | None:
+    """Why the first messages of a topic, with these keys, tell rows by their keys."""
+    return f"its first {len(keys):,} messages have keys" if keys and None not in keys else None
 
 
 def _default(name: str) -> Any:

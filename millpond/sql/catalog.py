@@ -30,8 +30,8 @@ class Relation:
     where a statement that changes a table reads it with its row numbers. ``guessed`` says that the types of a
     source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
     INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
-    ``place`` is the database that a table lives in, None for the app's journal.
-    ``keyed`` says that the last message of each key is what counts of a stream.
+    ``place`` is the database that a table lives in, None for the app's journal. ``null_keys`` says that NULL is a value
+    of its key.
     ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
     """
 
@@ -47,9 +47,9 @@ class Relation:
     strict: bool = False
     live: bool = False
     place: str | None = None
+    null_keys: bool = False
     watermark: Watermark | None = None
     limits: Limits | None = None
-    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

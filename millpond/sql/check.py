@@ -7,11 +7,14 @@ refused here, by name. A name whose statement is wrong is declared all the same,
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from millpond.errors import (
     Error,
     InvalidOption,
     SqlError,
+    UnknownName,
+    did_you_mean,
 )
 from millpond.options import read_options, unknown_option
 from millpond.sql import statements as st
@@ -36,6 +39,8 @@ from millpond.sql.mutation import (
     check_update,
     check_upsert,
 )
+
+_GIVEN_NAME = re.compile(r"_[0-9a-f]{8}(_[0-9]+)?$")
 
 
 class Checker(Creates, Inserts):
@@ -94,6 +99,10 @@ class Checker(Creates, Inserts):
             self.errors.append(error)
         if len(self.errors) != before:
             return None
+        if name:
+            self._queries[name.lower()] = name
+        else:
+            self._unnamed = True
         return dataclasses.replace(checked, query_options=self._query_values)
 
     def _with_misses(self, checked: Checked) -> Checked:
@@ -176,7 +185,7 @@ class Checker(Creates, Inserts):
         if s.kind == "index":
             return check_drop_index(self, s)
         if s.kind == "query":
-            return Checked(s)
+            return Checked(s) if s.if_exists or self._knows_query(s.name, s) else None
         relation = self.catalog.find(s.name)
         if relation is None:
             if s.if_exists:
@@ -217,7 +226,18 @@ class Checker(Creates, Inserts):
         return self._about(s.name, s)
 
     def _controlquery(self, s: st.ControlQuery) -> Checked | None:
-        return Checked(s)
+        return Checked(s) if self._knows_query(s.name, s) else None
+
+    def _knows_query(self, name: str, s: st.Statement) -> bool:
+        """Whether a running statement has this name, or may have: one without a name is given one when it starts."""
+        if name.lower() in self._queries or (self._unnamed and _GIVEN_NAME.search(name)):
+            return True
+        names = sorted(self._queries.values())
+        listed = f"queries: {', '.join(names)}" if names else "there is no running query"
+        self.errors.append(
+            UnknownName(f'there is no query "{name}"', hint=did_you_mean(name, names, listed), place=s.place)
+        )
+        return False
 
     def _begin(self, s: st.Begin) -> Checked | None:
         return Checked(s)

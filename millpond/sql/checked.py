@@ -37,6 +37,9 @@ class World(Protocol):
     def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
         """What a URI gives. Raises an Error when it cannot be read."""
 
+    def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
+        """Why the messages at a URI tell rows by their keys, if they do. Raises an Error when it cannot be told."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -59,6 +62,8 @@ class Checked:
     block: tuple[Checked, ...] = ()
     table_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    keyed: str | None = None
+    """Why a table without a declared key is keyed by the keys of messages."""
     query_options: Mapping[str, Any] = field(default_factory=dict)
     """The options of a running statement."""
     misses: tuple[Resolved, tuple[str, ...]] | None = None
@@ -109,7 +114,12 @@ ON_CONFLICT = Option(
 
 COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
     Option("extension", "text", "The backend that keeps the rows.", default="memory"),
-    Option("primary.key", "text", "The key columns of CREATE TABLE … AS, separated by commas."),
+    Option(
+        "primary.key",
+        "text",
+        "The key columns of CREATE TABLE … AS, separated by commas; '' for none: every row of a topic whose"
+        " messages have keys is then appended.",
+    ),
     Option(
         "refresh",
         "choice",

@@ -7,6 +7,7 @@ import dataclasses
 from sqlglot import exp
 
 from millpond.sql.resolve import Input, Resolved
+from millpond.sql.running import from_items
 from millpond.types import Column, Schema
 
 KEY = "_key"
@@ -15,11 +16,14 @@ KEY = "_key"
 def stream_of_keys(resolved: Resolved) -> Input | None:
     """The stream of a query in which each row is of one message with a key; None for any other."""
     select = resolved.expression
-    if not isinstance(select, exp.Select) or len(resolved.inputs) != 1:
+    if not isinstance(select, exp.Select) or select.args.get("laterals") or select.find(exp.UDTF):
         return None
-    several = select.args.get("joins") or select.args.get("laterals") or select.find(exp.UDTF)
-    source = resolved.inputs[0]
-    return source if source.relation.running and KEY in source.relation.schema and not several else None
+    items = [item for item, _ in from_items(select)]
+    if len(items) != 1 or not isinstance(items[0], exp.Table):
+        return None
+    source = next((i for i in resolved.inputs if i.view == items[0].name), None)
+    keys = source is not None and source.relation.running and KEY in source.relation.schema
+    return source if keys else None
 
 
 def with_message_key(resolved: Resolved, stream: Input) -> Resolved:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from millpond.app.check import check_text
 from millpond.errors import UnknownName
 
@@ -42,6 +44,46 @@ def test_ten_mistakes_are_ten_errors_each_with_place_and_hint(cli):
         assert caret.index("^") == int(column) + 1
         assert hint.startswith("hint: ")
     assert 'did you mean "STRING"?' in blocks[0] and 'did you mean "upper"?' in blocks[5]
+
+
+_DECLARED = """
+CREATE STREAM orders (id BIGINT, at DATE);
+CREATE TABLE items (id BIGINT PRIMARY KEY, at TIMESTAMP);
+CREATE TABLE sums AS SELECT at, COUNT(*) AS n FROM orders GROUP BY at;
+INSERT INTO items SELECT id, at FROM orders WITH ('query.name' = 'filler');
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message", "hint"),
+    [
+        ("SELECT DATE '2013-13-45'", "'2013", '"2013-13-45" is no DATE', "'2026-01-31'"),
+        ("SELECT id FROM orders WHERE at > DATE '2013-02-29'", "'2013", "is no DATE", ""),
+        ("SELECT TIMESTAMP '2013-01-01 24:00:00' AS t", "'2013", "is no TIMESTAMP", ""),
+        ("SELECT TIMESTAMP_NTZ '2013-01-01 1:60:00' AS t", "'2013", "is no TIMESTAMP_NTZ", ""),
+        ("INSERT INTO items VALUES (1, '2013-02-30 00:00:00')", "'2013", "is no TIMESTAMP", ""),
+        ("INSERT INTO items VALUES (1, NULL), (NULL, NULL)", "INSERT", 'row 1 for table "items"', ""),
+        ("INSERT INTO items (at) VALUES (NULL)", "INSERT", '"id" is NULL or missing', ""),
+        ("PAUSE QUERY filer", "PAUSE", 'there is no query "filer"', 'did you mean "filler"?'),
+        ("DROP QUERY sms", "DROP", 'there is no query "sms"', 'did you mean "sums"?'),
+        ("START QUERY insert_items_0123abcd", "START", "there is no query", "queries: filler, sums"),
+        ("INSERT INTO kafka://out SELECT id FROM orders LIMIT 3", "3", "LIMIT on a stream", ""),
+    ],
+)
+def test_what_cannot_be_is_found_before_it_runs(text: str, at: str, message: str, hint: str) -> None:
+    (error,) = check_text(_DECLARED + text).errors
+    assert message in error.message and hint in (error.hint or "")
+    assert error.line == 6 and text[(error.column or 0) - 1 :].startswith(at)
+
+
+def test_what_may_be_is_not_refused() -> None:
+    found = check_text(
+        _DECLARED
+        + "SELECT DATE '2024-2-29', TIMESTAMP '2024-01-01 23:59:59.5 Europe/Paris', TIMESTAMP '13:00', DATE 'today';"
+        "INSERT INTO sums VALUES (NULL, 3); INSERT INTO items SELECT id, at FROM orders;"
+        "PAUSE QUERY Sums; STOP QUERY filler; RESUME QUERY insert_items_0123abcd; DROP QUERY IF EXISTS x"
+    )
+    assert not found.errors
 
 
 def test_check_is_fast_and_starts_nothing(cli):

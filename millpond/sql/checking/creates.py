@@ -30,7 +30,7 @@ from millpond.sql.checked import (
 from millpond.sql.checking.queries import Queries
 from millpond.sql.live import check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
-from millpond.sql.resolve import Resolved
+from millpond.sql.resolve import Input, Resolved
 from millpond.types import Column, Schema, type_name
 
 _UNKNOWN = Schema(())
@@ -86,12 +86,12 @@ class Creates(Queries):
             running=True,
             uri=uri,
             guessed=described.guessed and described.running,
-            keyed=described.keyed,
             watermark=s.watermark,
             limits=limits,
         )
         self._check_watermark(relation, s)
         self.catalog.add(relation)
+        self._streams[s.name.lower()] = values
         return Checked(s, relation=relation, source_options={s.name.lower(): values})
 
     def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
@@ -171,16 +171,22 @@ class Creates(Queries):
             self.errors.extend(check_live(resolved, s.place))
         if resolved.running and values["refresh"] == "once":
             self.refuse("'refresh' = 'once' over a stream", s)
-        groups = self._group_outputs(resolved, s)
+        groups, keyed = self._group_outputs(resolved, s), None
         if groups is None and resolved.running:
-            key, resolved = self._message_key(key, resolved, s)
+            stream = None if s.columns else stream_of_keys(resolved)
+            if stream is not None:
+                if not key and not names and values["primary.key"] is None:
+                    keyed = self._message_keys(stream)
+                if keyed or tuple(k.lower() for k in key) == (KEY,):
+                    key, resolved = (KEY,), with_message_key(resolved, stream)
         grouping = grouping_outputs(resolved) if live else ()
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
-        if live and not key and grouping:
+        if live and not key and grouping and values["primary.key"] is None:
             key = tuple(resolved.schema.names[i] for i in grouping)
             values = {**values, "null_keys": True}
         if groups is not None:
-            key = self._group_key(groups, resolved.schema, key, s)
+            said = key if key or values["primary.key"] is not None else None
+            key = self._group_key(groups, resolved.schema, said, s)
             values = {**values, "null_keys": True}
         relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
         if live:
@@ -193,20 +199,20 @@ class Creates(Queries):
             target=relation,
             table_options=values,
             source_options=self._source_values,
+            keyed=keyed,
         )
 
-    def _message_key(
-        self, key: tuple[str, ...], resolved: Resolved, s: st.CreateTable
-    ) -> tuple[tuple[str, ...], Resolved]:
-        """The key of a table over messages that have keys: theirs, if the statement says so, or if it says nothing and
-        they tell the rows of the topic."""
-        stream = None if s.columns else stream_of_keys(resolved)
-        asked = tuple(k.lower() for k in key) == (KEY,)
-        if stream is None or not (asked or (not key and stream.relation.keyed)):
-            return key, resolved
-        if not key and self._query_values.get("on.miss"):
-            return key, resolved
-        return (KEY,), with_message_key(resolved, stream)
+    def _message_keys(self, stream: Input) -> str | None:
+        """Why a table that says nothing of its key is keyed by the keys of the messages, if so: found out once."""
+        relation = stream.relation
+        if relation.uri is None or self._query_values.get("on.miss"):
+            return None
+        if self._kept is not None:
+            return "its messages had keys" if self._kept.key == (KEY,) else None
+        is_stream = relation.kind == "stream"
+        values = self._streams[relation.name.lower()] if is_stream else self._source_values[relation.uri]
+        declared = relation.schema if is_stream and not relation.guessed else relation.declared
+        return self.world.keyed(relation.uri, values, declared)
 
     def _createview(self, s: st.CreateView) -> Checked | None:
         if self._name_taken(s.name, "view", s):
@@ -299,7 +305,14 @@ class Creates(Queries):
                 )
             )
         keyed = Schema(schema.columns, tuple(spelled))
-        relation = Relation(s.name, "table", keyed, strict=strict, place=self.world.place(values))
+        relation = Relation(
+            s.name,
+            "table",
+            keyed,
+            strict=strict,
+            place=self.world.place(values),
+            null_keys=bool(values.get("null_keys")),
+        )
         self.catalog.add(relation)
         return relation
 

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from millpond.errors import (
     InvalidOption,
+    InvalidRecord,
     NotSupported,
     SqlError,
     TypeMismatch,
@@ -26,6 +27,7 @@ from millpond.sql.joins import joins_of
 from millpond.sql.live import check_live, follows_its_query
 from millpond.sql.realtime import not_in_real_time
 from millpond.sql.resolve import Resolved
+from millpond.sql.timeliterals import HINT, is_impossible
 from millpond.types import Column, Schema, type_name
 
 
@@ -153,12 +155,13 @@ class Inserts(Queries):
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
         resolver = self.resolver()
         rows: list[tuple[exp.Expr, ...]] = []
-        for row in s.values:
+        for number, row in enumerate(s.values):
             error = check_count(len(row), columns, "a row of VALUES", s.place)
             if error is not None:
                 self.errors.append(error)
                 continue
             cells: dict[str, exp.Expr] = {}
+            given: set[str] = set()
             for name, cell in zip(columns, row, strict=True):
                 column = target.schema.find(name)
                 assert column is not None
@@ -173,9 +176,30 @@ class Inserts(Queries):
                             place=resolver.place(cell) or s.place,
                         )
                     )
+                if _is_no_time(value, column.type):
+                    self.errors.append(
+                        TypeMismatch(
+                            f'"{value.name}" is no {type_name(column.type)}',
+                            hint=HINT,
+                            place=resolver.place(cell) or s.place,
+                        )
+                    )
+                if not isinstance(value, exp.Null):
+                    given.add(column.name)
                 if column.type is not None and dtype != column.type:
                     value = exp.Cast(this=value, to=build_type(column.type))
                 cells[name.lower()] = value
+            for name in target.schema.key if not target.null_keys else ():
+                if name not in given:
+                    self.errors.append(
+                        InvalidRecord(
+                            f'row {number} for table "{target.name}": field "{name}" is NULL or missing, but it is a'
+                            " primary key",
+                            row=number,
+                            field=name,
+                            place=s.place,
+                        )
+                    )
             rows.append(tuple(cells.get(c.name.lower(), _null(c)) for c in target.schema))
         self.errors.extend(resolver.errors)
         return Checked(s, target=target, values=tuple(rows))
@@ -197,6 +221,13 @@ def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
         if pa.types.is_date(target) or pa.types.is_timestamp(target):
             return True
     return assignable(source, target)
+
+
+def _is_no_time(value: exp.Expr, dtype: pa.DataType | None) -> bool:
+    """Whether a text is to be a date or time that cannot be."""
+    is_text = isinstance(value, exp.Literal) and value.is_string
+    timed = dtype is not None and (pa.types.is_date(dtype) or pa.types.is_timestamp(dtype))
+    return is_text and timed and is_impossible(value.name, dtype)
 
 
 def _null(column: Column) -> exp.Expr:

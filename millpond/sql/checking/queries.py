@@ -39,7 +39,12 @@ Locate = Callable[[int, int], Place]
 
 
 class Queries:
-    """Resolves queries against the catalog; what is wrong is added to ``errors``."""
+    """Resolves queries against the catalog; what is wrong is added to ``errors``.
+
+    ``streams`` are the values of the options of streams that are known by name, ``queries`` the names by which running
+    statements are known. ``kept`` is what the table of a
+    statement that is checked again was declared to be.
+    """
 
     def __init__(
         self,
@@ -48,12 +53,19 @@ class Queries:
         *,
         locate: Locate | None = None,
         functions: Iterable[str] = (),
+        streams: Mapping[str, Mapping[str, Any]] | None = None,
+        queries: Iterable[str] = (),
+        kept: Schema | None = None,
     ):
         self.catalog = catalog
         self.world = world
         self.locate = locate
         self.functions = tuple(functions)
         self.errors: list[Error] = []
+        self._streams = dict(streams or {})
+        self._queries = {name.lower(): name for name in queries}
+        self._unnamed = False
+        self._kept = kept
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._shares: Mapping[str, Sequence[Setting]] = {}
         self._wanted: Mapping[str, Schema] = {}
@@ -175,11 +187,11 @@ class Queries:
         return found
 
     def _group_key(
-        self, groups: list[int], schema: Schema, key: tuple[str, ...], s: st.Statement
+        self, groups: list[int], schema: Schema, key: tuple[str, ...] | None, s: st.Statement
     ) -> tuple[str, ...]:
-        """The key of a table that holds an aggregate: its grouping columns."""
+        """The key of a table that holds an aggregate: its grouping columns, whatever ``key`` it was said to have."""
         names = tuple(schema.names[i] for i in groups)
-        if (key or isinstance(s, st.Insert)) and {k.lower() for k in key} != {n.lower() for n in names}:
+        if key is not None and {k.lower() for k in key} != {n.lower() for n in names}:
             wanted = ", ".join(names)
             self.errors.append(
                 NotSupported(

@@ -27,7 +27,17 @@ from millpond.sql.statements import (
     ShowCreate,
     Statement,
 )
+from millpond.sql.timeliterals import HINT, is_impossible
+from millpond.sql.typing.literals import named_type
+from millpond.types import type_name
 
+TIME_TYPES = (
+    exp.DType.DATE,
+    exp.DType.TIMESTAMP,
+    exp.DType.TIMESTAMPTZ,
+    exp.DType.TIMESTAMPLTZ,
+    exp.DType.TIMESTAMPNTZ,
+)
 ShowKind = Literal["streams", "tables", "queries", "functions"]
 _QUERY_CLAUSES = (
     TokenType.WHERE,
@@ -65,6 +75,14 @@ def _raw_string(parser: MillpondParser, token: Token) -> exp.Literal:
     return exp.Literal.string(token.text).update_positions(token)
 
 
+def _time_literal(parser: MillpondParser, value: exp.Expr, dtype: exp.DataType) -> exp.Cast:
+    """``DATE '2026-01-31'``: one that cannot be is no literal."""
+    named = named_type(dtype)
+    if isinstance(value, exp.Literal) and named is not None and is_impossible(value.name, named):
+        parser.fail(f'"{value.name}" is no {type_name(named)}', parser._prev, hint=HINT)
+    return exp.Cast(this=value, to=dtype)
+
+
 class MillpondParser(WriteParser):
     """Reads one statement; sqlglot's own statements are never reached."""
 
@@ -79,6 +97,10 @@ class MillpondParser(WriteParser):
         k: v for k, v in WriteParser.COLUMN_OPERATORS.items() if k in (TokenType.DOT, TokenType.DCOLON)
     }
     PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: _placeholder, TokenType.COLON: _placeholder}
+    TYPE_LITERAL_PARSERS = {
+        **WriteParser.TYPE_LITERAL_PARSERS,
+        **dict.fromkeys(TIME_TYPES, _time_literal),
+    }
     PRIMARY_PARSERS = {**WriteParser.PRIMARY_PARSERS, TokenType.RAW_STRING: _raw_string}
     NO_PAREN_FUNCTION_PARSERS = {
         k: v for k, v in WriteParser.NO_PAREN_FUNCTION_PARSERS.items() if k == "CASE"
