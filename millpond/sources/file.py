@@ -1,4 +1,4 @@
-"""Files: CSV, JSON, JSON lines and Parquet, one or many.
+"""Files: CSV, JSON, JSON lines, Parquet and Avro, one or many.
 
 An offset lists files with size and time of change, those of earlier offsets first. The sequence number of a
 row is the place of its file in that list and its place in the file: the same however often it is read.
@@ -49,7 +49,7 @@ class FileSource(Source):
     schemes: ClassVar[tuple[str, ...]] = ("file",)
     sifts: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("format", "text", "csv, json, jsonl or parquet; without it the suffix of the file tells"),
+        Option("format", "text", "csv, json, jsonl, parquet or avro; without it the suffix of the file tells"),
         Option("header", "bool", "whether the first row of a CSV file holds the names of its columns", True),
         Option("delimiter", "text", "what separates values in CSV: a comma, in .tsv files a tab"),
         Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
