@@ -49,7 +49,9 @@ class FileSource(Source):
     schemes: ClassVar[tuple[str, ...]] = ("file",)
     sifts: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("format", "text", "csv, json, jsonl, parquet or avro; without it the suffix of the file tells"),
+        Option(
+            "format", "text", "csv, json, jsonl, parquet or avro; without it the suffix of the file tells"
+        ),
         Option("header", "bool", "whether the first row of a CSV file holds the names of its columns", True),
         Option("delimiter", "text", "what separates values in CSV: a comma, in .tsv files a tab"),
         Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
