@@ -19,6 +19,7 @@ Error
 ├── SourceError           an outside system
 │   ├── FileMissing       no file at that path
 │   ├── AddressMissing    a web server knows nothing at that address
+│   ├── SourceChanged     what is read has changed meanwhile; a retry may help
 │   ├── ConnectionLost    it does not answer, or no longer; a retry may help
 │   │   └── NetworkIssue  no Kafka broker answers
 │   ├── AccessRefused     it refuses the login, or what was asked
@@ -236,6 +237,13 @@ class FileMissing(SourceError):
 
 class AddressMissing(SourceError):
     code = "address_missing"
+
+
+class SourceChanged(SourceError):
+    """What is read is not what it was when reading began; a retry reads what it is now."""
+
+    code = "source_changed"
+    retryable = True
 
 
 class ConnectionLost(SourceError):

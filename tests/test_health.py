@@ -51,13 +51,13 @@ def test_a_table_of_files(tmp_path: Path) -> None:
             and "from file:///" in seen[0].reason
         )
         health = app.table("t").health_check()
-        assert health.status == "static" and f"read once from file://{tmp_path}/f.csv" in health.reason
+        assert health.status == "healthy" and f"it follows file://{tmp_path}/f.csv" in health.reason
         assert app.table("t").get_stats().source == "file"
         assert described(app, "t")["health"] == str(health)
         app.sql("CREATE TABLE copy WITH ('refresh' = 'once') AS SELECT id FROM t")
         assert app.table("copy").health_check().status == "static"
     with App(sql, state=tmp_path / "state") as app:
-        assert app.table("t").health_check().status == "static"
+        assert app.table("t").health_check().status == "healthy"
     (tmp_path / "f.csv").unlink()
     with App(state=tmp_path / "state") as app:
         health = app.table("t").health_check()

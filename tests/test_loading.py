@@ -87,7 +87,7 @@ def test_only_what_needs_a_table_waits_for_it(tmp_path: Path) -> None:
         start.join(60)
         assert asked == [[{"n": ROWS}]]
         app.drain()
-        assert app.ready().state == "ready" and app.table("big").health_check().status == "static"
+        assert app.ready().state == "ready" and app.table("big").health_check().status == "healthy"
         assert app.table("named").all_rows() == [{"id": 299_999, "name": "n99"}]
         described = {r["property"]: r["value"] for r in app.sql("DESCRIBE EXTENDED big").rows()}
         assert described["load"].startswith("300,000 of 300,000 rows, 100 %, ")

@@ -23,6 +23,8 @@ from millpond.app.gate import Gate
 from millpond.app.health import Load, followed, health_of
 from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
+from millpond.app.inputs import keep_beside
+from millpond.app.living import Living
 from millpond.app.loader import Loader
 from millpond.app.loading import Report, read_all
 from millpond.app.lookups import plan_lookup
@@ -69,7 +71,7 @@ from millpond.sql.filters import resolve_values
 from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.parse import parse
 from millpond.sql.pushdown import pushed
-from millpond.sql.resolve import Input, Resolved
+from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
@@ -148,6 +150,7 @@ class App:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._store = Store(self._journal, self._state)
             self._loader = Loader(self)
+            self._living = Living(self, direct=_direct)
             self._runner = Pipelines(self, direct=_direct)
             self._views = Views(self)
             restore(self)
@@ -250,6 +253,7 @@ class App:
         self._check_open()
         deadline = time.monotonic() + timeout
         retried = -1
+        self._living.drain(timeout)
         while retried != (retried := self._runner.retry()):
             self._runner.drain(max(0.0, deadline - time.monotonic()))
             self._views.drain(max(0.0, deadline - time.monotonic()))
@@ -295,6 +299,8 @@ class App:
         self._closed = True
         if hasattr(self, "_loader"):
             self._loader.close()
+        if hasattr(self, "_living"):
+            self._living.close()
         if hasattr(self, "_runner"):
             self._runner.close()
         if hasattr(self, "_views"):
@@ -545,9 +551,7 @@ class App:
         resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
         for i in all_inputs(i for r in resolved for i in r.inputs):
             if i.relation.kind == "source" and not i.relation.running:
-                self._store.create_hidden(
-                    i.relation.name, i.relation.schema, read_all(self._source(i.relation))
-                )
+                keep_beside(self, i.relation)
         sources = [self._source(stream) for stream in plan.streams]
         for source in sources:
             if isinstance(source, NativeSource):
@@ -587,12 +591,14 @@ class App:
         declared = relation.schema if is_stream and not relation.guessed else relation.declared
         return self._rooms.open(relation.uri, values, declared)
 
-    def _inputs(self, resolved: Resolved, moment: Moment, but: Input | None = None) -> dict[str, pa.Table]:
-        """The rows of a query's inputs by view."""
-        found: dict[str, pa.Table] = {}
+    def _inputs(
+        self, resolved: Resolved, moment: Moment, sources: Mapping[str, pa.Table] | None = None
+    ) -> dict[str, pa.Table]:
+        """The rows of a query's inputs by view; those of ``sources`` have been read."""
+        found: dict[str, pa.Table] = dict(sources or {})
         where = pushed(resolved) if any(i.relation.place is not None for i in resolved.inputs) else {}
         for i in resolved.inputs:
-            if but is not None and i.view == but.view:
+            if i.view in found:
                 continue
             if i.relation.kind == "source":
                 found[i.view] = read_all(self._source(i.relation))

@@ -50,6 +50,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     forget_named(app, relation.kind, relation.name)
     if relation.kind == "table":
         withdraw(relation.name)
+        app._living.remove(relation.name.lower())
         app._loads.pop(relation.name.lower(), None)
         app._store.forget(own)
         app._store.drop(relation.name)

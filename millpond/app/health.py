@@ -35,6 +35,8 @@ class Load:
     ended: float | None = None
     loaded_at: float | None = None
     error: str | None = None
+    follows: bool = False
+    """Whether the table goes on with what is new."""
 
     @property
     def rate(self) -> float:
@@ -59,6 +61,8 @@ class Load:
         if self.loaded_at is None:
             return Health("loading", f"{self.far()}, from {self.what}")
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.loaded_at))
+        if self.follows:
+            return Health("healthy", f"it follows {self.what}, last change {when}")
         return Health("static", f"read once from {self.what}, complete since {when}")
 
 

@@ -1,4 +1,4 @@
-"""Filling tables from sources that have an end, chunk by chunk, each with its position in one commit."""
+"""Filling tables from sources outside: with all that is there, then with what is new."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.app.health import Load
-from millpond.app.indexes import renew_indexes
-from millpond.app.store import Moment, Store
+from millpond.app.living import News
 from millpond.changes import Changes, Offset, Position
-from millpond.errors import Closed
+from millpond.errors import Closed, SourceChanged
 from millpond.plan.plans import LoadPlan
-from millpond.query.evaluate import Evaluator
+from millpond.retry import Patience
 from millpond.sources.base import SEQ, Source
 from millpond.sql.checked import Checked
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 CHUNK = 131_072
 """Rows of a chunk."""
 
-_LOADED = "loaded"
+_AGAIN = Patience(10.0, 0.2, "fixed")
+"""How a load is tried again if what it reads changes meanwhile."""
 _REPORTING = threading.Lock()
 """Reports of several loads come one after another."""
 
@@ -46,51 +48,161 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
-Inputs = Callable[[Moment], Mapping[str, pa.Table]]
-"""The tables that a query meets beside the source, by view."""
 
 
-def is_loaded(position: Position | None, checkpoint: str) -> bool:
-    return position is not None and position.checkpoint == checkpoint and _LOADED in position.offsets
+def fingerprint(*offsets: object) -> str:
+    """The identity of a step: the offsets that it lies between."""
+    return hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def fingerprint(offset: Offset) -> str:
-    """The identity of a load: the offset up to which it reads."""
-    return hashlib.sha256(json.dumps(offset, sort_keys=True).encode()).hexdigest()[:16]
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a table was filled: up to ``at``, and, if a step was cut off, towards ``to`` by the first ``chunks``."""
+
+    at: Offset | None = None
+    to: Offset | None = None
+    chunks: int = 0
+    known: bool = True
+    """Whether that can be told: else only a comparison shows what is missing."""
+
+    @staticmethod
+    def of(position: Position | None) -> Reached:
+        if position is None:
+            return Reached()
+        at, to = position.offsets.get("at"), position.offsets.get("to")
+        return Reached(at, to, position.batch + 1, at is not None or to is not None)
 
 
-def load_chunks(
-    plan: LoadPlan,
-    source: Source,
-    end: Offset,
-    store: Store,
-    evaluator: Evaluator,
-    inputs: Inputs,
-    report: Report,
-) -> int:
-    """Reads the source up to ``end`` into the target, going on where an earlier load stopped."""
-    assert plan.by is not None
-    checkpoint = fingerprint(end)
-    position = store.position(plan.name)
-    begun = position is not None and position.checkpoint == checkpoint
-    skip = position.batch + 1 if begun and position is not None else 0
-    splits = source.splits(None, end)
-    total, of = _sum(s.bytes for s in splits), _sum(s.rows for s in splits)
-    rows = seen = number = 0
-    report(Progress(plan.target.name, 0, 0, total, of))
-    for number, (chunk, read) in enumerate(_chunks(source, end)):
-        seen = read
-        if number < skip:
-            continue
-        tables = {plan.by.view: chunk, **inputs(store.moment())}
-        found = evaluator.answer(plan.query, tables)
-        rows += found.num_rows
-        store.commit({plan.target.name: Changes(found)}, Position(plan.name, checkpoint, number))
-        report(Progress(plan.target.name, rows, seen, total, of))
-    end_of_it = Position(plan.name, checkpoint, max(number, skip) + 1, {_LOADED: end})
-    store.commit({plan.target.name: Changes(plan.query.schema.arrow().empty_table())}, end_of_it)
-    report(Progress(plan.target.name, rows, seen, total, of, finished=True))
-    return rows
+class Filling:
+    """Keeps a table as a query over sources outside says: first with all that they have, then with what is new.
+
+    Where the rows of the one source ``plan.by`` each count by themselves, chunks of new ones are added, each with its
+    position in one commit. Where a source was replaced, or the query is one of the whole, it is answered anew and the
+    difference is committed.
+    """
+
+    def __init__(self, app: App, plan: LoadPlan, checked: Checked, report: Report):
+        self._app = app
+        self.plan = plan
+        self._checked = checked
+        self._report = report
+        self._views = {i.view: i for i in plan.query.inputs if i.relation.kind == "source"}
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """By view."""
+        return {view: self._app._source(i.relation) for view, i in self._views.items()}
+
+    @property
+    def follows(self) -> bool:
+        return any(source.follows for source in self.sources.values())
+
+    def news(self) -> list[News]:
+        return [source.changes for source in self.sources.values() if source.follows]
+
+    def close(self) -> None:
+        for source in self.sources.values():
+            source.close()
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing that is not in the table, nor about to be."""
+        at = self._reached().at
+        sources = self.sources
+        return at is not None and all(sources[view].settled(offset) for view, offset in at.items())
+
+    def _reached(self) -> Reached:
+        return Reached.of(self._app._store.position(self.plan.name))
+
+    def advance(self) -> int:
+        """Brings the table to what the sources have now; answers how many rows that gave."""
+        reached = self._reached()
+        if not reached.known:
+            return self._compare(self._ends({}))
+        rows = 0
+        at = reached.at
+        if reached.to is not None:
+            now = self._ends(reached.to)
+            if self._replaced(reached.to, now):
+                return self._compare(now)
+            rows, at = self._append(at, reached.to, reached.chunks), reached.to
+        end = self._ends(at or {})
+        if at == end:
+            return rows
+        if at is not None and (self.plan.by is None or self._replaced(at, end)):
+            return rows + self._compare(end)
+        return rows + self._append(at, end)
+
+    def _ends(self, at: Offset) -> Offset:
+        return {view: source.latest(at.get(view)) for view, source in self.sources.items()}
+
+    def _replaced(self, at: Offset, end: Offset) -> bool:
+        return any(at.get(v) is None or s.replaced(at[v], end[v]) for v, s in self.sources.items())
+
+    def _append(self, at: Offset | None, end: Offset, skip: int = 0) -> int:
+        """Adds what lies between two offsets, without the chunks that were added before."""
+        name, number, rows, seen = self.plan.target.name, skip - 1, 0, 0
+        checkpoint = fingerprint(at, end)
+        total, of = self._size(at, end)
+        self._report(Progress(name, 0, 0, total, of))
+        for number, (found, read) in enumerate(self._answers(at, end, skip), skip):
+            rows, seen = rows + found.num_rows, read
+            between = {"to": end} if at is None else {"at": at, "to": end}
+            self._commit(Changes(found), Position(self.plan.name, checkpoint, number, between))
+            self._report(Progress(name, rows, seen, total, of))
+        nothing = self.plan.query.schema.arrow().empty_table()
+        self._commit(Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}))
+        self._report(Progress(name, rows, total or seen, total, of, finished=True))
+        return rows
+
+    def _size(self, at: Offset | None, end: Offset) -> tuple[int | None, int | None]:
+        """Bytes and rows, where that is known before."""
+        before = at or {}
+        splits = [
+            split for view, s in self.sources.items() for split in s.splits(before.get(view), end[view])
+        ]
+        return _sum(s.bytes for s in splits), _sum(s.rows for s in splits)
+
+    def _answers(self, at: Offset | None, end: Offset, skip: int = 0) -> Iterator[tuple[pa.Table, int]]:
+        """The rows of the query, chunk by chunk of what lies between two offsets where that can be, and the bytes read
+        so far; the first chunks are skipped."""
+        app, query, by = self._app, self.plan.query, self.plan.by
+        if by is None:
+            inputs = {v: read_range(s, None, end[v]) for v, s in self.sources.items()}
+            if not skip:
+                rest = app._inputs(query, app._store.moment(), sources=inputs)
+                yield app._evaluator.answer(query, rest), 0
+            return
+        source = self.sources[by.view]
+        chunks = _chunks(source, at[by.view] if at is not None else None, end[by.view])
+        for number, (chunk, read) in enumerate(chunks):
+            if number >= skip:
+                tables = app._inputs(query, app._store.moment(), sources={by.view: chunk})
+                yield app._evaluator.answer(query, tables), read
+
+    def _compare(self, end: Offset) -> int:
+        """Makes the table what the query says of everything up to an offset."""
+        app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
+        rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in self._answers(None, end))])
+        key = app._backend(name).schema.key
+        if key:
+            rows = last_of_each(rows, key)
+        own = app._backend(name).snapshot().scan(rows=not key)
+        changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
+        if changes.deleted is not None and any(s.partial(end[v]) for v, s in self.sources.items()):
+            changes = Changes(changes.rows.filter(pc.invert(changes.deleted)))
+        self._commit(changes, Position(self.plan.name, fingerprint("compared", end), 0, {"at": end}))
+        return len(changes)
+
+    def _commit(self, changes: Changes, position: Position) -> None:
+        self._app._store.commit({self.plan.target.name: changes}, position)
+
+
+def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows without those that have a later one of the same key."""
+    numbered = rows.select(list(key)).append_column("__at", pa.array(np.arange(rows.num_rows)))
+    last = numbered.group_by(list(key)).aggregate([("__at", "max")])["__at_max"]
+    return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
@@ -98,12 +210,12 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return None if None in found else sum(n for n in found if n is not None)
 
 
-def _chunks(source: Source, end: Offset) -> Iterator[tuple[pa.Table, int]]:
+def _chunks(source: Source, start: Offset | None, end: Offset) -> Iterator[tuple[pa.Table, int]]:
     """Chunks of the same rows each time, and the bytes read so far."""
     schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
     held: list[pa.RecordBatch] = []
     rows = read = 0
-    for split in source.splits(None, end):
+    for split in source.splits(start, end):
         before = read
         for batch in source.read(split):
             held.append(batch.drop_columns([SEQ]))
@@ -120,9 +232,12 @@ def _chunks(source: Source, end: Offset) -> Iterator[tuple[pa.Table, int]]:
 
 def read_all(source: Source) -> pa.Table:
     """Everything that a source has now."""
+    return read_range(source, None, source.latest(None))
+
+
+def read_range(source: Source, start: Offset | None, end: Offset) -> pa.Table:
     schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
-    end = source.latest(None)
-    batches = [b.drop_columns([SEQ]) for s in source.splits(None, end) for b in source.read(s)]
+    batches = [b.drop_columns([SEQ]) for s in source.splits(start, end) for b in source.read(s)]
     return pa.Table.from_batches(batches, schema)
 
 
@@ -133,76 +248,36 @@ def is_from_outside(app: App, plan: LoadPlan) -> bool:
 
 
 def load(app: App, plan: LoadPlan, checked: Checked) -> int:
-    """Fills a table from its sources; what was loaded before a restart is not loaded again."""
+    """Fills a table from its sources, and lets it follow them; what was loaded before a restart is not loaded again."""
     name = plan.target.name.lower()
     sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
     what = app._mask(", ".join(sources)) or "tables"
     kind = sources[0].partition(":")[0] if sources else "table"
     app._loads[name] = Load(kind, what, began=time.time())
-    try:
-        rows = _load(app, plan, checked)
-    except Exception as error:
-        app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))
-        raise
-    changed = app._backend(name).stats().get("changed_at")
-    app._loads[name] = replace(app._loads[name], ended=time.time(), loaded_at=changed or time.time())
-    return rows
 
-
-def _load(app: App, plan: LoadPlan, checked: Checked) -> int:
     def report(progress: Progress) -> None:
         if app._closed:
             raise Closed("the app is closed")
-        name = plan.target.name.lower()
+        if app._loads[name].loaded_at is not None:
+            return
         share = progress.bytes / progress.total if progress.total else None
         app._loads[name] = replace(app._loads[name], rows=progress.rows, of=progress.of, share=share)
         with _REPORTING:
             app._on_progress(progress)
 
+    app._source_values.update(checked.source_options)
     app._store.fills(plan.name, plan.target.name)
-    position = app._store.position(plan.name)
-    if plan.by is None:
-        end = {
-            i.relation.name: app._source(i.relation).latest(None)
-            for i in plan.query.inputs
-            if i.relation.kind == "source"
-        }
-        checkpoint = fingerprint(end)
-        if position is not None and position.checkpoint == checkpoint:
-            return 0
-        _reload(app, plan, position)
-        rows = app._answer(checked)
-        app._store.commit(
-            {plan.target.name: Changes(rows)}, Position(plan.name, checkpoint, 0, {"loaded": end})
-        )
-        report(Progress(plan.target.name, rows.num_rows, 0, None, finished=True))
-        return int(rows.num_rows)
-    source = app._source(plan.by.relation)
-    until = source.latest(None)
-    checkpoint = fingerprint(until)
-    if is_loaded(position, checkpoint):
-        return 0
-    if position is not None and position.checkpoint != checkpoint:
-        _reload(app, plan, position)
-    return load_chunks(
-        plan,
-        source,
-        until,
-        app._store,
-        app._evaluator,
-        lambda moment: app._inputs(plan.query, moment, plan.by),
-        report,
+    filling = Filling(app, plan, checked, report)
+    try:
+        rows = _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
+    except Exception as error:
+        app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))
+        raise
+    changed = app._backend(name).stats().get("changed_at")
+    follows = filling.follows and checked.table_options.get("refresh") != "once"
+    app._loads[name] = replace(
+        app._loads[name], ended=time.time(), loaded_at=changed or time.time(), follows=follows
     )
-
-
-def _reload(app: App, plan: LoadPlan, position: Position | None) -> None:
-    """Empties a table whose source has changed since it was loaded."""
-    if position is None:
-        return
-    relation = app._catalog.find(plan.target.name)
-    assert relation is not None
-    options = app._table_options[relation.name.lower()]
-    app._store.empty(relation.name, relation, str(options.get("extension") or "memory"), options)
-    renew_indexes(app, relation.name)
-    app._store.forget(plan.name)
-    app._store.fills(plan.name, plan.target.name)
+    if follows:
+        app._living.add(name, filling)
+    return rows

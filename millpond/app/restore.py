@@ -11,11 +11,12 @@ from millpond.app.columns import COLUMNS
 from millpond.app.drift import widen_table
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
+from millpond.app.living import News, ticks
 from millpond.app.loading import is_from_outside, load
 from millpond.app.outgoing import IDENTITY
 from millpond.app.pipelines import HELD
 from millpond.app.script import check_kept
-from millpond.errors import Error
+from millpond.errors import Error, SourceError
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
@@ -58,6 +59,22 @@ def restore(app: App) -> None:
 
 def resume(app: App, entry: Saved) -> None:
     """A restored statement goes on: a load that was cut off, a pipeline that ran."""
+    try:
+        _go_on(app, entry)
+    except Error as error:
+        if entry.kind != "table":
+            raise
+        _failed(app, entry, error)
+
+
+def _failed(app: App, entry: Saved, error: Error) -> None:
+    """What fills a table could not go on: the table stays, and if its source was the reason that is tried again."""
+    _stays(app, entry.name, app._mask(error.message))
+    if isinstance(error, SourceError):
+        app._living.add(entry.name.lower(), Revival(app, entry))
+
+
+def _go_on(app: App, entry: Saved) -> None:
     parsed = parse(entry.text)
     app._remember(parsed.script)
     statement = grouped(parsed.require())[0]
@@ -65,17 +82,33 @@ def resume(app: App, entry: Saved) -> None:
     connected = isinstance(statement, st.CreateStream) and query is None
     if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
         return
-    try:
-        # It goes on with the columns that it knew; new ones it takes in as ever.
-        checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
-        app._source_values.update(checked.source_options)
-        if connected:
-            return
+    # It goes on with the columns that it knew; new ones it takes in as ever.
+    checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
+    app._source_values.update(checked.source_options)
+    if not connected:
         resume_checked(app, entry, checked)
-    except Error as error:
-        if entry.kind != "table":
-            raise
-        _stays(app, entry.name, app._mask(error.message))
+
+
+class Revival:
+    """A table whose source could not be read at the start: that is tried again."""
+
+    def __init__(self, app: App, entry: Saved):
+        self._app = app
+        self._entry = entry
+        self.settled = True
+
+    def news(self) -> list[News]:
+        return [ticks]
+
+    def advance(self) -> int:
+        """Raises if it still cannot be read; else the table goes on as it would have."""
+        with self._app._lock:
+            _go_on(self._app, self._entry)
+            self._app._living.gone(self._entry.name.lower(), self)
+        return 0
+
+    def close(self) -> None:
+        return
 
 
 def _stays(app: App, table: str, why: str) -> None:
@@ -105,7 +138,7 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     elif checked.table_options.get("refresh") != "once" or not app._keeps(checked.target.name):
         plan = plan_load(checked, name, target)
         if is_from_outside(app, plan):
-            app._loader.begin(plan, checked, lambda error: _stays(app, entry.name, app._mask(error.message)))
+            app._loader.begin(plan, checked, lambda error: _failed(app, entry, error))
             return
         app._loader.wait(app._loader.running(checked.reads))
         load(app, plan, checked)

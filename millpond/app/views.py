@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.app.feed import Touched
-from millpond.app.loading import read_all
+from millpond.app.inputs import Inputs
 from millpond.app.store import Moment
 from millpond.app.transaction import View
 from millpond.changes import Changes
@@ -54,12 +54,11 @@ class LiveView:
         self.milliseconds: int | None = None
         self.whole = True
         """The next round answers the query as a whole."""
+        self.renewed = 0
+        """How often a source that it reads has changed."""
         self._app = app
-        self._sources = {
-            i.view: read_all(app._source(i.relation))
-            for i in plan.query.inputs
-            if i.relation.kind == "source"
-        }
+        sources = {i.view: app._source(i.relation) for i in plan.query.inputs if i.relation.kind == "source"}
+        self.inputs = Inputs(sources, lambda view, rows: app._views.renew(self))
 
     def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
         """What the table must take to be as its query says ``now``; it was right ``before``."""
@@ -76,7 +75,7 @@ class LiveView:
                 for i in self._table_inputs()
             }
             there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
-        rows = self._app._evaluator.answer(self.plan.query, {**inputs, **self._sources})
+        rows = self._app._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
         rows = rows.cast(self.schema.arrow())
         return self._app._evaluator.difference(there, rows, self.schema.key)
 
@@ -187,6 +186,8 @@ class Views:
             self._app._store.listen(self._news.set)
             self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
             self._thread.start()
+        if view.inputs.follows:
+            self._app._living.add(plan.name, view.inputs)
         return len(self._app._backend(plan.target.name))
 
     @contextmanager
@@ -204,7 +205,14 @@ class Views:
             view.whole = True
         self._follow()
 
+    def renew(self, view: LiveView) -> None:
+        """A source that a view reads has changed: the view is answered as a whole."""
+        view.renewed += 1
+        view.whole = True
+        self._news.set()
+
     def remove(self, name: str) -> None:
+        self._app._living.remove(name)
         with self._turn:
             view = self._views.pop(name, None)
             if view is None:
@@ -233,7 +241,8 @@ class Views:
         wanted, deadline = self._app._store.feed.commits, time.monotonic() + timeout
         while True:
             with self._progress:
-                if self._seen >= wanted or self._stopped:
+                renewing = any(v.whole and v.error is None for v in self)
+                if (self._seen >= wanted and not renewing) or self._stopped:
                     break
                 if not self._progress.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and (
                     time.monotonic() >= deadline
@@ -278,7 +287,7 @@ class Views:
 
     def _step(self, view: LiveView, now: Moment, touched: Mapping[str, Touched]) -> Changes | None:
         """What a view has changed; None if its query failed."""
-        began, target = time.perf_counter(), view.plan.target.name
+        began, target, renewed = time.perf_counter(), view.plan.target.name, view.renewed
         try:
             changes = view.changes(now.snapshot, self._before, touched)
             if len(changes):
@@ -291,7 +300,7 @@ class Views:
             view.error.place = view.error.place or view.plan.place
             log.warning('table "%s" stays as it was: %s', target, self._app._mask(view.error.message))
             return None
-        view.error, view.whole = None, False
+        view.error, view.whole = None, view.renewed != renewed
         if view.emit is not None and view.rounds and len(changes):
             came = (
                 changes.rows if changes.deleted is None else changes.rows.filter(pc.invert(changes.deleted))

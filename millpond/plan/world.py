@@ -61,16 +61,18 @@ class Rooms:
         ``widths`` says of their URIs."""
         return _Narrowed(self, widths)
 
-    def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
+    def describe(
+        self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
+    ) -> Relation:
         source = self.open(uri, values, declared)
         schema = source.schema()
-        if source.follows and source.guesses:
+        if source.endless and source.guesses:
             self.find(source.address, schema)
         return Relation(
             uri,
             "source",
             schema,
-            running=source.follows,
+            running=source.endless if table else source.runs,
             uri=uri,
             guessed=source.guesses,
             declared=declared,
@@ -85,8 +87,10 @@ class _Narrowed(Rooms):
         self.__dict__.update(rooms.__dict__)
         self._widths = widths
 
-    def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
-        return narrow(super().describe(uri, values, declared), self._widths)
+    def describe(
+        self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
+    ) -> Relation:
+        return narrow(super().describe(uri, values, declared, table=table), self._widths)
 
 
 def narrow(relation: Relation, widths: Mapping[str, int]) -> Relation:

@@ -7,6 +7,7 @@ A start of None is the beginning, so that the bulk load and what comes later are
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ DELETED = "_deleted"
 """The column of a source that says whether a message has no value: in a keyed table it ends the row of its key."""
 
 
+LOOK = 0.5
+"""Seconds between two looks at a source that cannot tell when there is something new."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """What one task reads. Picklable. ``rows`` and ``bytes`` are None where they are not known before."""
@@ -46,10 +51,21 @@ class Source(ABC):
     kind: ClassVar[str]
     schemes: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[Option, ...]] = ()
-    follows: ClassVar[bool] = False
-    """Whether rows may come after ``latest()``: else it is loaded once."""
     local: ClassVar[bool] = False
     """Whether only the process that made the source can read it."""
+
+    endless: ClassVar[bool] = False
+    """Whether it is a stream: whatever reads it runs on."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether rows may come after ``latest()``: a table over it follows it. Else it is loaded once."""
+        return self.endless
+
+    @property
+    def runs(self) -> bool:
+        """Whether a query over it runs on and emits rows, rather than to answer once."""
+        return self.endless
 
     @property
     def guesses(self) -> bool:
@@ -99,6 +115,24 @@ class Source(ABC):
         for batch in self.read(split):
             yield Received(batch.drop_columns([SEQ]), batch.column(SEQ), spoiled_table((), (), ()))
 
+    def changes(self, stop: threading.Event) -> Iterator[None]:
+        """Comes whenever there may be something new, until ``stop`` is set."""
+        while not stop.wait(LOOK):
+            yield
+
+    def replaced(self, start: Offset, end: Offset) -> bool:
+        """Whether the rows up to ``end`` are not those up to ``start`` and some more: what was made of the earlier ones
+        is made again from all, and compared."""
+        return False
+
+    def partial(self, end: Offset) -> bool:
+        """Whether rows that were read before, and count, cannot be read any more: a comparison must end none."""
+        return False
+
+    def settled(self, at: Offset) -> bool:
+        """Whether an offset is the end of all that is there, also of what is not believed yet."""
+        return self.reached(at, self.latest(at))
+
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         """An offset after ``start``, up to ``end``, about ``rows`` rows on; ``end`` if it cannot tell."""
         return end
@@ -139,7 +173,7 @@ class Source(ABC):
 class NativeSource(Source):
     """Read by a format of Spark. What Spark gives is decoded by ``decode``, here or on the executors."""
 
-    follows = True
+    endless = True
     format: ClassVar[str]
 
     def prepare(self) -> None:

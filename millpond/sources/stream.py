@@ -33,7 +33,7 @@ class StreamSource(Source):
 
     kind: ClassVar[str] = "stream"
     schemes: ClassVar[tuple[str, ...]] = ("stream",)
-    follows: ClassVar[bool] = True
+    endless: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "start",

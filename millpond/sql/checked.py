@@ -34,8 +34,10 @@ class World(Protocol):
     def place(self, values: Mapping[str, Any]) -> str | None:
         """The database that a table with these options lives in; None for the app's journal."""
 
-    def describe(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Relation:
-        """What a URI gives. Raises an Error when it cannot be read."""
+    def describe(
+        self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
+    ) -> Relation:
+        """What a URI gives, to a ``table`` or to a query. Raises an Error when it cannot be read."""
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
         """Why the messages at a URI tell rows by their keys, if they do. Raises an Error when it cannot be told."""

@@ -38,6 +38,7 @@ class World:
     """Where a source reads from. ``add`` puts rows there that come after those that are there."""
 
     uri: str
+    values: dict[str, Any] = {}
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -51,6 +52,7 @@ class World:
 
 class FileWorld(World):
     count = 0
+    values = {"watch.debounce": 0.0}
 
     def __init__(self, directory: Path):
         super().__init__(directory)
@@ -150,7 +152,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def open_source(world: World, declared: Schema | None = SCHEMA, **values: Any) -> Source:
-    return find_source(world.uri)(world.uri, values, declared)
+    return find_source(world.uri)(world.uri, {**world.values, **values}, declared)
 
 
 def through_json(offset: Offset) -> Offset:
@@ -237,7 +239,7 @@ def test_ranges_continue_one_another(world: World) -> None:
     source = open_source(world)
     world.add(rows(0, 8))
     ends: list[Offset] = [source.latest(None)]
-    if source.follows or source.kind == "file":
+    if source.follows:
         for first in range(8, 40, 8):
             world.add(rows(first, 8))
             ends.append(through_json(source.latest(ends[-1])))

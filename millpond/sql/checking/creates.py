@@ -179,9 +179,9 @@ class Creates(Queries):
                     keyed = self._message_keys(stream)
                 if keyed or tuple(k.lower() for k in key) == (KEY,):
                     key, resolved = (KEY,), with_message_key(resolved, stream)
-        grouping = grouping_outputs(resolved) if live else ()
+        grouping = () if resolved.running else grouping_outputs(resolved)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
-        if live and not key and grouping and values["primary.key"] is None:
+        if not key and grouping and values["primary.key"] is None:
             key = tuple(resolved.schema.names[i] for i in grouping)
             values = {**values, "null_keys": True}
         if groups is not None:

@@ -69,6 +69,7 @@ class Queries:
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._shares: Mapping[str, Sequence[Setting]] = {}
         self._wanted: Mapping[str, Schema] = {}
+        self._for_table = False
         self._query_settings: list[Setting] = []
         self._query_values: Mapping[str, Any] = {}
         self._defaults: Mapping[str, str] = {}
@@ -109,6 +110,7 @@ class Queries:
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
         self._wanted = {}
+        self._for_table = isinstance(s, st.CreateTable)
         resolver = self.resolver()
         resolved = resolver.resolve(expression)
         if not resolver.errors and (wanted := wanted_schemas(resolved, targets)):
@@ -158,7 +160,7 @@ class Queries:
                 f'"{uri}" is read twice with different options', hint="make a table of one of them first"
             )
         self._source_values[uri] = values
-        return self.world.describe(uri, values, self._wanted.get(uri))
+        return self.world.describe(uri, values, self._wanted.get(uri), table=self._for_table)
 
     def _later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
         """The settings without those that this version refuses."""

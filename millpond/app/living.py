@@ -1,0 +1,186 @@
+"""Tables that follow what is outside of the app and no stream: files, answers of servers, tables of other apps.
+
+Each has a thread for each of its sources, which waits until there may be something new. What goes wrong leaves the
+table as it was; it is stale then, and tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from millpond.errors import Closed, Error, TimedOut, known
+from millpond.retry import AGAIN
+from millpond.sources.base import LOOK
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond")
+_PAUSE = 0.05
+"""Seconds between two looks at something that is not believed yet."""
+
+
+News = Callable[[threading.Event], Iterator[None]]
+"""Comes whenever there may be something new, until the event is set."""
+
+
+class Kept(Protocol):
+    """What is kept as its sources are."""
+
+    def news(self) -> Sequence[News]:
+        """What tells that there may be something new."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing new, nor anything that was seen and is not believed yet."""
+
+    def advance(self) -> int:
+        """Takes in what is new; answers how many rows that changed."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
+
+
+def ticks(stop: threading.Event) -> Iterator[None]:
+    """Looks now and then."""
+    while not stop.wait(LOOK):
+        yield
+
+
+class Follower:
+    """One table, or what stands for one, and the threads that keep it."""
+
+    def __init__(self, app: App, name: str, kept: Kept):
+        self.name = name
+        self.error: Error | None = None
+        self._app = app
+        self.kept = kept
+        self._turn = threading.Lock()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._tries = 0
+        self._retry_at = 0.0
+
+    def start(self) -> None:
+        for news in self.kept.news():
+            thread = threading.Thread(
+                target=self._run, args=(news,), name=f"millpond-follow-{self.name}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, news: News) -> None:
+        for _ in news(self._stop):
+            if self._stop.is_set():
+                return
+            if time.monotonic() >= self._retry_at:
+                self.advance()
+                while self.error is None and not self._is_settled() and not self._stop.wait(_PAUSE):
+                    self.advance()
+
+    def _is_settled(self) -> bool:
+        try:
+            return self.kept.settled
+        except Error:
+            return True
+
+    def advance(self) -> None:
+        """Takes in what is new. A failure is the follower's own."""
+        with self._turn:
+            if self._stop.is_set():
+                return
+            try:
+                rows = self.kept.advance()
+            except Closed:
+                return
+            except Exception as error:
+                self._fail(known(error))
+                return
+            self._note(rows)
+
+    def _fail(self, error: Error) -> None:
+        pause = AGAIN.pause(self._tries)
+        self._tries += 1
+        self._retry_at = time.monotonic() + pause
+        message = self._app._mask(error.message)
+        if self.error is None or self.error.message != error.message:
+            log.warning('table "%s" stays as it was: %s; trying again in %g s', self.name, message, pause)
+        self.error = error
+        if (load := self._app._loads.get(self.name)) is not None:
+            self._app._loads[self.name] = replace(load, error=message)
+
+    def _note(self, rows: int) -> None:
+        load = self._app._loads.get(self.name)
+        recovered, self.error, self._tries, self._retry_at = self.error is not None, None, 0, 0.0
+        if load is not None and (rows or recovered):
+            at = time.time() if rows else load.loaded_at
+            self._app._loads[self.name] = replace(load, error=None, loaded_at=at)
+
+    def drain(self, deadline: float) -> None:
+        while True:
+            self.advance()
+            if self.error is not None:
+                raise self.error
+            if self.kept.settled:
+                return
+            if time.monotonic() >= deadline:
+                raise TimedOut(
+                    f'not drained: table "{self.name}" is behind what it follows',
+                    hint="wait longer with drain(timeout=…)",
+                )
+            time.sleep(_PAUSE)
+
+    def stop(self) -> None:
+        """Nothing is taken in after it."""
+        self._stop.set()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self.kept.close()
+
+
+class Living:
+    """All followers of an app. With ``direct`` they move when the app is drained, and not by themselves."""
+
+    def __init__(self, app: App, *, direct: bool = False):
+        self._app = app
+        self._direct = direct
+        self._followers: dict[str, Follower] = {}
+
+    def add(self, name: str, kept: Kept) -> None:
+        if (earlier := self._followers.get(name)) is not None:
+            earlier.stop()
+        follower = self._followers[name] = Follower(self._app, name, kept)
+        if not self._direct and not self._app._read_only:
+            follower.start()
+
+    def remove(self, name: str) -> None:
+        follower = self._followers.pop(name, None)
+        if follower is not None:
+            follower.stop()
+            follower.join()
+
+    def gone(self, name: str, kept: Kept) -> None:
+        """What was followed is followed no more, or by another one."""
+        follower = self._followers.get(name)
+        if follower is not None and follower.kept is kept:
+            follower.stop()
+            del self._followers[name]
+
+    def drain(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for follower in list(self._followers.values()):
+            follower.drain(deadline)
+
+    def close(self) -> None:
+        for follower in self._followers.values():
+            follower.stop()
+        for follower in self._followers.values():
+            follower.join()

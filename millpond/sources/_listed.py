@@ -1,0 +1,265 @@
+"""Sources that list files: what is in an offset is read by their formats, whatever the place they are in.
+
+An offset lists files and how far each was read, in the order in which they came. The sequence number of a row is the
+place of its file in that order and its place in the file: the same however often it is read.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.errors import Error, SourceChanged, SourceError
+from millpond.formats.base import Format, Piece, find_format
+from millpond.formats.blocks import LONGEST_RECORD
+from millpond.formats.jsondepth import MAX_DEPTH
+from millpond.formats.merge import merge_schemas, settle_schema
+from millpond.formats.received import Received
+from millpond.options import Option
+from millpond.sources._living import Entry, Listed, Look, Place
+from millpond.sources.base import Source, Split, with_seq
+from millpond.types import Schema
+
+ROW_BITS = 40
+FILES_TO_DISCOVER = 8
+_BYTES_OF_A_ROW = 64
+"""What a row is taken for where a batch is to have about so many."""
+
+FORMAT_OPTIONS: tuple[Option, ...] = (
+    Option("format", "text", "csv, json, jsonl, parquet or avro; without it the suffix of the file tells"),
+    Option("header", "bool", "whether the first row of a CSV file holds the names of its columns", True),
+    Option("delimiter", "text", "what separates values in CSV: a comma, in .tsv files a tab"),
+    Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
+    Option("escape", "text", "what stands before a quote within a CSV value, if it is not doubled"),
+    Option("null.value", "text", "the text that is NULL in CSV when it is not quoted", ""),
+    Option("max.record", "size", "the longest line of JSON and row of CSV", LONGEST_RECORD),
+    Option("max.depth", "int", "how deep JSON may be nested", MAX_DEPTH),
+)
+FOLLOWING_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "on.remove",
+        "choice",
+        "what becomes of the rows of a file that is gone: a table keeps or deletes them",
+        "keep",
+        ("keep", "delete"),
+    ),
+    Option("batch.max.files", "int", "the most new files that a batch of a stream takes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplit(Split):
+    """A piece of a file of an offset."""
+
+    entry: Entry
+    piece: Piece
+
+    @property
+    def first_seq(self) -> int:
+        """The sequence number of its first row."""
+        return (self.entry.index << ROW_BITS) + self.piece.begin + self.piece.first_row
+
+
+class ListedSource(Source):
+    """Reads what a ``Place`` lists. Each kind of place is a subclass."""
+
+    sifts: ClassVar[bool] = True
+    growing: ClassVar[bool] = False
+    """Whether files may grow; else one that has more bytes is another one."""
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        self._schema = declared
+
+    @property
+    @abstractmethod
+    def place(self) -> Place:
+        """Where the files are."""
+
+    @property
+    def follows(self) -> bool:
+        return self.values["watch"] is not False
+
+    @property
+    def runs(self) -> bool:
+        return self.values["watch"] is True
+
+    @property
+    def guesses(self) -> bool:
+        return self.declared is None and self._format(self._there()[0]).guesses
+
+    def _there(self) -> list[str]:
+        """The paths of what is there; FileMissing if there is nothing."""
+        return [s.path for s in self.place.seen()]
+
+    def _format(self, path: str) -> Format:
+        return find_format(path, self.values["format"])(self.values)
+
+    def _look(self) -> Look:
+        return Look(
+            self.place,
+            self._format,
+            growing=self.growing,
+            keeps=self.values["on.remove"] == "keep",
+            waits=self.follows,
+            debounce=self.values["watch.debounce"] if self.follows else 0.0,
+        )
+
+    def schema(self) -> Schema:
+        """Declared, or discovered from the first few files together."""
+        if self._schema is None:
+            found = Schema(())
+            for path in self._there()[:FILES_TO_DISCOVER]:
+                with self.reading(path):
+                    found = merge_schemas(found, self._format(path).discover(path))
+            if not len(found):
+                raise SourceError(
+                    f'"{self.uri}" is empty: its columns cannot be discovered', hint="declare the columns"
+                )
+            self._schema = settle_schema(found)
+        return self._schema
+
+    def latest(self, start: Offset | None) -> Offset:
+        return self._latest(start)[0]
+
+    def settled(self, at: Offset) -> bool:
+        end, pending = self._latest(at)
+        return not pending and self.reached(at, end)
+
+    def _latest(self, start: Offset | None) -> tuple[Offset, bool]:
+        """The offset, and whether something was seen that is not in it yet."""
+        look = self._look()
+        with self.reading(self.uri):
+            if start is None:
+                self._there()
+                return look.first(self.place.seen()).offset(), False
+            found = look.next(Listed.of(start), self.place.seen())
+        return found.offset(), look.pending
+
+    def replaced(self, start: Offset, end: Offset) -> bool:
+        return Listed.of(start).anew != Listed.of(end).anew
+
+    def partial(self, end: Offset) -> bool:
+        return Listed.of(end).kept
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        before = Listed.of(start).by_index()
+        found: list[Split] = []
+        for entry in Listed.of(end).files:
+            known = before.get(entry.index)
+            begin = known.at if known is not None else 0
+            if entry.at > begin:
+                found += self._pieces(entry, begin)
+        return found
+
+    def _pieces(self, entry: Entry, begin: int) -> Iterator[FileSplit]:
+        self._check_unchanged(entry)
+        grows = self._look().grows(entry.path)
+        with self.reading(entry.path):
+            form = self._format(entry.path)
+            pieces = form.pieces(entry.path, begin, entry.at) if grows else form.pieces(entry.path)
+        for piece in pieces:
+            size = entry.size // len(pieces) if piece.end is None else piece.end - piece.begin
+            yield FileSplit(piece.rows, size, entry, piece)
+
+    def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
+        """How many rows a file has is not known: bytes are counted, and new files."""
+        before, until = Listed.of(start), Listed.of(end)
+        known, look = before.by_index(), self._look()
+        most, left = self.values["batch.max.files"], rows * _BYTES_OF_A_ROW
+        files: list[Entry] = []
+        fresh = 0
+        for entry in until.files:
+            here = known.get(entry.index)
+            begin = here.at if here is not None else 0
+            fresh += here is None
+            if left <= 0 or (most is not None and fresh > max(1, most)):
+                files += [here] if here is not None else []
+                continue
+            if entry.at - begin > left and look.grows(entry.path):
+                entry = self._cut(entry, begin, left, look)
+            left -= entry.at - begin
+            files.append(entry)
+        if tuple(files) == until.files:
+            return end
+        number = max((e.index + 1 for e in files), default=0)
+        return replace(until, files=tuple(files), next=max(number, before.next)).offset()
+
+    def _cut(self, entry: Entry, begin: int, size: int, look: Look) -> Entry:
+        """The entry up to a record about so many bytes on."""
+        form = self._format(entry.path)
+        with self.reading(entry.path):
+            while begin + size < entry.at:
+                at = form.complete(entry.path, begin, begin + size, final=False)
+                if at > begin:
+                    return replace(entry, at=at, print=look.print(entry.path, at), open=False)
+                size *= 2
+        return entry
+
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        """Files are known by name and number: the two offsets need not be of one line."""
+        if at is None:
+            return not self.splits(None, end)
+        here = {(e.path, e.id): e for e in Listed.of(at).files}
+        moved = {e.id: e for e in Listed.of(at).files}
+        for entry in Listed.of(end).files:
+            known = here.get((entry.path, entry.id)) or moved.get(entry.id)
+            if known is None or known.at < entry.at or known.mtime_ns < entry.mtime_ns:
+                return False
+        return True
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        assert isinstance(split, FileSplit)
+        entry, seq = split.entry, split.first_seq
+        self._check_unchanged(entry)
+        batches = self._format(entry.path).read(
+            entry.path, self.schema(), split.piece, declared=self.declared is not None
+        )
+        try:
+            with self.reading(entry.path):
+                for batch in batches:
+                    yield with_seq(batch, seq)
+                    seq += batch.num_rows
+        except Error:
+            self._check_unchanged(entry)
+            raise
+        self._check_unchanged(entry)
+
+    def receive(self, split: Split) -> Iterator[Received]:
+        assert isinstance(split, FileSplit)
+        entry = split.entry
+        self._check_unchanged(entry)
+        parts = self._format(entry.path).receive(
+            entry.path, self.schema(), split.piece, declared=self.declared is not None
+        )
+        with self.reading(entry.path):
+            for part in parts:
+                yield part.after(split.first_seq)
+        self._check_unchanged(entry)
+
+    def _check_unchanged(self, entry: Entry) -> None:
+        """Raises if a file is not what it was when the offset was made; it may have grown, if its kind does."""
+        now = self.place.find(entry.path)
+        if now is None:
+            raise SourceChanged(f'file "{entry.path}" was removed while it was being read')
+        same = now == entry.seen
+        look = self._look()
+        if not same and look.grows(entry.path) and now.size >= entry.at:
+            with self.reading(entry.path):
+                same = look.print(entry.path, entry.at) == entry.print
+        if not same:
+            raise SourceChanged(
+                f'file "{entry.path}" changed while it was being read: it had {entry.size} bytes and has {now.size}',
+                hint="write files under another name and rename them when they are complete",
+            )
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        """What goes wrong with a file, in our words."""
+        yield

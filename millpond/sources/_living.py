@@ -1,0 +1,297 @@
+"""What becomes of files that were read: an offset lists them, each with how far it was read, and a look finds the next
+offset: what has come, grown, moved, been written anew or gone since.
+
+A file is what it was if its number and time say so, or if its first bytes, up to where it was read, have the same
+print. One that is not is written anew, unless what was read is found under another name: logs are rotated so. What was
+written anew or is gone makes an offset with a new ``anew``: the rows up to it are not those of before and some more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from millpond.changes import Offset
+from millpond.formats.base import Format
+
+SMALL = 1 << 20
+"""Bytes up to which a print is of all of them; of more it is of samples."""
+_SAMPLE = 1 << 12
+_SAMPLES = 32
+_ROTATED = r"[.\-_]\d[\d.\-_T]*"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file as it is now; ``id`` tells it from others whatever its name."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of an offset: as it was seen, and how far it was read. ``index`` numbers the files in the order in which
+    they came. ``open``: the last record has no end yet, and was taken all the same."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    id: str
+    index: int
+    at: int
+    print: str
+    open: bool = False
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Self:
+        return cls(**kept)
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.path, self.size, self.mtime_ns, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An offset, taken apart. ``kept``: rows of files that are gone count on, and nobody can read them again."""
+
+    files: tuple[Entry, ...] = ()
+    next: int = 0
+    anew: int = 0
+    kept: bool = False
+
+    @classmethod
+    def of(cls, offset: Offset | None) -> Self:
+        if offset is None:
+            return cls()
+        files = tuple(Entry.of(e) for e in offset["files"])
+        return cls(files, offset["next"], offset["anew"], offset["kept"])
+
+    def offset(self) -> Offset:
+        return {
+            "files": [asdict(e) for e in self.files],
+            "next": self.next,
+            "anew": self.anew,
+            "kept": self.kept,
+        }
+
+    def by_index(self) -> dict[int, Entry]:
+        return {e.index: e for e in self.files}
+
+
+class Place(ABC):
+    """Where files are: a directory of this machine, an object store."""
+
+    @abstractmethod
+    def seen(self) -> list[Seen]:
+        """All files that are meant, sorted by name; none is no error."""
+
+    @abstractmethod
+    def find(self, path: str) -> Seen | None:
+        """One file, whether it is meant or not."""
+
+    @abstractmethod
+    def read(self, path: str, begin: int, size: int) -> bytes:
+        """Some bytes of a file."""
+
+    def older(self, path: str) -> Iterator[Seen]:
+        """Files that may hold what was in this one before a log was rotated."""
+        return iter(())
+
+    def quiet(self, path: str, now: Seen | None, seconds: float) -> bool:
+        """Whether nothing has happened to a file for some time."""
+        return now is None or time.time_ns() - now.mtime_ns >= seconds * 1e9
+
+
+class LocalPlace(Place):
+    """Files of this machine; ``paths`` gives those that are meant."""
+
+    def __init__(self, paths: Callable[[], list[str]]):
+        self._paths = paths
+
+    def seen(self) -> list[Seen]:
+        found = (self.find(path) for path in self._paths())
+        return [s for s in found if s is not None]
+
+    def find(self, path: str) -> Seen | None:
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return Seen(path, stat.st_size, stat.st_mtime_ns, f"{stat.st_dev}-{stat.st_ino}")
+
+    def read(self, path: str, begin: int, size: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return file.read(size)
+
+    def older(self, path: str) -> Iterator[Seen]:
+        """``app.log.1``, ``app.log-20260131``, ``app-2026-01-31.log`` beside ``app.log``."""
+        directory, name = os.path.split(path)
+        name = re.sub(_ROTATED + "$", "", name)
+        stem, suffix = os.path.splitext(name)
+        stem = re.sub(_ROTATED + "$", "", stem)
+        stem, suffix = re.escape(stem), re.escape(suffix)
+        pattern = re.compile(f"{stem}{suffix}{_ROTATED}|{stem}{_ROTATED}{suffix}")
+        try:
+            names = sorted(os.listdir(directory))
+        except OSError:
+            return
+        for other in names:
+            if pattern.fullmatch(other) and (found := self.find(os.path.join(directory, other))) is not None:
+                yield found
+
+    def quiet(self, path: str, now: Seen | None, seconds: float) -> bool:
+        if now is not None:
+            return super().quiet(path, now, seconds)
+        try:
+            changed = os.stat(os.path.dirname(path)).st_mtime_ns
+        except OSError:
+            return True
+        return time.time_ns() - changed >= seconds * 1e9
+
+
+class Look:
+    """Finds the offset after another one. ``format_of`` gives the format of a path; ``growing`` says whether files may
+    grow at all, ``keeps`` that rows of files that are gone count on, ``waits`` that the rest of a line may come. What
+    was written anew, removed, or cannot grow is believed when nothing has happened for ``debounce`` seconds."""
+
+    def __init__(
+        self,
+        place: Place,
+        format_of: Callable[[str], Format],
+        *,
+        growing: bool,
+        keeps: bool,
+        waits: bool,
+        debounce: float,
+    ):
+        self._place = place
+        self._format_of = format_of
+        self._growing = growing
+        self._keeps = keeps
+        self._waits = waits
+        self._debounce = debounce
+        self.pending = False
+        """Whether something was seen that is not believed yet."""
+
+    def grows(self, path: str) -> bool:
+        return self._growing and self._format_of(path).grows(path)
+
+    def first(self, seen: list[Seen]) -> Listed:
+        """Everything that is there now."""
+        files = tuple(self._enter(s, i, final=True) for i, s in enumerate(seen))
+        return Listed(files, len(files))
+
+    def next(self, before: Listed, seen: list[Seen]) -> Listed:
+        self.pending = False
+        here = {s.path: s for s in seen}
+        claimed = {e.path for e in before.files if e.path in here and here[e.path].id == e.id}
+        kept, anew = before.kept, before.anew
+        files: list[Entry] = []
+        used: set[str] = set()
+        for entry in before.files:
+            now = here.get(entry.path) or self._place.find(entry.path)
+            found = self._still(entry, now) if now is not None else None
+            found = found or self._moved(entry, here, used | claimed)
+            if found is not None:
+                files.append(found)
+                used.add(found.path)
+            elif not self._place.quiet(entry.path, now, self._debounce):
+                self.pending = True
+                files.append(entry)
+                used.add(entry.path)
+            elif now is not None or not self._keeps:
+                anew += 1
+            else:
+                kept = True
+        number = before.next
+        for s in seen:
+            if s.path in used:
+                continue
+            if not self.grows(s.path) and not self._is_quiet(s):
+                self.pending = True
+                continue
+            files.append(self._enter(s, number, final=self._is_quiet(s)))
+            number += 1
+        return Listed(tuple(files), number, anew, kept)
+
+    def _is_quiet(self, seen: Seen) -> bool:
+        return self._place.quiet(seen.path, seen, self._debounce)
+
+    def _enter(self, seen: Seen, index: int, *, final: bool) -> Entry:
+        entry = Entry(seen.path, seen.size, seen.mtime_ns, seen.id, index, 0, "")
+        return self._read_on(entry, seen, final=final)
+
+    def _read_on(self, entry: Entry, now: Seen, *, final: bool) -> Entry:
+        """The entry with what has come; a record without an end is taken when it is ``final``."""
+        if not self.grows(now.path):
+            return replace(entry, **asdict(now), at=now.size)
+        form = self._format_of(now.path)
+        at = form.complete(now.path, entry.at, now.size, final=final)
+        if (
+            final
+            and self._waits
+            and form.name == "jsonl"
+            and self._place.read(now.path, at - 1, 1) not in b"}\n"
+        ):
+            at = form.complete(now.path, entry.at, now.size, final=False)  # half of an object
+        is_open = at > 0 and self._place.read(now.path, at - 1, 1) not in (b"\n", b"\r")
+        if not final and at < now.size:
+            self.pending = True
+        return replace(
+            entry, **asdict(now), at=at, print=self.print(now.path, at), open=is_open and at == now.size
+        )
+
+    def _still(self, entry: Entry, now: Seen) -> Entry | None:
+        """The entry as it is now, if that is what it was and perhaps some more."""
+        if now == entry.seen:
+            if entry.at < entry.size and self.grows(entry.path):
+                return self._read_on(entry, now, final=self._is_quiet(now))
+            return entry
+        if not self.grows(now.path) or now.size < entry.at:
+            return None
+        if entry.at > SMALL and (now.id != entry.id or now.size == entry.size):
+            return None
+        if self.print(now.path, entry.at) != entry.print:
+            return None
+        if entry.open and now.size > entry.at:
+            if self._place.read(now.path, entry.at, 1) not in (b"\n", b"\r"):
+                return None
+        return self._read_on(entry, now, final=self._is_quiet(now))
+
+    def _moved(self, entry: Entry, here: dict[str, Seen], taken: set[str]) -> Entry | None:
+        """The entry under the name that it has now."""
+        if not entry.at:
+            return None
+        candidates = [s for s in here.values() if s.id == entry.id]
+        candidates += [s for s in self._place.older(entry.path) if self._keeps or s.path in here]
+        for now in candidates:
+            if now.path == entry.path or now.path in taken or now.size < entry.at:
+                continue
+            if self.grows(now.path):
+                same = self.print(now.path, entry.at) == entry.print
+            else:
+                same = (now.id, now.size, now.mtime_ns) == (entry.id, entry.size, entry.mtime_ns)
+            if same:
+                return self._read_on(entry, now, final=True)
+        return None
+
+    def print(self, path: str, at: int) -> str:
+        """What tells the first bytes of a file from others."""
+        digest = hashlib.blake2b(str(at).encode(), digest_size=12)
+        if at <= SMALL:
+            digest.update(self._place.read(path, 0, at))
+        else:
+            for i in range(_SAMPLES):
+                digest.update(self._place.read(path, (at - _SAMPLE) * i // (_SAMPLES - 1), _SAMPLE))
+        return digest.hexdigest()

@@ -1,0 +1,61 @@
+"""Changes of files as the file system tells them, or by looking where it does not."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+log = logging.getLogger("millpond")
+LONGEST = 1000
+"""Milliseconds after which there is a look although nothing was told."""
+_STEP = 20
+"""Milliseconds without a further change before changes are told."""
+
+
+def watch(path: str, interval: float, stop: threading.Event) -> Iterator[None]:
+    """Comes when a file, or one in a directory or of a pattern, may have changed; ``interval`` is how often to look
+    where nobody tells."""
+    while not stop.is_set():
+        directory, recursive = _above(path)
+        try:
+            yield from _told(directory, recursive, stop)
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # a network file system, no inotify handle left, not there any more
+            log.debug("changes in %s are not told: %s", directory, error)
+            if not stop.wait(interval):
+                yield
+
+
+def _told(directory: str, recursive: bool, stop: threading.Event) -> Iterator[None]:
+    from watchfiles import watch as changes
+
+    for _ in changes(
+        directory,
+        watch_filter=None,
+        debounce=50,
+        step=_STEP,
+        stop_event=stop,
+        rust_timeout=LONGEST,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+        recursive=recursive,
+    ):
+        yield
+        if not os.path.isdir(directory):
+            return
+
+
+def _above(path: str) -> tuple[str, bool]:
+    """The directory to watch, and whether what is in those within it counts."""
+    if os.path.isdir(path):
+        return path, False
+    directory = os.path.dirname(path)
+    recursive = False
+    while (glob.has_magic(directory) or "{" in directory) and directory != os.path.dirname(directory):
+        directory, recursive = os.path.dirname(directory), True
+    return directory, recursive or "**" in path
