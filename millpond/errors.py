@@ -19,6 +19,7 @@ Error
 ├── SourceError           an outside system
 │   ├── FileMissing       no file at that path
 │   ├── AddressMissing    a web server knows nothing at that address
+│   ├── SourceEmpty       there is nothing from which columns could be discovered
 │   ├── SourceChanged     what is read has changed meanwhile; a retry may help
 │   ├── ConnectionLost    it does not answer, or no longer; a retry may help
 │   │   └── NetworkIssue  no Kafka broker answers
@@ -237,6 +238,12 @@ class FileMissing(SourceError):
 
 class AddressMissing(SourceError):
     code = "address_missing"
+
+
+class SourceEmpty(SourceError):
+    """Nothing is there from which columns could be discovered."""
+
+    code = "source_empty"
 
 
 class SourceChanged(SourceError):

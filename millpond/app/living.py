@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from millpond.errors import Closed, Error, TimedOut, known
+from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
 from millpond.retry import AGAIN
 from millpond.sources.base import LOOK
 
@@ -97,6 +97,9 @@ class Follower:
             try:
                 rows = self.kept.advance()
             except Closed:
+                return
+            except SourceChanged as error:  # it is written just now: the next look sees what comes of it
+                log.debug("%s", error)
                 return
             except Exception as error:
                 self._fail(known(error))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import Error, SourceChanged, SourceError
+from millpond.errors import Error, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, Piece, find_format
 from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.jsondepth import MAX_DEPTH
@@ -119,7 +119,7 @@ class ListedSource(Source):
                 with self.reading(path):
                     found = merge_schemas(found, self._format(path).discover(path))
             if not len(found):
-                raise SourceError(
+                raise SourceEmpty(
                     f'"{self.uri}" is empty: its columns cannot be discovered', hint="declare the columns"
                 )
             self._schema = settle_schema(found)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from millpond.errors import FileMissing, SourceChanged, SourceError
+from millpond.errors import FileMissing, SourceChanged, SourceEmpty, SourceError
 from millpond.formats.base import has_known_suffix
 from millpond.options import Option
 from millpond.retry import Patience
@@ -74,7 +74,7 @@ class FileSource(ListedSource):
         found = self._matching()
         if not found and self.values["file.create.empty"] and not is_pattern(self.path):
             if self.declared is None:
-                raise SourceError(
+                raise SourceEmpty(
                     f'"{self.uri}" would be empty: its columns cannot be discovered',
                     hint="declare the columns",
                 )

@@ -14,6 +14,7 @@ from millpond.errors import (
     InvalidOption,
     NotSupported,
     Place,
+    SourceEmpty,
     SqlError,
     TypeMismatch,
 )
@@ -70,6 +71,8 @@ class Queries:
         self._shares: Mapping[str, Sequence[Setting]] = {}
         self._wanted: Mapping[str, Schema] = {}
         self._for_table = False
+        self._all: Schema | None = None
+        """The columns of a table that takes all columns of its source, if they are declared."""
         self._query_settings: list[Setting] = []
         self._query_values: Mapping[str, Any] = {}
         self._defaults: Mapping[str, str] = {}
@@ -111,6 +114,7 @@ class Queries:
         self.errors.extend(errors)
         self._wanted = {}
         self._for_table = isinstance(s, st.CreateTable)
+        self._all = _declared(s, expression)
         resolver = self.resolver()
         resolved = resolver.resolve(expression)
         if not resolver.errors and (wanted := wanted_schemas(resolved, targets)):
@@ -160,7 +164,12 @@ class Queries:
                 f'"{uri}" is read twice with different options', hint="make a table of one of them first"
             )
         self._source_values[uri] = values
-        return self.world.describe(uri, values, self._wanted.get(uri), table=self._for_table)
+        try:
+            return self.world.describe(uri, values, self._wanted.get(uri), table=self._for_table)
+        except SourceEmpty:
+            if self._all is None:
+                raise
+            return self.world.describe(uri, values, self._all, table=self._for_table)
 
     def _later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
         """The settings without those that this version refuses."""
@@ -258,3 +267,11 @@ class Queries:
 def _uris(tree: exp.Expr) -> dict[str, str]:
     """alias → URI of the sources in a query."""
     return {t.alias or t.name: t.name for t in tree.find_all(exp.Table) if t.meta.get("uri")}
+
+
+def _declared(s: st.Statement, query: exp.Expr) -> Schema | None:
+    """The declared columns of a table that is filled by SELECT *."""
+    if not isinstance(s, st.CreateTable) or not s.columns:
+        return None
+    star = len(query.expressions) == 1 and isinstance(query.expressions[0], exp.Star)
+    return Schema(tuple(Column(c.name, c.type) for c in s.columns)) if star else None
