@@ -1,6 +1,8 @@
-"""Which rows of a table have changed since somebody last looked."""
+"""Which rows of a table have changed: since somebody last looked, or with each commit."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +12,10 @@ from millpond.types import Schema
 
 MOST_ROWS = 200_000
 """Touched rows that are remembered one by one; more, and the whole table counts as changed."""
+
+
+Told = Callable[[Changes], None]
+"""Is called while a commit becomes visible, so it must only take note."""
 
 
 class Touched:
@@ -50,6 +56,7 @@ class Feed:
     def __init__(self) -> None:
         self._followed: dict[str, Schema] = {}
         self._touched: dict[str, Touched] = {}
+        self._watchers: dict[str, tuple[Told, ...]] = {}
         self.commits = 0
         """Commits so far that changed a followed table."""
 
@@ -59,7 +66,16 @@ class Feed:
         self._touched = {n: t for n, t in self._touched.items() if n in tables}
 
     def follows(self, table: str) -> bool:
-        return table in self._followed
+        return table in self._followed or table in self._watchers
+
+    def watch(self, table: str, told: Told) -> None:
+        """From now on ``told`` is given each change of the table, in the order of the commits."""
+        self._watchers[table] = (*self._watchers.get(table, ()), told)
+
+    def unwatch(self, table: str, told: Told) -> None:
+        left = tuple(t for t in self._watchers.pop(table, ()) if t != told)
+        if left:
+            self._watchers[table] = left
 
     def add(self, changes: dict[str, Changes]) -> None:
         """What one commit changed, by name in lower case."""
@@ -67,6 +83,9 @@ class Feed:
         for name, change in found.items():
             self._touched.setdefault(name, Touched(self._followed[name])).add(change)
         self.commits += bool(found)
+        for name, change in changes.items() if self._watchers else ():
+            for told in self._watchers.get(name, ()):
+                told(change)
 
     def take(self) -> dict[str, Touched]:
         """What has changed since the last time."""

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, cast
 import pyarrow as pa
 
 from millpond.app.edits import Edits
-from millpond.app.feed import Feed, Touched
+from millpond.app.feed import Feed, Told, Touched
 from millpond.app.outside import copied, no_common_commit, one_database
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Error
@@ -193,6 +193,15 @@ class Store:
         """Names the tables whose changes ``news`` tells."""
         with self.publishing:
             self.feed.follow({name.lower(): schema for name, schema in tables.items()})
+
+    def watch(self, table: str, told: Told) -> None:
+        """``told`` is given each change of the table from now on, while its commit becomes visible."""
+        with self.publishing:
+            self.feed.watch(table.lower(), told)
+
+    def unwatch(self, table: str, told: Told) -> None:
+        with self.publishing:
+            self.feed.unwatch(table.lower(), told)
 
     def news(self) -> tuple[Moment, dict[str, Touched], int]:
         """All tables as of now, what has changed since the last time, and how many commits that are in all."""

@@ -21,7 +21,6 @@ LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 EVENTS = "text/event-stream"
 _PIECE_ROWS = 10_000
-_WITH_TYPES = {"application/*": JSON, "*/*": JSON, "": JSON}
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 InThread = Callable[..., Awaitable[Any]]
 
@@ -33,8 +32,11 @@ def wanted(request: Request, *offered: str) -> str:
     for one in listed:
         if one in offered:
             return one
-        if _WITH_TYPES.get(one) in offered:
-            return offered[0]
+        kind = one.removesuffix("*") if one not in ("*/*", "") else ""
+        if kind != one or not one:
+            found = next((o for o in offered if o.startswith(kind)), None)
+            if found is not None:
+                return found
     raise Refused(
         406, "not_acceptable", f'none of "{accept}" can be given', hint=f"Accept: {', '.join(offered)}"
     )

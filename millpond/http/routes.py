@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.http import health, openapi, rows, statements, streams, tables
-from millpond.http.answers import ARROW, JSON, LINES
+from millpond.http import changes, health, openapi, rows, statements, streams, tables
+from millpond.http.answers import ARROW, EVENTS, JSON, LINES
 from millpond.http.settings import Role
 
 if TYPE_CHECKING:
@@ -163,6 +163,28 @@ ROUTES: tuple[Route, ...] = (
         (TABLE,),
         answer=_OBJECT,
         errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/tables/{table}/changes",
+        Role.READ,
+        "The changes of a table as they come: one event for each commit, resumed by Last-Event-ID.",
+        changes.changes,
+        (
+            TABLE,
+            Param("key", "query", "Only the row with this key.", _TEXT),
+            FILTER,
+            Param("conflate", "query", "The changes of this time as one event: 1s, 500ms.", _TEXT),
+            Param(
+                "rows",
+                "query",
+                "true: the rows that are there come first, as an event.",
+                {"enum": ["true", "false"]},
+            ),
+            Param("Last-Event-ID", "header", "The last event that the client has.", _TEXT),
+        ),
+        media=(EVENTS,),
+        errors=(400, 404, 409, 413, 422, 429),
     ),
     Route("GET", "/streams", Role.READ, "All streams.", streams.list_streams, answer=_OBJECT),
     Route(

@@ -20,6 +20,7 @@ from millpond.tables.memory import MemoryTable
 if TYPE_CHECKING:
     from millpond.http.service import Service
     from millpond.query.table import Table
+    from millpond.tables.base import Snapshot
 
 
 def table_of(service: Service, name: str) -> Table:
@@ -38,7 +39,7 @@ async def one_row(service: Service, request: Request) -> Response:
     key = key_of(table.schema, raw, table.name)
     media = wanted(request, JSON, ARROW)
     if media == ARROW:
-        rows = await service.run(_as_arrow, table, key)
+        rows = await service.run(as_arrow, table, key)
         if rows.num_rows:
             return answer_rows(rows, media, service.in_thread)
     else:
@@ -51,16 +52,17 @@ async def one_row(service: Service, request: Request) -> Response:
     raise not_found(f'table "{table.name}" has no row with the key {unquote(raw)[:200]}')
 
 
-def _as_arrow(table: Table, key: tuple[Any, ...]) -> pa.Table:
+def as_arrow(table: Table, key: tuple[Any, ...], view: Snapshot | None = None) -> pa.Table:
+    """The row with a key, now or in a view of the table."""
     columns = list(table.schema.key)
     wanted = {n: pa.array([v], table.schema.arrow().field(n).type) for n, v in zip(columns, key, strict=True)}
-    return table._view().get(columns, pa.table(wanted), nulls=None in key)
+    return (view or table._view()).get(columns, pa.table(wanted), nulls=None in key)
 
 
 def _record(table: Table, key: tuple[Any, ...]) -> dict[str, Any] | None:
     from millpond.records import to_rows
 
-    found = to_rows(_as_arrow(table, key))
+    found = to_rows(as_arrow(table, key))
     return found[0] if found else None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from millpond.errors import TimedOut
 from millpond.http.allowed import Allowed
 from millpond.http.failures import Refused
+from millpond.http.hub import Hub
 from millpond.http.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Service:
         self.allowed = Allowed(settings.allow)
         self._pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="millpond-http")
         self._at_work = 0
+        self.hub = Hub(app, settings.limits)
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
         """The answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes too
@@ -57,9 +59,12 @@ class Service:
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called in the loop before the first request."""
+        self.hub.begin(loop)
 
     async def end(self) -> None:
-        """Called in the loop after the last one."""
+        """Called in the loop when the server stops, while answers are still being sent."""
+        self.hub.end()
 
     def close(self) -> None:
+        self.hub.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

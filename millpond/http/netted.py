@@ -1,0 +1,74 @@
+"""What commits do to a table, as those who follow it want it: each key once, as it is in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW, Changes
+from millpond.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Netted:
+    """``rows`` are there now, the keys ``deleted`` are not. ``anew`` says that this cannot be told: rows of a table
+    without a key were changed or went."""
+
+    rows: pa.Table
+    deleted: pa.Table
+    anew: bool = False
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.num_rows + self.deleted.num_rows)
+
+
+def netted(changes: Sequence[Changes], schema: Schema) -> Netted:
+    """The changes of one commit, or of several one after the other."""
+    wanted = schema.arrow()
+    key = list(schema.key)
+    nothing = pa.schema([wanted.field(k) for k in key]).empty_table()
+    if not key:
+        return _of_rows(changes, wanted, nothing)
+    rows = pa.concat_tables([_fitted(c.rows, wanted) for c in changes])
+    flags = [
+        pa.array([False] * len(c), pa.bool_()) if c.deleted is None else c.deleted.fill_null(False)
+        for c in changes
+    ]
+    gone = pa.chunked_array(flags, pa.bool_())
+    if len(rows) > 1:
+        last = _last(rows.select(key))
+        if last is not None:
+            rows, gone = rows.take(last), gone.take(last)
+    if not pc.any(gone).as_py():
+        return Netted(rows, nothing)
+    return Netted(rows.filter(pc.invert(gone)), rows.filter(gone).select(key))
+
+
+def _of_rows(changes: Sequence[Changes], wanted: pa.Schema, nothing: pa.Table) -> Netted:
+    for change in changes:
+        numbered = ROW in change.rows.column_names and pc.any(pc.is_valid(change.rows[ROW])).as_py()
+        if change.deleted is not None or numbered:
+            return Netted(wanted.empty_table(), nothing, anew=True)
+    return Netted(pa.concat_tables([_fitted(c.rows, wanted) for c in changes]), nothing)
+
+
+def _fitted(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The rows with exactly the wanted columns: a table may have got more of them since."""
+    there = set(rows.column_names)
+    arrays = [
+        rows.column(f.name).cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type)
+        for f in wanted
+    ]
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _last(keys: pa.Table) -> pa.Array | None:
+    """The place of the last row of each key, in their order; None if every key is there once."""
+    names = keys.column_names
+    numbered = keys.append_column(ROW, pa.array(range(keys.num_rows), pa.int64()))
+    found = numbered.group_by(names, use_threads=False).aggregate([(ROW, "max")]).column(f"{ROW}_max")
+    return None if len(found) == keys.num_rows else found.take(pc.sort_indices(found))

@@ -1,0 +1,90 @@
+"""Which changes of a table a client wants: all, those of one key, or of rows under a condition. Clients that want the
+same share what is made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.http.answers import objects
+from millpond.http.netted import Netted
+
+if TYPE_CHECKING:
+    from millpond.query.conditions import Condition
+    from millpond.tables.base import Snapshot
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a client asks for. Wishes that are equal are one group: its events are encoded once."""
+
+    key: Key | None = None
+    where: str | None = None
+    seconds: float = 0.0
+    """With more than 0 the changes of that time come as one event."""
+
+
+def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
+    return list(zip(*(rows.column(k).to_pylist() for k in key), strict=True))
+
+
+def data_of(rows: Sequence[bytes], deleted: Sequence[bytes], commits: int) -> bytes:
+    """The data of an event: what is there now, what is not, of how many commits."""
+    return b'{"rows":[%b],"deleted":[%b],"commits":%d}' % (b",".join(rows), b",".join(deleted), commits)
+
+
+def encoded(change: Netted, commits: int) -> bytes | None:
+    """The data of a change as a whole; None if there is nothing in it."""
+    if not change.size:
+        return None
+    return data_of(objects(change.rows), objects(change.deleted), commits)
+
+
+class Conditional:
+    """The rows under a condition. It knows which keys it has let through, so that a row that no longer fulfils the
+    condition is told of as deleted, and others are not."""
+
+    def __init__(self, condition: Condition, key: Sequence[str]):
+        self._condition = condition
+        self._key = list(key)
+        self._there: set[Key] | None = None
+
+    def begin(self, rows: pa.Table) -> None:
+        """``rows`` fulfil the condition now."""
+        self._there = set(keys_of(rows, self._key)) if self._key else set()
+
+    def of(self, view: Snapshot) -> pa.Table:
+        return self._condition.rows(view.scan())
+
+    def narrow(self, change: Netted, *, told: bool = True) -> Netted:
+        """The part of a change that concerns the condition. If it is not known what a client was ``told`` before, all
+        keys that do not fulfil it are given as deleted: that is always right."""
+        rows = self._condition.rows(change.rows) if change.rows.num_rows else change.rows
+        if not self._key:
+            return Netted(rows, change.deleted)
+        now = set(keys_of(rows, self._key))
+        touched = [*keys_of(change.rows, self._key), *keys_of(change.deleted, self._key)]
+        all_keys = pa.concat_tables([change.rows.select(self._key), change.deleted])
+        there = self._there
+        mask = [k not in now and (not told or there is None or k in there) for k in touched]
+        if there is not None and told:
+            there.difference_update(touched)
+            there.update(now)
+        return Netted(rows, all_keys.filter(pa.array(mask, pa.bool_())))
+
+
+def of_keys(change: Netted, key: Sequence[str], followed: pa.Array) -> Netted:
+    """The part of a change whose first key column is among those that are followed."""
+
+    def among(rows: pa.Table) -> pa.Table:
+        if not rows.num_rows:
+            return rows
+        return rows.filter(pc.is_in(rows.column(key[0]), value_set=followed))
+
+    return Netted(among(change.rows), among(change.deleted))
