@@ -1,5 +1,5 @@
-"""Servers that the tests start: PostgreSQL, Redis and Kafka, and the jars by which Spark reads Kafka. Run by
-``make setup``; does nothing when they are there.
+"""Servers that the tests start: PostgreSQL, Redis and Kafka, the jars by which Spark reads Kafka, and promtool, which
+checks metrics. Run by ``make setup``; does nothing when they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.
@@ -16,7 +16,7 @@ from pathlib import Path
 from millpond.engine import jars
 from millpond.errors import Error
 
-PROGRAMS = {"postgresql": "initdb", "redis-server": "redis-server", "maven": "mvn"}
+PROGRAMS = {"postgresql": "initdb", "redis-server": "redis-server", "maven": "mvn", "prometheus": "promtool"}
 BROKER = (
     "org.apache.kafka:kafka_2.13:4.3.1",
     "org.apache.kafka:kafka-tools:4.3.1",
@@ -62,7 +62,7 @@ def install_programs() -> int:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"Not installed, and needed by some of the tests: {names}", file=sys.stderr)
         print(f"  Debian, Ubuntu: sudo apt-get install {names}", file=sys.stderr)
-        print("  macOS: brew install postgresql redis maven", file=sys.stderr)
+        print("  macOS: brew install postgresql redis maven prometheus", file=sys.stderr)
         return 0
     print(f"installing {names} for the tests")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -69,6 +70,12 @@ def _endpoint(service: Service, route: Route) -> Endpoint:
     what = f"{route.method} {route.path}"
 
     async def answer(request: Request) -> Response:
+        began = time.perf_counter()
+        response = await respond(request)
+        service.requests.note(what, response.status_code, time.perf_counter() - began)
+        return response
+
+    async def respond(request: Request) -> Response:
         try:
             check_request(service, request)
             role = role_of(service.settings.tokens, request.headers.get("authorization"))

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.http import changes, health, openapi, rows, statements, streams, tables
+from millpond.http import (
+    changes,
+    graph,
+    health,
+    metrics,
+    openapi,
+    queries,
+    rows,
+    sampling,
+    statements,
+    streams,
+    tables,
+)
 from millpond.http.answers import ARROW, EVENTS, JSON, LINES
 from millpond.http.settings import Role
 
@@ -213,6 +225,50 @@ ROUTES: tuple[Route, ...] = (
         body_media=(JSON, LINES),
         answer={"type": "object", "properties": {"rows": {"type": "integer"}}, "required": ["rows"]},
         errors=(400, 404, 408, 413, 422),
+    ),
+    Route(
+        "GET",
+        "/queries",
+        Role.READ,
+        "All running queries, as SHOW QUERIES.",
+        queries.list_queries,
+        answer=_OBJECT,
+    ),
+    Route(
+        "POST",
+        "/queries/{query}/{action}",
+        Role.ADMIN,
+        "Pauses, resumes, stops or starts a query.",
+        queries.control,
+        (QUERY, Param("action", "path", "What to do.", {"enum": list(queries.ACTIONS)}, required=True)),
+        answer=_OBJECT,
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/graph",
+        Role.READ,
+        "Sources, streams, queries, tables and sinks as nodes with their states, and what flows between them as edges "
+        "with rows in a second.",
+        graph.graph,
+        answer=_OBJECT,
+    ),
+    Route(
+        "GET",
+        "/stats",
+        Role.READ,
+        "The last ten minutes in samples: rows in a second, batch times, lag, memory, errors, by query and in all.",
+        sampling.stats,
+        (Param("after", "query", "Only samples after this time: `at` of the last one.", {"type": "number"}),),
+        answer=_OBJECT,
+    ),
+    Route(
+        "GET",
+        "/metrics",
+        Role.READ,
+        "Numbers for Prometheus.",
+        metrics.metrics,
+        media=("text/plain",),
     ),
     Route("GET", "/health", Role.NONE, "Whether the process answers.", health.health, answer=_OBJECT),
     Route(

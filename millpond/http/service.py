@@ -11,6 +11,9 @@ from millpond.errors import TimedOut
 from millpond.http.allowed import Allowed
 from millpond.http.failures import Refused
 from millpond.http.hub import Hub
+from millpond.http.metrics import Requests, registry_of
+from millpond.http.observing import Observer
+from millpond.http.sampling import Sampler
 from millpond.http.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ class Service:
         self._pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="millpond-http")
         self._at_work = 0
         self.hub = Hub(app, settings.limits)
+        self.observer = Observer(app)
+        self.sampler = Sampler(self.observer)
+        self.registry = registry_of(self)
+        self.requests = Requests(self.registry)
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
         """The answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes too
@@ -67,4 +74,5 @@ class Service:
 
     def close(self) -> None:
         self.hub.close()
+        self.sampler.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -41,15 +41,21 @@ Serve = Callable[..., Serving]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Makes servers; ``tokens`` are put into the environment first."""
+    """Makes servers; ``tokens`` are put into the environment first. With ``direct`` running statements need no Spark:
+    they move when the app is drained."""
     with ExitStack() as opened:
 
         def make(
-            sql: str = SQL, *, state: Any = None, tokens: dict[str, str] | None = None, **settings: Any
+            sql: str = SQL,
+            *,
+            state: Any = None,
+            tokens: dict[str, str] | None = None,
+            direct: bool = False,
+            **settings: Any,
         ) -> Serving:
             for role, token in (tokens or {}).items():
                 monkeypatch.setenv(f"MILLPOND_TOKEN_{role}", token)
-            made = Serving(App(sql, state=state), **settings)
+            made = Serving(App(sql, state=state, _direct=direct), **settings)
             opened.callback(made.close)
             return made
 

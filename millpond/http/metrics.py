@@ -1,0 +1,178 @@
+"""Numbers for Prometheus: ``GET /metrics``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond import __version__
+from millpond.engine.states import State
+from millpond.http.observing import Observation
+from millpond.query.stats import Status
+
+if TYPE_CHECKING:
+    from millpond.http.service import Service
+
+MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_STATES = (*map(str, State), "waiting", "starting")
+
+_TABLE_GAUGES = {
+    "rows": "Rows of the table.",
+    "bytes": "Bytes that the table takes.",
+    "spilled_bytes": "Bytes of the table that are on the disk.",
+}
+_TABLE_COUNTERS = {
+    "lookups": "Searches by key or by equal values.",
+    "queries": "Searches that looked at all rows.",
+    "query_cache_hits": "Queries that a kept plan answered.",
+    "evictions": "Rows that a cache let go.",
+}
+_QUERY_COUNTERS = {
+    "rows": "Rows that the query gave.",
+    "batches": "Batches that were applied.",
+    "errors": "Rows that could not be processed and were put aside.",
+    "misses": "Rows that found no match in a table.",
+    "retries": "Tries after something outside had failed.",
+    "lost": "Rows that the source did not keep until they were read.",
+}
+
+
+class Requests:
+    """Counts the requests that were answered."""
+
+    def __init__(self, registry: CollectorRegistry):
+        self._count = Counter(
+            "millpond_http_requests", "Requests that were answered.", ("route", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "millpond_http_request_duration_seconds",
+            "How long an answer took.",
+            ("route",),
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._counts: dict[tuple[str, int], Counter] = {}
+        self._times: dict[str, Histogram] = {}
+
+    def note(self, route: str, status: int, seconds: float) -> None:
+        count = self._counts.get((route, status))
+        if count is None:
+            count = self._counts[route, status] = self._count.labels(route, str(status))
+        count.inc()
+        times = self._times.get(route)
+        if times is None:
+            times = self._times[route] = self._seconds.labels(route)
+        times.observe(seconds)
+
+
+class AppCollector(Collector):
+    """The numbers of the app as they are when somebody asks."""
+
+    def __init__(self, service: Service):
+        self._service = service
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: what there is depends on the app."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        service = self._service
+        seen = service.observer.look()
+        yield _gauge("millpond_build_info", "The version of Millpond.", ("version",), [((__version__,), 1)])
+        ready = float(bool(service.app.ready()))
+        yield _gauge(
+            "millpond_ready", "Whether every table is loaded and every query runs.", (), [((), ready)]
+        )
+        yield from _tables(seen)
+        yield from _queries(seen)
+        sent = [((name,), rows) for name, rows in seen.streams.items() if rows is not None]
+        yield _counter(
+            "millpond_stream_rows", "Rows that were sent to an embedded stream.", ("stream",), sent
+        )
+        hub = service.hub
+        yield _gauge("millpond_http_followers", "Clients that follow changes.", (), [((), len(hub))])
+        yield _counter(
+            "millpond_http_followers_dropped",
+            "Clients that were dropped because they did not read fast enough.",
+            (),
+            [((), hub.dropped)],
+        )
+        yield _counter("millpond_http_events", "Events of changes that were encoded.", (), [((), hub.events)])
+
+
+def _tables(seen: Observation) -> Iterator[Metric]:
+    for name, text in _TABLE_GAUGES.items():
+        values = [((t,), float(stats[name])) for t, (stats, _) in seen.tables.items()]
+        yield _gauge(f"millpond_table_{name}", text, ("table",), values)
+    for name, text in _TABLE_COUNTERS.items():
+        values = [((t,), float(stats[name])) for t, (stats, _) in seen.tables.items()]
+        yield _counter(f"millpond_table_{name}", text, ("table",), values)
+    changed = [
+        ((t,), stats.last_update) for t, (stats, _) in seen.tables.items() if stats.last_update is not None
+    ]
+    yield _gauge("millpond_table_last_update_timestamp_seconds", "When it last changed.", ("table",), changed)
+    states = [
+        ((t, status), float(health.status == status))
+        for t, (_, health) in seen.tables.items()
+        for status in get_args(Status)
+    ]
+    yield _gauge("millpond_table_health", "1 for what the table is now.", ("table", "status"), states)
+
+
+def _queries(seen: Observation) -> Iterator[Metric]:
+    for name, text in _QUERY_COUNTERS.items():
+        values = [
+            ((q.name,), float(q.numbers[name])) for q in seen.queries if q.numbers.get(name) is not None
+        ]
+        suffix = "lost_rows" if name == "lost" else name
+        yield _counter(f"millpond_query_{suffix}", text, ("query",), values)
+    gauges = (
+        ("lag_rows", "lag", 1.0, "Rows of its stream that have not been applied."),
+        ("waiting_rows", "waiting", 1.0, "Rows that wait for a match."),
+        ("last_batch_duration_seconds", "last_batch_ms", 1000.0, "How long the last batch took."),
+    )
+    for suffix, name, unit, text in gauges:
+        values = [
+            ((q.name,), q.numbers[name] / unit) for q in seen.queries if q.numbers.get(name) is not None
+        ]
+        yield _gauge(f"millpond_query_{suffix}", text, ("query",), values)
+    states = [
+        ((q.name, state), float(q.numbers["state"] == state)) for q in seen.queries for state in _STATES
+    ]
+    yield _gauge("millpond_query_state", "1 for what the query is now.", ("query", "state"), states)
+
+
+_Values = Sequence[tuple[tuple[str, ...], float]]
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], values: _Values) -> Metric:
+    metric = GaugeMetricFamily(name, text, labels=labels)
+    for given, value in values:
+        metric.add_metric(given, value)
+    return metric
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: _Values) -> Metric:
+    metric = CounterMetricFamily(name, text, labels=labels)
+    for given, value in values:
+        metric.add_metric(given, value)
+    return metric
+
+
+def registry_of(service: Service) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(AppCollector(service))
+    return registry
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    text = await service.run(generate_latest, service.registry)
+    return Response(text, media_type=MEDIA)

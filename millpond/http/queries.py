@@ -1,0 +1,53 @@
+"""The running queries: how each is, and holding them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.errors import UnknownName
+from millpond.http.answers import as_json
+from millpond.http.failures import not_found
+
+if TYPE_CHECKING:
+    from millpond.http.service import Service
+
+ACTIONS = ("pause", "resume", "stop", "start")
+
+
+async def list_queries(service: Service, request: Request) -> Response:
+    seen = await service.run(service.observer.look)
+    app = service.app
+    found = [
+        {
+            **{k: v.isoformat() if isinstance(v, datetime) else v for k, v in q.numbers.items()},
+            "reads": [app._mask(name) for name in q.reads],
+            "writes": [app._mask(name) for name in (*q.writes, *q.sinks)],
+            "live": q.live,
+        }
+        for q in seen.queries
+    ]
+    return as_json({"queries": found})
+
+
+async def control(service: Service, request: Request) -> Response:
+    name, action = request.path_params["query"], request.path_params["action"]
+    if action not in ACTIONS:
+        raise not_found(f'there is no "{action}" of a query', f"known: {', '.join(ACTIONS)}")
+    return as_json(await service.run(_control, service, name, action))
+
+
+def _control(service: Service, name: str, action: str) -> dict[str, Any]:
+    app = service.app
+    with app._lock:
+        app._check_open()
+        try:
+            found = app._runner.find(name)
+        except UnknownName as error:
+            raise not_found(error.message, error.hint) from None
+        app._runner.control(found, action)
+    states = [p.state for p in app._runner if p.plan.query == found]
+    return {"query": found, "state": str(states[0]) if states else action}
