@@ -139,7 +139,7 @@ def test_statements_of_the_file_wait_for_the_tables_they_name(tmp_path: Path) ->
 
 def test_a_load_that_fails(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("id\n" + "1\n" * 200_000 + "x\n")
-    sql = f"CREATE TABLE bad (id INT) AS SELECT * FROM file://{tmp_path}/bad.csv"
+    sql = f"CREATE TABLE bad (id INT) AS SELECT * FROM file://{tmp_path}/bad.csv WITH ('on.error' = 'fail')"
     with pytest.raises(Error, match="INT"):
         App(sql)
 

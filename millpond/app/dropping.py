@@ -10,6 +10,7 @@ from millpond.errors import InUse, Place, UnknownName
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.memory import withdraw
 from millpond.sql.catalog import Relation
+from millpond.sql.errortables import error_table
 from millpond.sql.reads import names_read
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         app._living.remove(relation.name.lower())
         app._loads.pop(relation.name.lower(), None)
         app._store.forget(own)
+        if app._store.table(error_table(own)) is not None:
+            app._catalog.remove(error_table(own))
+            app._store.drop(error_table(own))
         app._store.drop(relation.name)
     elif relation.kind == "stream":
         app._journal.drop_stream(relation.name)

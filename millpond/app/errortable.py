@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.changes import ROW, Changes
+from millpond.plan.plans import Target
 from millpond.records import to_arrow, to_rows
 from millpond.sources.base import SEQ
 from millpond.sql.errortables import ERROR_COLUMNS
+from millpond.tables.cache import behind
 from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
 
 MESSAGE = "_message"
 
@@ -46,6 +53,24 @@ def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema) 
 def is_message(records: pa.Table) -> pa.ChunkedArray:
     """Which records are of messages."""
     return pc.starts_with(records["row"], pattern=f'{{"{MESSAGE}":')
+
+
+def renewed(known: pa.Table, records: pa.Table) -> Changes:
+    """The records in place of those that are known, which have their row numbers."""
+    fresh = records.append_column(ROW, pa.nulls(records.num_rows, pa.int64()))
+    is_gone = pa.array([True] * known.num_rows + [False] * fresh.num_rows, pa.bool_())
+    return Changes(pa.concat_tables([known, fresh.select(known.column_names)]), is_gone)
+
+
+def beside(app: App, target: Target) -> tuple[str, Mapping[str, Any]]:
+    """Where a table beside the target is kept, as extension and options: in its database, else in the journal."""
+    store = app._store
+    backend = store.table(target.name) if target.kind == "table" else None
+    if backend is None or backend.database is None:
+        return "memory", {"durability": store.durability(target.name)}
+    options = dict(app._table_options[target.name.lower()])
+    options.pop("table", None)
+    return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
 
 
 def _column(values: Any, dtype: pa.DataType | None) -> Any:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.app.errortable import beside, message_records, renewed
 from millpond.app.health import Load
 from millpond.app.living import News
 from millpond.changes import Changes, Offset, Position
-from millpond.errors import Closed, SourceChanged
+from millpond.errors import Closed, SourceChanged, without_passwords
+from millpond.formats.received import none_spoiled
 from millpond.plan.plans import LoadPlan
 from millpond.retry import Patience
-from millpond.sources.base import SEQ, Source
+from millpond.sources.base import SEQ, Source, Split
 from millpond.sql.checked import Checked
+from millpond.sql.errortables import ERROR_COLUMNS, error_relation
 
 if TYPE_CHECKING:
     from millpond.app.app import App
 
+log = logging.getLogger("millpond")
 CHUNK = 131_072
 """Rows of a chunk."""
 
@@ -145,10 +150,11 @@ class Filling:
         checkpoint = fingerprint(at, end)
         total, of = self._size(at, end)
         self._report(Progress(name, 0, 0, total, of))
-        for number, (found, read) in enumerate(self._answers(at, end, skip), skip):
+        for number, (found, aside, read) in enumerate(self._answers(at, end, skip), skip):
             rows, seen = rows + found.num_rows, read
             between = {"to": end} if at is None else {"at": at, "to": end}
-            self._commit(Changes(found), Position(self.plan.name, checkpoint, number, between))
+            position = Position(self.plan.name, checkpoint, number, between)
+            self._commit(Changes(found), position, self._noted(aside))
             self._report(Progress(name, rows, seen, total, of))
         nothing = self.plan.query.schema.arrow().empty_table()
         self._commit(Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}))
@@ -163,27 +169,39 @@ class Filling:
         ]
         return _sum(s.bytes for s in splits), _sum(s.rows for s in splits)
 
-    def _answers(self, at: Offset | None, end: Offset, skip: int = 0) -> Iterator[tuple[pa.Table, int]]:
-        """The rows of the query, chunk by chunk of what lies between two offsets where that can be, and the bytes read
-        so far; the first chunks are skipped."""
-        app, query, by = self._app, self.plan.query, self.plan.by
+    def _answers(self, at: Offset | None, end: Offset, skip: int = 0) -> Iterator[Answer]:
+        """The rows of the query, chunk by chunk of what lies between two offsets where that can be; the first chunks
+        are skipped."""
+        app, query, by, sifts = self._app, self.plan.query, self.plan.by, self.plan.errors is not None
         if by is None:
-            inputs = {v: read_range(s, None, end[v]) for v, s in self.sources.items()}
             if not skip:
+                read = {v: list(_chunks(s, None, end[v], sifts)) for v, s in self.sources.items()}
+                inputs = {v: _joined(self.sources[v], chunks) for v, chunks in read.items()}
                 rest = app._inputs(query, app._store.moment(), sources=inputs)
-                yield app._evaluator.answer(query, rest), 0
+                aside = pa.concat_tables(
+                    [none_spoiled(), *(c.aside for chunks in read.values() for c in chunks)]
+                )
+                yield Answer(app._evaluator.answer(query, rest), aside, 0)
             return
         source = self.sources[by.view]
-        chunks = _chunks(source, at[by.view] if at is not None else None, end[by.view])
-        for number, (chunk, read) in enumerate(chunks):
+        chunks = _chunks(source, at[by.view] if at is not None else None, end[by.view], sifts)
+        for number, chunk in enumerate(chunks):
             if number >= skip:
-                tables = app._inputs(query, app._store.moment(), sources={by.view: chunk})
-                yield app._evaluator.answer(query, tables), read
+                tables = app._inputs(query, app._store.moment(), sources={by.view: chunk.rows})
+                yield Answer(app._evaluator.answer(query, tables), chunk.aside, chunk.read)
+
+    def _noted(self, aside: pa.Table) -> pa.Table:
+        """Error records of what was put aside."""
+        what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
+        spoiled = aside.rename_columns(["seq", "reason", "value"])
+        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS)
 
     def _compare(self, end: Offset) -> int:
         """Makes the table what the query says of everything up to an offset."""
         app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
-        rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in self._answers(None, end))])
+        answers = list(self._answers(None, end))
+        rows = pa.concat_tables([arrow.empty_table(), *(a.rows for a in answers)])
+        records = self._noted(pa.concat_tables([none_spoiled(), *(a.aside for a in answers)]))
         key = app._backend(name).schema.key
         if key:
             rows = last_of_each(rows, key)
@@ -191,11 +209,25 @@ class Filling:
         changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
         if changes.deleted is not None and any(s.partial(end[v]) for v, s in self.sources.items()):
             changes = Changes(changes.rows.filter(pc.invert(changes.deleted)))
-        self._commit(changes, Position(self.plan.name, fingerprint("compared", end), 0, {"at": end}))
+        position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
+        self._commit(changes, position, records, anew=True)
         return len(changes)
 
-    def _commit(self, changes: Changes, position: Position) -> None:
-        self._app._store.commit({self.plan.target.name: changes}, position)
+    def _commit(
+        self, changes: Changes, position: Position, records: pa.Table | None = None, *, anew: bool = False
+    ) -> None:
+        """``records`` are added to the error records, or take their place."""
+        made, errors = {self.plan.target.name: changes}, self.plan.errors
+        if errors is not None and records is not None:
+            known = self._app._backend(errors).snapshot().scan(rows=True) if anew else None
+            if known is not None and known.num_rows:
+                made[errors] = renewed(known, records)
+            elif records.num_rows:
+                made[errors] = Changes(records)
+            if records.num_rows:
+                said = 'table "%s": %s records cannot be read, see "%s"'
+                log.warning(said, self.plan.target.name, records.num_rows, errors)
+        self._app._store.commit(made, position)
 
 
 def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -210,24 +242,44 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return None if None in found else sum(n for n in found if n is not None)
 
 
-def _chunks(source: Source, start: Offset | None, end: Offset) -> Iterator[tuple[pa.Table, int]]:
-    """Chunks of the same rows each time, and the bytes read so far."""
+class Answer(NamedTuple):
+    """Rows, the records beside them that could not be read, and the bytes read so far."""
+
+    rows: pa.Table
+    aside: pa.Table
+    read: int
+
+
+def _chunks(source: Source, start: Offset | None, end: Offset, sifts: bool) -> Iterator[Answer]:
+    """Chunks of the same rows each time. With ``sifts`` records that cannot be read are put aside."""
     schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
     held: list[pa.RecordBatch] = []
+    aside = [none_spoiled()]
     rows = read = 0
     for split in source.splits(start, end):
         before = read
-        for batch in source.read(split):
-            held.append(batch.drop_columns([SEQ]))
+        for batch, spoiled in _batches(source, split, sifts):
+            held.append(batch)
+            aside.append(spoiled)
             rows += batch.num_rows
             # How much of the file a batch was is not known: its size in memory stands for it.
             read = min(read + batch.nbytes, before + (split.bytes or 0))
             if rows >= CHUNK:
-                yield pa.Table.from_batches(held, schema), read
-                held, rows = [], 0
+                yield Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read)
+                held, aside, rows = [], [none_spoiled()], 0
         read = before + (split.bytes or 0)
     if held:
-        yield pa.Table.from_batches(held, schema), read
+        yield Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read)
+
+
+def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+    if not sifts:
+        return ((batch.drop_columns([SEQ]), none_spoiled()) for batch in source.read(split))
+    return ((part.rows, part.spoiled) for part in source.receive(split))
+
+
+def _joined(source: Source, chunks: Sequence[Answer]) -> pa.Table:
+    return pa.concat_tables([source.schema().arrow().empty_table(), *(c.rows for c in chunks)])
 
 
 def read_all(source: Source) -> pa.Table:
@@ -267,6 +319,10 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
 
     app._source_values.update(checked.source_options)
     app._store.fills(plan.name, plan.target.name)
+    if plan.errors is not None:
+        relation = error_relation(plan.name)
+        app._store.create(relation, *beside(app, plan.target))
+        app._catalog.add(relation)
     filling = Filling(app, plan, checked, report)
     try:
         rows = _AGAIN.wait_for(filling.advance, on=(SourceChanged,))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.app.drift import follow_columns
-from millpond.app.errortable import error_records, is_message, message_records, rows_of
+from millpond.app.errortable import beside, error_records, is_message, message_records, renewed, rows_of
 from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
 from millpond.app.poison import MOST, TooMany, find_poison
 from millpond.app.store import Moment
@@ -25,7 +25,6 @@ from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
-from millpond.tables.cache import behind
 from millpond.types import Schema
 
 if TYPE_CHECKING:
@@ -108,15 +107,8 @@ class RunningStatement(ABC):
             self.app._store.drop(self.plan.errors)
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
-        """Where a table beside the target is kept, as extension and options: in its database, else in the
-        journal."""
-        target, store = self.plan.target, self.app._store
-        backend = store.table(target.name) if target.kind == "table" else None
-        if backend is None or backend.database is None:
-            return "memory", {"durability": store.durability(target.name)}
-        options = dict(self.app._table_options[target.name.lower()])
-        options.pop("table", None)
-        return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
+        """Where a table beside the target is kept, as extension and options."""
+        return beside(self.app, self.plan.target)
 
     def keep(self, tables: Mapping[str, Schema]) -> None:
         """Makes tables beside the target, which are kept as it is."""
@@ -276,13 +268,10 @@ class RunningStatement(ABC):
         if error is not None:
             batch, failed = self._put_aside(batch, batch, moment, error)
             records = pa.concat_tables([records, failed])
-        again = records.append_column(ROW, pa.nulls(records.num_rows, pa.int64()))
-        is_gone = pa.array([True] * table.num_rows + [False] * again.num_rows, pa.bool_())
-        changes = Changes(pa.concat_tables([table, again.select(table.column_names)]), is_gone)
-        self._run(batch, moment, None, {**met.changes, self.plan.errors: changes})
+        self._run(batch, moment, None, {**met.changes, self.plan.errors: renewed(table, records)})
         met.after()
-        self.errors -= table.num_rows - again.num_rows
-        return int(table.num_rows - again.num_rows)
+        self.errors -= table.num_rows - records.num_rows
+        return int(table.num_rows - records.num_rows)
 
     def _attempt(self, batch: Batch, moment: Moment) -> DataError | None:
         """What would be wrong with a batch; nothing of it counts."""

@@ -13,7 +13,7 @@ from millpond.changes import Offset
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
-from millpond.formats.received import Received, spoiled_table
+from millpond.formats.received import Received, none_spoiled
 from millpond.sources.base import SEQ, NativeSource, Source, Split
 from millpond.types import Schema
 
@@ -149,7 +149,7 @@ class Batch:
             return False
         arrow = self.source.schema().arrow()
         rows: list[pa.RecordBatch] = []
-        spoiled = [spoiled_table((), (), ())]
+        spoiled = [none_spoiled()]
         for split in self._splits:
             for part in self.source.receive(split):
                 rows.append(part.rows.append_column(SEQ, part.places))

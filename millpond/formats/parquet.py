@@ -31,8 +31,10 @@ class Parquet(Format):
 
     def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
         """Neighbouring row groups that together hold a good number of rows."""
-        with self._open(path) as file:
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        try:
+            sizes = self._sizes(path)
+        except BadData:
+            return [Piece()]  # whoever reads it is told
         found: list[Piece] = []
         groups: list[int] = []
         first = rows = 0
@@ -43,6 +45,10 @@ class Parquet(Format):
                 found.append(Piece(first, rows, tuple(groups)))
                 first, rows, groups = first + rows, 0, []
         return found
+
+    def _sizes(self, path: str) -> list[int]:
+        with self._open(path) as file:
+            return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
 
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
         """If a row group, or what is left of one, cannot be read, it is one bad record."""

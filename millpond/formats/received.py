@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,11 @@ class Part(NamedTuple):
             [s.value for s in self.spoiled],
         )
         return Received(self.rows, pa.array(places), spoiled)
+
+
+@cache
+def none_spoiled() -> pa.Table:
+    return spoiled_table((), (), ())
 
 
 def spoiled_table(places: Sequence[int], reasons: Sequence[str], values: Iterable[bytes | None]) -> pa.Table:

@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from millpond.plan.plans import LoadPlan, Target
 from millpond.sql.checked import Checked
+from millpond.sql.errortables import error_table
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
@@ -14,7 +15,9 @@ from millpond.sql.running import from_items
 def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
     assert checked.resolved is not None
     s, resolved = checked.statement, checked.resolved
-    return LoadPlan(name, s.text, resolved, target, _chunk_by(resolved), s.place)
+    spoils = any(i.relation.spoils for i in resolved.inputs)
+    errors = error_table(name) if spoils and checked.query_options.get("on.error") != "fail" else None
+    return LoadPlan(name, s.text, resolved, target, _chunk_by(resolved), s.place, errors)
 
 
 def _chunk_by(resolved: Resolved) -> Input | None:

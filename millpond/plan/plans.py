@@ -217,3 +217,5 @@ class LoadPlan:
     target: Target
     by: Input | None
     place: Place | None = None
+    errors: str | None = None
+    """The table of records that cannot be read; without it one of them stops the load."""

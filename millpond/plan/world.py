@@ -76,6 +76,7 @@ class Rooms:
             uri=uri,
             guessed=source.guesses,
             declared=declared,
+            spoils=source.sifts,
         )
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import Error, SourceChanged, SourceEmpty
+from millpond.errors import BadData, Error, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, Piece, find_format
 from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.jsondepth import MAX_DEPTH
@@ -114,10 +114,15 @@ class ListedSource(Source):
     def schema(self) -> Schema:
         """Declared, or discovered from the first few files together."""
         if self._schema is None:
-            found = Schema(())
+            found, bad = Schema(()), list[BadData]()
             for path in self._there()[:FILES_TO_DISCOVER]:
-                with self.reading(path):
-                    found = merge_schemas(found, self._format(path).discover(path))
+                try:
+                    with self.reading(path):
+                        found = merge_schemas(found, self._format(path).discover(path))
+                except BadData as error:
+                    bad.append(error)
+            if not len(found) and bad:
+                raise bad[0]
             if not len(found):
                 raise SourceEmpty(
                     f'"{self.uri}" is empty: its columns cannot be discovered', hint="declare the columns"

@@ -20,7 +20,7 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import Error, NotSupported
 from millpond.folder import by_scheme, classes_in
-from millpond.formats.received import Received, spoiled_table
+from millpond.formats.received import Received, none_spoiled
 from millpond.options import Option, defaults
 from millpond.retry import AGAIN, Issues, Patience
 from millpond.types import Schema
@@ -113,7 +113,7 @@ class Source(ABC):
         """As ``read``, without ``_seq``: the places are the sequence numbers. Where ``read`` would raise BadData, the
         records that cannot be read are put aside."""
         for batch in self.read(split):
-            yield Received(batch.drop_columns([SEQ]), batch.column(SEQ), spoiled_table((), (), ()))
+            yield Received(batch.drop_columns([SEQ]), batch.column(SEQ), none_spoiled())
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         """Comes whenever there may be something new, until ``stop`` is set."""

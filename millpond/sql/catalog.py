@@ -33,6 +33,7 @@ class Relation:
     ``place`` is the database that a table lives in, None for the app's journal. ``null_keys`` says that NULL is a value
     of its key.
     ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
+    ``spoils`` says that a source may have records that cannot be read, which are put aside.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Relation:
     null_keys: bool = False
     watermark: Watermark | None = None
     limits: Limits | None = None
+    spoils: bool = False
 
 
 @dataclass(frozen=True, slots=True)

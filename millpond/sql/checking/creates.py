@@ -28,6 +28,7 @@ from millpond.sql.checked import (
     named,
 )
 from millpond.sql.checking.queries import Queries
+from millpond.sql.errortables import error_relation
 from millpond.sql.live import check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
 from millpond.sql.resolve import Input, Resolved
@@ -192,6 +193,9 @@ class Creates(Queries):
         if live:
             relation = dataclasses.replace(relation, live=True)
             self.catalog.add(relation)
+        loads = not resolved.running and any(i.relation.spoils for i in resolved.inputs)
+        if loads and self._query_values["on.error"] == "table":
+            self.catalog.add(error_relation(s.name))
         return Checked(
             s,
             resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
@@ -200,6 +204,7 @@ class Creates(Queries):
             table_options=values,
             source_options=self._source_values,
             keyed=keyed,
+            query_options=self._query_values if loads else {},
         )
 
     def _message_keys(self, stream: Input) -> str | None:
