@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
 from millpond.formats.received import Received, none_spoiled
-from millpond.sources.base import SEQ, NativeSource, Source, Split
+from millpond.sources.base import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.types import Schema
 
 if TYPE_CHECKING:
@@ -111,7 +112,18 @@ class Batch:
     @cached_property
     def rows(self) -> pa.Table | None:
         """The rows with ``_seq``, read here; None when they are more than the limit, or how many is not known."""
-        return None if self.size is None or self.size > self.limit else self.read()
+        return self.read() if self._about <= self.limit else None
+
+    @property
+    def _about(self) -> float:
+        """How many rows there are, by their bytes where the source cannot tell."""
+        if self.size is not None:
+            return self.size
+        try:
+            sizes = [s.bytes for s in self._splits]
+        except Error:
+            return math.inf  # whoever reads the rows is told
+        return math.inf if None in sizes else sum(s for s in sizes if s is not None) / BYTES_OF_A_ROW
 
     @cached_property
     def _received(self) -> Received:

@@ -23,13 +23,11 @@ from millpond.formats.merge import merge_schemas, settle_schema
 from millpond.formats.received import Received
 from millpond.options import Option
 from millpond.sources._living import Entry, Listed, Look, Place
-from millpond.sources.base import Source, Split, with_seq
+from millpond.sources.base import BYTES_OF_A_ROW, Source, Split, with_seq
 from millpond.types import Schema
 
 ROW_BITS = 40
 FILES_TO_DISCOVER = 8
-_BYTES_OF_A_ROW = 64
-"""What a row is taken for where a batch is to have about so many."""
 
 FORMAT_OPTIONS: tuple[Option, ...] = (
     Option("format", "text", "csv, json, jsonl, parquet or avro; without it the suffix of the file tells"),
@@ -177,7 +175,7 @@ class ListedSource(Source):
         """How many rows a file has is not known: bytes are counted, and new files."""
         before, until = Listed.of(start), Listed.of(end)
         known, look = before.by_index(), self._look()
-        most, left = self.values["batch.max.files"], rows * _BYTES_OF_A_ROW
+        most, left = self.values["batch.max.files"], rows * BYTES_OF_A_ROW
         files: list[Entry] = []
         fresh = 0
         for entry in until.files:

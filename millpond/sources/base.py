@@ -33,6 +33,8 @@ DELETED = "_deleted"
 """The column of a source that says whether a message has no value: in a keyed table it ends the row of its key."""
 
 
+BYTES_OF_A_ROW = 64
+"""What a row is taken for where only bytes are known."""
 LOOK = 0.5
 """Seconds between two looks at a source that cannot tell when there is something new."""
 
