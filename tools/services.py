@@ -16,7 +16,13 @@ from pathlib import Path
 from millpond.engine import jars
 from millpond.errors import Error
 
-PROGRAMS = {"postgresql": "initdb", "redis-server": "redis-server", "maven": "mvn", "prometheus": "promtool"}
+PROGRAMS = {
+    "postgresql": "initdb",
+    "redis-server": "redis-server",
+    "maven": "mvn",
+    "prometheus": "promtool",
+    "curl": "curl",
+}
 BROKER = (
     "org.apache.kafka:kafka_2.13:4.3.1",
     "org.apache.kafka:kafka-tools:4.3.1",

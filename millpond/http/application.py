@@ -97,7 +97,7 @@ def check_request(service: Service, request: Request) -> None:
     if len(scope["raw_path"]) + len(scope["query_string"]) > service.limits.url:
         raise Refused(414, "too_long", f"the URL is longer than {service.limits.url:,} bytes")
     host = request.headers.get("host", "")
-    if not service.settings.tokens and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+    if not service.settings.tokens and not is_own_host(host.encode("latin-1")):
         raise Refused(
             421, "misdirected", f'this server is not "{host[:100]}"', hint="ask 127.0.0.1 or localhost"
         )
@@ -111,3 +111,12 @@ def check_request(service: Service, request: Request) -> None:
             f'pages of "{origin[:100]}" may not ask this server',
             hint="allow them with --http-origin",
         )
+
+
+def is_own_host(host: bytes) -> bool:
+    """Whether a header Host names this machine. Without tokens another name can only come from a page that has made a
+    browser take us for its own site."""
+    try:
+        return is_loopback(urlsplit(f"//{host.decode('latin-1')}").hostname or "")
+    except ValueError:
+        return False

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from millpond.errors import EngineError, InvalidOption, known
 from millpond.http.application import application
+from millpond.http.quick import Quick
 from millpond.http.service import Service
 from millpond.http.settings import Settings
 
@@ -33,7 +34,7 @@ class HttpServer:
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._service = Service(app, settings)
         config = uvicorn.Config(
-            application(self._service),
+            Quick(self._service, application(self._service)),
             http=Connection,
             ws="none",
             lifespan="off",

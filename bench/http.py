@@ -1,0 +1,111 @@
+"""H1: lookups by key over HTTP, 10,000 of them at 32 connections, in a table of 100,000 rows.
+
+Beside us: a plain Starlette route that returns a constant, on the same uvicorn: what HTTP costs here whatever it
+answers; and Redis, asked for a hash over its own protocol. Each is asked by a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import quantiles
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bench.figure import Figure
+from bench.httpclient import KEYS
+from millpond import App
+from tests.servers import Servers
+
+REQUESTS, CONNECTIONS = 10_000, 32
+ROOT = Path(__file__).resolve().parent.parent
+_WHAT = f"lookups by key over HTTP, {CONNECTIONS} connections"
+_ROW = {"id": 7, "name": "name 7", "tier": "GOLD", "city": "Oslo"}
+
+
+def run() -> Iterator[Figure]:
+    ours = _ours()
+    constant = _constant()
+    redis = _redis()
+    for name, peer in (("Starlette, a constant", constant), ("Redis, HGETALL", redis)):
+        yield Figure("H1", _WHAT, ours[0], peer[0], name, unit="requests")
+        for at, percent in ((1, 50), (2, 99)):
+            what = f"{_WHAT}, p{percent}"
+            yield Figure("H1", what, ours[at] * 1e6, peer[at] * 1e6, name, unit="µs", per="request")
+
+
+def _asked(port: int, kind: str, what: str) -> tuple[float, float, float]:
+    """Requests in a second, and the time of half and of 99 in 100 of them."""
+    command = [
+        sys.executable,
+        "-m",
+        "bench.httpclient",
+        str(port),
+        str(REQUESTS),
+        str(CONNECTIONS),
+        kind,
+        what,
+    ]
+    for _ in range(2):  # the first warms up
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    cuts = quantiles(said["times"], n=100)
+    return REQUESTS / said["seconds"], cuts[49], cuts[98]
+
+
+def _ours() -> tuple[float, float, float]:
+    with App("CREATE TABLE t (id INT PRIMARY KEY, name STRING, tier STRING, city STRING)") as app:
+        rows = [{"id": i, "name": f"name {i}", "tier": "GOLD", "city": "Oslo"} for i in range(KEYS)]
+        app.table("t").bulk_insert(rows)
+        with app.serve() as server:
+            return _asked(server.port, "http", "/tables/t/rows/{}")
+
+
+def _constant() -> tuple[float, float, float]:
+    body = json.dumps(_ROW).encode()
+
+    async def answer(request: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    with _uvicorn(Starlette(routes=[Route("/tables/{table}/rows/{key}", answer)])) as port:
+        return _asked(port, "http", "/tables/t/rows/{}")
+
+
+@contextmanager
+def _uvicorn(app: Starlette) -> Iterator[int]:
+    config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off", http="httptools")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join()
+
+
+def _redis() -> tuple[float, float, float]:
+    import redis
+
+    servers = Servers()
+    try:
+        url = servers.redis.url(0)
+        client = redis.Redis.from_url(url)
+        with client.pipeline(transaction=False) as pipe:
+            for i in range(KEYS):
+                pipe.hset(f"t:{i}", mapping={**_ROW, "id": i, "name": f"name {i}"})
+            pipe.execute()
+        port = int(client.connection_pool.connection_kwargs["port"])
+        return _asked(port, "redis", "t:{}")
+    finally:
+        servers.stop()
