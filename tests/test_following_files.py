@@ -65,13 +65,13 @@ def test_only_new_bytes_are_read(app: App, tmp_path: Path, monkeypatch: pytest.M
     file.write_text('{"id": 1}\n' * 1000)
     follow(app, file)
     read: list[tuple[int, int | None]] = []
-    plain = FileSource.read
+    plain = FileSource.receive
 
     def noted(self: FileSource, split: Any) -> Any:
         read.append((split.piece.begin, split.piece.end))
         return plain(self, split)
 
-    monkeypatch.setattr(FileSource, "read", noted)
+    monkeypatch.setattr(FileSource, "receive", noted)
     append(file, '{"id": 2}\n')
     app.drain()
     assert len(rows(app)) == 1001 and read == [(10_000, 10_010)]
@@ -245,7 +245,7 @@ def test_a_rotated_log_goes_on(app: App, tmp_path: Path, how: str) -> None:
 def test_a_failure_leaves_the_table_stale_until_it_passes(app: App, tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"id": [1]}), file)
-    follow(app, file)
+    follow(app, file, more=", 'on.error' = 'fail'")
     file.write_bytes(b"PAR1 this is no Parquet PAR1")
     until(lambda: app.table("t").health_check().status == "stale")
     assert rows(app) == [(1,)]
@@ -255,6 +255,20 @@ def test_a_failure_leaves_the_table_stale_until_it_passes(app: App, tmp_path: Pa
     parquet.write_table(pa.table({"id": [2]}), file)
     until(lambda: app.table("t").health_check().status == "healthy")
     assert rows(app) == [(2,)] and app.ready()
+
+
+def test_records_that_cannot_be_read_are_those_of_the_files_now(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("id\n1\nx\n")
+    app.sql(f"CREATE TABLE t (id BIGINT) AS SELECT id FROM 'file://{file}' WITH ({DEBOUNCE})")
+    append(file, "2\ny\n")
+    app.drain()
+    assert rows(app) == [(1,), (2,)]
+    assert len(app.sql("SELECT * FROM `t$errors`").rows()) == 2
+    file.write_text("id\n3\nz\n")
+    app.drain()
+    (bad,) = app.sql("SELECT * FROM `t$errors`").rows()
+    assert rows(app) == [(3,)] and "z" in json.dumps(bad, default=str)
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
