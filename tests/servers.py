@@ -10,13 +10,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -317,6 +318,44 @@ class Kafka:
             consumer.close()
 
 
+class S3:
+    """A server that speaks S3 and SQS: moto's."""
+
+    def __init__(self, directory: Path):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        directory.mkdir(parents=True)
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        with open(directory / "log", "w") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            assert time.monotonic() < deadline and self._process.poll() is None, "moto did not start"
+            time.sleep(0.02)
+
+    def client(self, service: str = "s3") -> Any:
+        import boto3
+
+        return boto3.client(
+            service,
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id="k",
+            aws_secret_access_key="s",
+        )
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of a source."""
+        return {"endpoint": self.url, "key": "k", "secret": "s"}
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+
 def broker_jars() -> Path:
     from tools.services import broker
 
@@ -343,8 +382,12 @@ class Servers:
     def kafka(self) -> Kafka:
         return Kafka(self._directory / "kafka")
 
+    @cached_property
+    def s3(self) -> S3:
+        return S3(self._directory / "s3")
+
     def stop(self) -> None:
-        for name in ("postgresql", "redis", "kafka"):
+        for name in ("postgresql", "redis", "kafka", "s3"):
             server = vars(self).get(name)
             if server is not None:
                 server.stop()

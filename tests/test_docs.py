@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
+from tests.servers import S3
 from tests.webserver import WebServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,6 +119,8 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     ):
         if f"${{{name}}}" in text:
             monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
+    if "${S3_URL}" in text:
+        _fill_bucket(request.getfixturevalue("servers").s3, monkeypatch)
     if "${API_HOST}" in text:
         web = _web_server()
         request.addfinalizer(web.close)
@@ -125,6 +128,15 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         monkeypatch.setenv("API_TOKEN", "a-token-of-the-tests")
     if any("kafka://" in b.text for b in blocks(page) if runs(b)):
         monkeypatch.setenv("MILLPOND_KAFKA_BROKERS", request.getfixturevalue("servers").kafka.brokers)
+
+
+def _fill_bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trades, as the examples have them."""
+    for name, value in (("URL", s3.url), ("KEY", "k"), ("SECRET", "s")):
+        monkeypatch.setenv(f"S3_{name}", value)
+    client = s3.client()
+    client.create_bucket(Bucket="market")
+    client.put_object(Bucket="market", Key="trades/2026/a.csv", Body=b"id,price\n1,10\n2,20\n")
 
 
 def _web_server() -> WebServer:

@@ -102,8 +102,12 @@ def _options() -> Iterator[str]:
         if source.kind == "stream":
             continue  # the embedded log: no statement names it
         schemes = ", ".join(f"`{s}://`" for s in source.schemes)
-        follows = "rows keep coming" if source.follows else "has an end"
-        yield from _section(f"Sources: {schemes}", source.options, f"As an input of a query it {follows}.")
+        meaning = (
+            "What reads it runs on."
+            if source.endless is True
+            else "A table follows it, a query answers once."
+        )
+        yield from _section(f"Sources: {schemes}", source.options, meaning)
     for sink in sinks():
         schemes = ", ".join(f"`{s}://`" for s in sink.schemes)
         yield from _section(f"Sinks: {schemes}", sink.options, "After INSERT INTO.")

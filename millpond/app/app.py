@@ -29,6 +29,7 @@ from millpond.app.loader import Loader
 from millpond.app.loading import Report, read_all
 from millpond.app.lookups import plan_lookup
 from millpond.app.pipelines import Pipelines
+from millpond.app.published import Publications
 from millpond.app.readiness import Readiness, readiness
 from millpond.app.restore import restore
 from millpond.app.script import Step, needed, prepare
@@ -61,7 +62,6 @@ from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
 from millpond.records import to_arrow
 from millpond.sources.base import NativeSource, Source
-from millpond.sources.memory import publish, withdraw
 from millpond.sources.stream import stream_uri
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder, Params
@@ -126,6 +126,7 @@ class App:
         self._closed = False
         self._catalog = Catalog()
         self._rooms = Rooms()
+        self._publications = Publications(self)
         self._columns = KeptColumns(self)
         self._functions: dict[str, Any] = {}
         self._scripts: list[Script] = []
@@ -305,8 +306,7 @@ class App:
             self._runner.close()
         if hasattr(self, "_views"):
             self._views.close()
-        for name in self._catalog.names("table"):
-            withdraw(name)
+        self._publications.close()
         self._evaluator.close()
         if hasattr(self, "_store"):
             self._store.close()
@@ -320,8 +320,7 @@ class App:
         self._loader.close()
         self._runner.crash()
         self._views.close()
-        for name in self._catalog.names("table"):
-            withdraw(name)
+        self._publications.close()
         self._evaluator.close()
         self._journal.abandon()
         self._state.close()
@@ -509,10 +508,10 @@ class App:
             self._table_options[relation.name.lower()] = options
             relation = dataclasses.replace(relation, place=self._rooms.place(options))
             extension = str(options.get("extension") or "memory")
-            backend = self._store.create(relation, extension, options)
+            self._store.create(relation, extension, options)
             if not self._keeps(relation.name) and not self._read_only:
                 self._journal.forget(f"table:{relation.name}")
-            publish(relation.name, backend.scan, relation.schema)
+        self._publications.add(relation)
         self._catalog.add(relation)
 
     def _declare_query(self, name: str, checked: Checked) -> None:

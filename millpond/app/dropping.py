@@ -8,7 +8,6 @@ from millpond.app.catalog import Saved
 from millpond.app.indexes import drop_index
 from millpond.errors import InUse, Place, UnknownName
 from millpond.plan.plans import PipelinePlan
-from millpond.sources.memory import withdraw
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
 from millpond.sql.reads import names_read
@@ -49,8 +48,8 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     app._views.remove(own)
     app._catalog.remove(relation.name)
     forget_named(app, relation.kind, relation.name)
+    app._publications.remove(relation.name)
     if relation.kind == "table":
-        withdraw(relation.name)
         app._living.remove(relation.name.lower())
         app._loads.pop(relation.name.lower(), None)
         app._store.forget(own)

@@ -47,7 +47,7 @@ class Reader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         begin = unwrap(start)
-        end = self.source.latest(begin)
+        end = self.source.poll(begin)
         if not isinstance(limit, ReadAllAvailable):
             end = self.source.clip(begin, end, self.max_rows)
         return wrap(end)

@@ -74,6 +74,8 @@ class Fetcher:
 
     def _page(self, url: str, before: tuple[Page, Path | None] | None, raw: Path, left: int) -> Page | None:
         headers = dict(_ACCEPT)
+        if before is not None and before[0].following is None and self._pager.reads_header:
+            before = None
         if before is not None and before[0].etag:
             headers["If-None-Match"] = before[0].etag
         if before is not None and before[0].modified:

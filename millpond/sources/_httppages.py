@@ -81,6 +81,11 @@ class Pager:
         """Whether the next page is told by the JSON of this one."""
         return bool(self._path)
 
+    @property
+    def reads_header(self) -> bool:
+        """Whether the next page is told by a header, which may come though the body has not changed."""
+        return self.kind == "link" and not self._path
+
     def first(self) -> str:
         if self.kind not in ("page", "offset"):
             return self.url

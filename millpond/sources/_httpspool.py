@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
+import time
+import uuid
 import weakref
 from pathlib import Path
 from typing import Any
+
+from millpond.changes import Offset
 
 VERSIONS_KEPT = 3
 
@@ -20,25 +25,27 @@ class Spool:
         self._end: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_home": self._home, "_end": None}
+        return {"_home": self._made(), "_end": None}
 
     def scratch(self) -> Path:
         """A new folder for files that are no version yet."""
+        return Path(tempfile.mkdtemp(prefix=".new-", dir=self._made()))
+
+    def _made(self) -> Path:
         if self._home is None or not self._home.is_dir():
             self._home = Path(tempfile.mkdtemp(prefix="millpond-http-"))
             self._end = weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=".new-", dir=self._home))
+        return self._home
 
     def keep(self, scratch: Path, version: str) -> None:
-        """Makes a scratch folder a version; the oldest ones go."""
+        """Makes a scratch folder a version; the oldest ones go. Others may do the same at the same time."""
         home = scratch.parent
-        if (home / version).is_dir():
-            shutil.rmtree(scratch)
-            os.utime(home / version)
-        else:
+        try:
             os.replace(scratch, home / version)
-        versions = [p for p in home.iterdir() if not p.name.startswith(".")]
-        for old in sorted(versions, key=lambda p: p.stat().st_mtime_ns)[:-VERSIONS_KEPT]:
+        except OSError:
+            os.utime(home / version)
+        ages = {p: _age(p) for p in home.iterdir() if not p.name.startswith(".")}
+        for old in sorted(ages, key=lambda p: ages[p])[:-VERSIONS_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
     def files(self, version: str) -> list[Path] | None:
@@ -47,7 +54,31 @@ class Spool:
             return None
         return sorted((self._home / version).iterdir())
 
+    def note(self, newest: Offset) -> None:
+        """Says what was answered just now, to all who have this folder."""
+        home = self._made()
+        made = home / f".noted-{uuid.uuid4().hex}"
+        made.write_text(json.dumps({"at": time.time(), "offset": newest}))
+        os.replace(made, home / ".newest")
+
+    def noted(self) -> tuple[float, Offset] | None:
+        """What was answered last, and when."""
+        if self._home is None:
+            return None
+        try:
+            found = json.loads((self._home / ".newest").read_text())
+        except FileNotFoundError:
+            return None
+        return found["at"], found["offset"]
+
     def close(self) -> None:
         if self._end is not None:
             self._end()
         self._home = self._end = None
+
+
+def _age(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

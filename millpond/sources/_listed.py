@@ -106,7 +106,7 @@ class ListedSource(Source):
             growing=self.growing,
             keeps=self.values["on.remove"] == "keep",
             waits=self.follows,
-            debounce=self.values["watch.debounce"] if self.follows else 0.0,
+            debounce=self.values.get("watch.debounce", 0.0) if self.follows else 0.0,
         )
 
     def schema(self) -> Schema:

@@ -100,6 +100,11 @@ class Source(ABC):
     def latest(self, start: Offset | None) -> Offset:
         """The end of what is there now; never before ``start``."""
 
+    def poll(self, start: Offset | None) -> Offset:
+        """As ``latest``, for those who ask all the time: a source that is asked at a price tells for a while what is
+        known."""
+        return self.latest(start)
+
     @abstractmethod
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         """What lies after ``start`` up to ``end``, in the order of its rows; nothing when they are equal."""

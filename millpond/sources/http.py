@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.changes import Offset
-from millpond.errors import InvalidOption, SourceError
+from millpond.errors import InvalidOption, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, find_format
 from millpond.formats.merge import merge_schemas, settle_schema
+from millpond.formats.received import Received
 from millpond.options import Option
 from millpond.sources._httpclient import CLIENT_OPTIONS
 from millpond.sources._httpfetch import Fetcher, Known, Page, digest_of, named
@@ -30,15 +32,10 @@ from millpond.sources.base import Source, Split, with_seq
 from millpond.types import Schema
 
 PAGES_TO_DISCOVER = 8
+INTERVAL = 60.0
+"""Seconds between two requests where nothing else is said."""
 FRESH = 10.0
 """Seconds for which what was fetched to discover the columns is what there is."""
-
-
-class AnswerChanged(SourceError):
-    """What an offset names is not kept any more, and the server answers otherwise by now."""
-
-    code = "answer_changed"
-    retryable = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,7 @@ class HttpSource(Source):
 
     kind: ClassVar[str] = "http"
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
+    sifts: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "format",
@@ -62,6 +60,11 @@ class HttpSource(Source):
         ),
         Option(
             "rows.path", "text", "where the rows are in the JSON: data.items; without it they are all of it"
+        ),
+        Option(
+            "poll.interval",
+            "duration",
+            "how often to ask again: a table does every minute without it, a query only with it",
         ),
         *PAGING_OPTIONS,
         *CLIENT_OPTIONS,
@@ -103,6 +106,22 @@ class HttpSource(Source):
         return f"{self.url.partition('?')[0]}#{asked[:12]}"
 
     @property
+    def follows(self) -> bool:
+        return True
+
+    @property
+    def runs(self) -> bool:
+        return self.values["poll.interval"] is not None
+
+    @property
+    def pace(self) -> float:
+        return max(self.values["poll.interval"] or INTERVAL, 0.01)
+
+    def changes(self, stop: threading.Event) -> Iterator[None]:
+        while not stop.wait(self.pace):
+            yield
+
+    @property
     def guesses(self) -> bool:
         return self.declared is None
 
@@ -119,7 +138,7 @@ class HttpSource(Source):
                 with named(Path(split.path), self.url):
                     found = merge_schemas(found, self._format(split).discover(split.path))
             if not len(found):
-                raise SourceError(
+                raise SourceEmpty(
                     f'"{self.url}" answers no rows: its columns cannot be discovered',
                     hint="declare the columns",
                 )
@@ -134,6 +153,16 @@ class HttpSource(Source):
                 return fresh[0]
             return self._fetch(start)
 
+    def poll(self, start: Offset | None) -> Offset:
+        """What this or another process was answered, until it is time to ask again."""
+        noted = self._spool.noted()
+        if start is None or noted is None:
+            return self.latest(start)
+        at, newest = noted
+        if newest["version"] != start["version"]:
+            return {**newest, "first": start["first"] + start["bytes"]}
+        return start if time.time() - at < self.pace else self.latest(start)
+
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         """All rows of the version that ``end`` names, unless ``start`` names it too."""
         if self.reached(start, end):
@@ -144,7 +173,7 @@ class HttpSource(Source):
                 self._fetch(None)
             files = self._spool.files(end["version"])
         if files is None:
-            raise AnswerChanged(f'"{self.url}" answers otherwise by now')
+            raise SourceChanged(f'"{self.url}" answers otherwise by now')
         found: list[Split] = []
         seq: int = end["first"]
         for path in files:
@@ -152,6 +181,13 @@ class HttpSource(Source):
             found.append(HttpSplit(None, size, str(path), seq))
             seq += size  # No page has more rows than bytes.
         return found
+
+    def replaced(self, start: Offset, end: Offset) -> bool:
+        return bool(start["version"] != end["version"])
+
+    def settled(self, at: Offset) -> bool:
+        """Without asking: that is done once in an interval."""
+        return self._newest is None or self.reached(at, self._newest)
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         return at is not None and bool(at["version"] == end["version"])
@@ -166,7 +202,17 @@ class HttpSource(Source):
                     yield with_seq(batch, seq)
                     seq += batch.num_rows
             except FileNotFoundError:
-                raise AnswerChanged(f'"{self.url}" answers otherwise by now') from None
+                raise SourceChanged(f'"{self.url}" answers otherwise by now') from None
+
+    def receive(self, split: Split) -> Iterator[Received]:
+        assert isinstance(split, HttpSplit)
+        parts = self._format(split).receive(split.path, self.schema(), declared=self.declared is not None)
+        with named(Path(split.path), self.url):
+            for part in parts:
+                reasons = pc.replace_substring(
+                    part.spoiled["reason"], f'file "{split.path}"', f'the answer of "{self.url}"'
+                )
+                yield part._replace(spoiled=part.spoiled.set_column(1, "reason", reasons)).after(split.seq)
 
     def close(self) -> None:
         self._fetcher.close()
@@ -184,7 +230,7 @@ class HttpSource(Source):
             pages = self._fetcher.fetch(self._known(start), scratch)
             version = digest_of(pages) if pages is not None else None
             if start is not None and version in (None, start["version"]):
-                return start
+                return self._answered(start)
             assert pages is not None and version is not None
             self._spool.keep(scratch, version)
         finally:
@@ -198,8 +244,12 @@ class HttpSource(Source):
         }
         if len(pages) == 1:
             found |= {"etag": pages[0].etag, "modified": pages[0].modified}
-        self._newest = found
-        return found
+        return self._answered(found)
+
+    def _answered(self, at: Offset) -> Offset:
+        self._newest = at
+        self._spool.note(at)
+        return at
 
     def _known(self, start: Offset | None) -> Known:
         """What the server may say of that it has not changed."""

@@ -1,91 +1,179 @@
-"""``memory://name``: a table of another app in the same process, read once.
+"""``memory://name``: a table or a stream of another app in the same process.
 
-Apps publish their tables here by name; what is published is a function that gives the rows of this moment.
+Apps publish their tables and embedded streams here by name. A table is followed: an offset names one version of it,
+whose rows are kept as long as they may be asked for. A stream is read where its app keeps it.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import SourceError, UnknownName, did_you_mean
+from millpond.errors import SourceChanged, UnknownName, did_you_mean
 from millpond.sources.base import Source, Split, with_seq
+from millpond.sources.stream import StreamSource
 from millpond.types import Schema
+
+VERSIONS_KEPT = 3
+LOOK = 0.05
+"""Seconds between two looks at the version of a table in memory."""
+LOOK_OUTSIDE = 5.0
+"""The same for a table in a database, which tells no versions."""
+
+
+class Snapshot(Protocol):
+    @property
+    def version(self) -> int: ...
+
+    def scan(self) -> pa.Table: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
+class Published:
+    """A table or stream under its name. ``id`` tells it from others that had the name before."""
+
     name: str
-    snapshot: Callable[[], pa.Table]
     schema: Schema
+    snapshot: Callable[[], Snapshot] | None = None
+    versioned: bool = True
+    """Whether the version of the table stands still while nothing changes."""
+    stream: str | None = None
+    """Where the rows of a stream are."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 
 _lock = threading.Lock()
-_published: dict[str, _Published] = {}
-_snapshots = itertools.count(1)
+_published: dict[str, Published] = {}
 
 
-def publish(name: str, snapshot_fn: Callable[[], pa.Table], schema: Schema) -> None:
-    """Makes a table readable as ``memory://name``, in place of an earlier one of that name."""
+def publish(what: Published) -> None:
+    """Makes a table or stream readable as ``memory://name``, in place of an earlier one of that name."""
     with _lock:
-        _published[name.lower()] = _Published(name, snapshot_fn, schema)
+        _published[what.name.lower()] = what
 
 
-def withdraw(name: str) -> None:
-    """Ends a publication; one that does not exist is no error."""
+def withdraw(what: Published) -> None:
+    """Ends a publication; one that is not there any more is no error."""
     with _lock:
-        _published.pop(name.lower(), None)
+        if _published.get(what.name.lower()) is what:
+            del _published[what.name.lower()]
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySplit(Split):
-    snapshot: int
+    of: str
+    version: int
 
 
 class MemorySource(Source):
-    """The rows as of the first ``latest()``, kept by this object so that a range can be read again."""
+    """The rows of a table as of some versions, kept by this object; or those of a stream, which anybody can read."""
 
     kind: ClassVar[str] = "memory"
     schemes: ClassVar[tuple[str, ...]] = ("memory",)
-    local: ClassVar[bool] = True
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         super().__init__(uri, values, declared)
         self.name = unquote(uri.partition("://")[2]).strip("/")
-        self._taken: dict[int, pa.Table] = {}
+        self._taken: dict[tuple[str, int], pa.Table] = {}
+        self._rows: StreamSource | None = None
+
+    @property
+    def endless(self) -> bool:  # type: ignore[override]
+        return self._stream() is not None
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        return self._stream() is None
+
+    @property
+    def follows(self) -> bool:
+        return True
+
+    def _stream(self) -> StreamSource | None:
+        """Where the rows of a stream are; None for a table."""
+        if self._rows is None and (found := self._find()).stream is not None:
+            self._rows = StreamSource(found.stream, {}, self.declared or found.schema)
+        return self._rows
 
     def schema(self) -> Schema:
-        return self.declared or self._find().schema
+        return self.declared or (self._rows.schema() if self._rows is not None else self._find().schema)
 
     def latest(self, start: Offset | None) -> Offset:
-        """Where ``start`` is given the table was read before: it is read once."""
-        if start is not None:
+        if (stream := self._stream()) is not None:
+            return {"of": stream.uri, **stream.latest(self._within(start))}
+        at = self._take()
+        if self.reached(start, at):
+            assert start is not None
             return start
-        if not self._taken:
-            self._taken[next(_snapshots)] = self._find().snapshot()
-        number, rows = next(iter(self._taken.items()))
-        return {"snapshot": number, "rows": rows.num_rows}
+        return at
+
+    def _take(self) -> Offset:
+        """Keeps the rows that the table has now."""
+        found = self._find()
+        assert found.snapshot is not None
+        snapshot = found.snapshot()
+        at = found.id, snapshot.version
+        if at not in self._taken or not found.versioned:
+            self._taken[at] = snapshot.scan()
+            for old in list(self._taken)[:-VERSIONS_KEPT]:
+                del self._taken[old]
+        return {"of": at[0], "version": at[1], "rows": self._taken[at].num_rows}
+
+    def changes(self, stop: threading.Event) -> Iterator[None]:
+        seen: tuple[str, int] | None = None
+        while not stop.wait(LOOK):
+            try:
+                found = self._find()
+            except UnknownName:
+                yield
+                continue
+            assert found.snapshot is not None
+            now = found.id, found.snapshot().version
+            if now != seen or not found.versioned:
+                seen = now
+                yield
+
+    def replaced(self, start: Offset, end: Offset) -> bool:
+        return not self.endless and (start["of"], start["version"]) != (end["of"], end["version"])
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
-        if start is not None:
+        if (stream := self._stream()) is not None:
+            return stream.splits(self._within(start), end)
+        if self.reached(start, end):
             return []
-        return [MemorySplit(end["rows"], None, end["snapshot"])]
+        if (end["of"], end["version"]) not in self._taken:
+            self._take()
+        return [MemorySplit(end["rows"], None, end["of"], end["version"])]
+
+    def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
+        stream = self._stream()
+        return end if stream is None else {"of": end["of"], **stream.clip(self._within(start), end, rows)}
+
+    def reached(self, at: Offset | None, end: Offset) -> bool:
+        if (stream := self._stream()) is not None:
+            return stream.reached(self._within(at), end)
+        return at is not None and (at["of"], at["version"]) == (end["of"], end["version"])
+
+    def _within(self, at: Offset | None) -> Offset | None:
+        """The offset in the stream that there is; None if it is of another one."""
+        assert self._rows is not None
+        return at if at is not None and at["of"] == self._rows.uri else None
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        assert isinstance(split, MemorySplit)
-        rows = self._taken.get(split.snapshot)
+        if not isinstance(split, MemorySplit):
+            assert self._rows is not None
+            yield from self._rows.read(split)
+            return
+        rows = self._taken.get((split.of, split.version))
         if rows is None:
-            raise SourceError(
-                f'the rows of "{self.uri}" are not in this process any more',
-                hint="a table in memory can be read only by the process that holds it; load it again",
-            )
+            raise SourceChanged(f'"{self.uri}" has changed since')
         schema = self.schema()
         places = {name.lower(): i for i, name in enumerate(rows.schema.names)}
         arrays = [
@@ -102,14 +190,14 @@ class MemorySource(Source):
     def close(self) -> None:
         self._taken.clear()
 
-    def _find(self) -> _Published:
+    def _find(self) -> Published:
         with _lock:
             found = _published.get(self.name.lower())
             names = [p.name for p in _published.values()]
         if found is None:
-            listed = f"published: {', '.join(sorted(names))}" if names else "no app has published a table"
+            listed = f"published: {', '.join(sorted(names))}" if names else "no app has published one"
             raise UnknownName(
-                f'no table "{self.name}" is published in this process',
+                f'no table or stream "{self.name}" is published in this process',
                 hint=did_you_mean(self.name, names, listed),
             )
         return found

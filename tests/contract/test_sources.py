@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from millpond.sources import memory
 from millpond.sources.base import SEQ, NativeSource, Source, Split, find_source, sources
 from millpond.sources.stream import stream_uri
 from millpond.types import Column, Schema
-from tests.servers import Kafka
+from tests.servers import S3, Kafka
 from tests.webserver import WebServer
 
 SCHEMA = Schema((Column("id", pa.int64()), Column("name", pa.string())))
@@ -39,11 +40,16 @@ class World:
 
     uri: str
     values: dict[str, Any] = {}
+    replaces = False
 
     def __init__(self, directory: Path):
         self.directory = directory
 
     def add(self, table: pa.Table) -> None:
+        raise NotImplementedError
+
+    def replace(self, table: pa.Table) -> None:
+        """Puts rows there in place of those that are there; of worlds of which ``replaces`` is true."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -52,7 +58,8 @@ class World:
 
 class FileWorld(World):
     count = 0
-    values = {"watch.debounce": 0.0}
+    values = {"watch.debounce": 0.0, "on.remove": "delete"}
+    replaces = True
 
     def __init__(self, directory: Path):
         super().__init__(directory)
@@ -70,38 +77,92 @@ class FileWorld(World):
                 parquet.write_table(table, f"{path}.parquet", row_group_size=3)
         self.count += 1
 
+    def replace(self, table: pa.Table) -> None:
+        for path in self.directory.iterdir():
+            path.unlink()
+        self.add(table)
+
 
 class MemoryWorld(World):
+    """A table that another app has published."""
+
     uri = "memory://contract"
+    replaces = True
 
     def __init__(self, directory: Path):
         super().__init__(directory)
         self.table = SCHEMA.arrow().empty_table()
-        memory.publish("contract", lambda: self.table, SCHEMA)
+        self.version = 0
+        self.published = memory.Published("contract", SCHEMA, lambda: self)
+        memory.publish(self.published)
+
+    def scan(self) -> pa.Table:
+        return self.table
 
     def add(self, table: pa.Table) -> None:
-        self.table = pa.concat_tables([self.table, table])
+        self.replace(pa.concat_tables([self.table, table]))
+
+    def replace(self, table: pa.Table) -> None:
+        self.table = table
+        self.version += 1
 
     def close(self) -> None:
-        memory.withdraw("contract")
+        memory.withdraw(self.published)
 
 
 class HttpWorld(World):
-    """What a web server answers."""
+    """What a web server answers, four rows to a page."""
+
+    values = {"paging": "link", "poll.interval": 0.01}
+    replaces = True
 
     def __init__(self, directory: Path):
         super().__init__(directory)
         self.web = WebServer()
-        self.uri = f"{self.web.url}/rows"
-        self.table = SCHEMA.arrow().empty_table()
-        self.add(self.table)
+        self.uri = f"{self.web.url}/0"
+        self.replace(SCHEMA.arrow().empty_table())
 
     def add(self, table: pa.Table) -> None:
-        self.table = pa.concat_tables([self.table, table])
-        self.web.json("/rows", self.table.to_pylist(), etag=True)
+        self.replace(pa.concat_tables([self.table, table]))
+
+    def replace(self, table: pa.Table) -> None:
+        self.table = table
+        for first in range(0, max(len(table), 1), 4):
+            more = {"Link": f'</{first + 4}>; rel="next"'} if first + 4 < len(table) else {}
+            self.web.json(f"/{first}", table.slice(first, 4).to_pylist(), etag=True, **more)
 
     def close(self) -> None:
         self.web.close()
+
+
+class ObjectsWorld(World):
+    """A bucket of an S3 server."""
+
+    server: S3
+    count = 0
+    replaces = True
+
+    def __init__(self, directory: Path):
+        super().__init__(directory)
+        self.values = {**self.server.options, "on.remove": "delete", "watch.interval": 0.05}
+        self.bucket = f"contract{uuid.uuid4().hex[:8]}"
+        self.client = self.server.client()
+        self.client.create_bucket(Bucket=self.bucket)
+        self.uri = f"s3://{self.bucket}/*.csv"
+
+    def add(self, table: pa.Table) -> None:
+        with pa.BufferOutputStream() as body:
+            csv.write_csv(table, body)
+        self.client.put_object(
+            Bucket=self.bucket, Key=f"{self.count:03d}.csv", Body=body.getvalue().to_pybytes()
+        )
+        self.count += 1
+
+    def replace(self, table: pa.Table) -> None:
+        for number in range(1, self.count):
+            self.client.delete_object(Bucket=self.bucket, Key=f"{number:03d}.csv")
+        self.count = 0
+        self.add(table)
 
 
 class StreamWorld(World):
@@ -137,6 +198,7 @@ WORLDS: dict[str, type[World]] = {
     "http": HttpWorld,
     "kafka": KafkaWorld,
     "memory": MemoryWorld,
+    "objects": ObjectsWorld,
     "stream": StreamWorld,
 }
 
@@ -146,6 +208,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "kafka":
         KafkaWorld.broker = request.getfixturevalue("servers").kafka
         request.getfixturevalue("spark")
+    if request.param == "objects":
+        ObjectsWorld.server = request.getfixturevalue("servers").s3
     made = WORLDS[request.param](tmp_path)
     yield made
     made.close()
@@ -235,18 +299,55 @@ def test_a_range_read_twice_gives_the_same_rows(world: World) -> None:
 
 
 def test_ranges_continue_one_another(world: World) -> None:
-    """Rows and sequence numbers of the parts are those of the whole."""
+    """Rows and sequence numbers of the parts are those of the whole; or the whole is another one each time."""
     source = open_source(world)
     world.add(rows(0, 8))
     ends: list[Offset] = [source.latest(None)]
-    if source.follows:
-        for first in range(8, 40, 8):
-            world.add(rows(first, 8))
-            ends.append(through_json(source.latest(ends[-1])))
+    for first in range(8, 40, 8):
+        world.add(rows(first, 8))
+        ends.append(through_json(source.latest(ends[-1])))
+        if source.replaced(*ends[-2:]):
+            assert content(read(source, None, ends[-1])) == rows(0, first + 8).to_pylist()
+    if source.replaced(*ends[-2:]):
+        return
     starts = [None, *ends[:-1]]
     parts = [read(source, a, b) for a, b in zip(starts, ends, strict=True)]
     assert pa.concat_tables(parts).equals(read(source, None, ends[-1]))
     assert [len(p) for p in parts] == [8] * len(ends)
+
+
+def test_what_is_replaced_is_read_anew(world: World) -> None:
+    if not world.replaces:
+        return
+    world.add(rows(0, 8))
+    world.add(rows(8, 8))
+    source = open_source(world)
+    before = source.latest(None)
+    assert content(read(source, None, before)) == rows(0, 16).to_pylist()
+    assert not source.replaced(before, source.latest(before)) and source.settled(before)
+    world.replace(rows(4, 8))
+    after = through_json(source.latest(before))
+    assert source.replaced(before, after) and not source.reached(before, after)
+    assert content(read(source, None, after)) == rows(4, 8).to_pylist()
+    assert source.settled(after) and not source.settled(before)
+    # Another process, after a restart, goes on with the same offset.
+    again = open_source(world)
+    assert again.reached(after, again.latest(after)) or again.replaced(after, again.latest(after))
+    assert content(read(again, None, again.latest(after))) == rows(4, 8).to_pylist()
+
+
+def test_news_come_until_they_are_stopped(world: World) -> None:
+    world.add(rows(0, 8))
+    source = open_source(world)
+    at = source.latest(None)
+    stop = threading.Event()
+    news = source.changes(stop)
+    world.add(rows(8, 8))
+    for _ in news:
+        if not source.reached(at, source.latest(at)):
+            break
+    stop.set()
+    assert next(news, "stopped") == "stopped"
 
 
 def test_nothing_lies_between_equal_offsets(world: World) -> None:
@@ -320,15 +421,18 @@ def test_rows_of_a_stream_that_are_not_kept_are_passed_over(tmp_path: Path) -> N
 
 
 def test_a_table_that_nobody_published() -> None:
-    memory.publish("customers", lambda: rows(0, 1), SCHEMA)
+    published = memory.Published("customers", SCHEMA)
+    memory.publish(published)
     source = find_source("memory://custmers")("memory://custmers", {}, None)
     with pytest.raises(UnknownName, match="custmers") as e:
         source.schema()
-    memory.withdraw("customers")
+    memory.withdraw(published)
     assert e.value.hint == 'did you mean "customers"?'
 
 
 def test_a_scheme_without_a_source() -> None:
     with pytest.raises(NotSupported, match="ftp://") as e:
         find_source("ftp://x/y")
-    assert "file://, http://, https://, kafka://, memory://, stream://" in (e.value.hint or "")
+    assert "abfs://, abfss://, az://, file://, gcs://, gs://, http://, https://, kafka://, memory://" in (
+        e.value.hint or ""
+    )

@@ -1,0 +1,210 @@
+"""Objects of a store, by any file system of fsspec: what is there, and what goes wrong in our words."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import (
+    AccessRefused,
+    ConfigurationIssue,
+    ConnectionLost,
+    Error,
+    PackageMissing,
+    SourceChanged,
+    known,
+)
+from millpond.formats.base import has_known_suffix
+from millpond.options import Option
+from millpond.packages import needed
+from millpond.sources._living import Place, Seen
+from millpond.sources.paths import expand_braces
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_MAGIC = frozenset("*?[{")
+_REFUSED = (
+    "NoCredentials",
+    "TokenRetrieval",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "PartialCredentials",
+)
+_CONFIGURATION = (
+    "NoSuchBucket",
+    "InvalidBucketName",
+    "ProfileNotFound",
+    "ParamValidation",
+    "bucket does not exist",
+)
+
+STORE_OPTIONS = (
+    Option(
+        "endpoint", "text", "the address of the store, if it is not the provider's: http://localhost:9000"
+    ),
+    Option("region", "text", "the region of the bucket"),
+    Option("profile", "text", "the profile of ~/.aws to take the login from"),
+    Option("key", "secret", "the access key; without it the login is that of the environment or the profile"),
+    Option("secret", "secret", "the secret access key"),
+    Option("token", "secret", "the session token, for logins that last a while"),
+    Option("anonymous", "bool", "whether to ask without a login", False),
+    Option("fs.*", "secret", "any other setting of the file system, by its name in fsspec: fs.account_name"),
+)
+
+
+class Store:
+    """A file system of fsspec, opened when it is first used. Picklable."""
+
+    def __init__(self, scheme: str, values: Mapping[str, Any]):
+        self.scheme = scheme
+        self._values = {o.name: values[o.name] for o in STORE_OPTIONS if o.name in values}
+        self._more = {name[3:]: value for name, value in values.items() if name.startswith("fs.")}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("files", "arrow")}
+
+    @cached_property
+    def files(self) -> Any:
+        fsspec = needed("fsspec", f"{self.scheme}:// sources", "s3")
+        settings = {"use_listings_cache": False, "skip_instance_cache": True, **self._more}
+        if self.scheme in ("s3", "s3a"):
+            needed("s3fs", f"{self.scheme}:// sources", "s3")
+            settings |= self._s3_settings()
+        try:
+            return fsspec.filesystem(self.scheme, **settings)
+        except ImportError as error:
+            raise PackageMissing(f"{self.scheme}:// sources need another package", hint=str(error)) from None
+
+    def _s3_settings(self) -> dict[str, Any]:
+        values = self._values
+        named = {
+            # The file system tries again by itself: its client need not too.
+            "config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 10},
+            "endpoint_url": values["endpoint"],
+            "profile": values["profile"],
+            "key": values["key"],
+            "secret": values["secret"],
+            "token": values["token"],
+            "anon": values["anonymous"] or None,
+            "client_kwargs": {"region_name": values["region"]} if values["region"] else None,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    @cached_property
+    def arrow(self) -> FileSystem:
+        from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+        return PyFileSystem(FSSpecHandler(self.files))
+
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """What goes wrong, in our words."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in type(error.__cause__).__name__:
+                raise self._failed(what, error) from None
+            raise SourceChanged(f'"{what}" was removed while it was being read') from None
+        except PermissionError as error:
+            raise AccessRefused(
+                f'"{what}" cannot be read: {_said(error)}',
+                hint="check the login ('key' and 'secret', 'profile', or the environment) and what it may read",
+            ) from None
+        except Exception as error:
+            raise self._failed(what, error) from None
+
+    def _failed(self, what: str, error: Exception) -> Error:
+        if isinstance(error, Error):
+            return error
+        kind, text = type(error).__name__, _said(error)
+        if any(word in kind or word in text for word in _REFUSED):
+            return AccessRefused(
+                f'"{what}" cannot be read: {text}', hint="check 'key' and 'secret', or 'profile'"
+            )
+        if any(word in kind or word in text for word in _CONFIGURATION):
+            return ConfigurationIssue(
+                f'"{what}" cannot be read: {text}', hint="check the bucket and the options"
+            )
+        if isinstance(error, OSError) or kind.endswith(("ConnectionError", "TimeoutError", "ClientError")):
+            return ConnectionLost(f'"{what}" cannot be read: {text}', hint="check 'endpoint' and the network")
+        return known(error)
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class ObjectPlace(Place):
+    """The objects that a path stands for: one, those right below a prefix, or those that match a pattern."""
+
+    def __init__(self, store: Store, path: str, *, any_suffix: bool):
+        self._store = store
+        self._path = path
+        self._any_suffix = any_suffix
+
+    def seen(self) -> list[Seen]:
+        with self._store.asking(f"{self._store.scheme}://{self._path}"):
+            found = {info["name"]: info for info in self._infos() if info["type"] == "file"}
+        return [_seen(found[name]) for name in sorted(found)]
+
+    def _infos(self) -> Iterator[dict[str, Any]]:
+        if not is_pattern(self._path):
+            yield from self._below()
+            return
+        for pattern in expand_braces(self._path):
+            marked = posixpath.basename(pattern).startswith(("_", "."))
+            for path, info in self._store.files.glob(pattern, detail=True).items():
+                if marked or not posixpath.basename(path).startswith(("_", ".")):
+                    yield info
+
+    def _below(self) -> Iterator[dict[str, Any]]:
+        """The object of this name, or those right below it."""
+        try:
+            listed = self._store.files.ls(self._path, detail=True)
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in type(error.__cause__).__name__:
+                raise
+            return
+        for info in listed:
+            name = posixpath.basename(info["name"])
+            if info["name"] == self._path or (
+                not name.startswith(("_", ".")) and (self._any_suffix or has_known_suffix(name))
+            ):
+                yield info
+
+    def find(self, path: str) -> Seen | None:
+        with self._store.asking(path):
+            try:
+                return _seen(self._store.files.info(path))
+            except FileNotFoundError:
+                return None
+
+    def read(self, path: str, begin: int, size: int) -> bytes:
+        with self._store.asking(path):
+            return bytes(self._store.files.cat_file(path, start=begin, end=begin + size))
+
+    def quiet(self, path: str, now: Seen | None, seconds: float) -> bool:
+        """An object is there when it is whole."""
+        return True
+
+
+def is_pattern(path: str) -> bool:
+    return any(c in _MAGIC for c in path)
+
+
+def _seen(info: Mapping[str, Any]) -> Seen:
+    """What the store says of an object. It is another one when its tag, time or size is."""
+    at = (
+        info.get("LastModified") or info.get("mtime") or info.get("last_modified") or info.get("updated") or 0
+    )
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    seconds = at.timestamp() if isinstance(at, datetime) else float(at)
+    tag = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("generation") or ""
+    path = str(info["name"])
+    return Seen(path, int(info["size"]), int(seconds * 1e9), f"{path} {tag}")

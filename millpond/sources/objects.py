@@ -1,0 +1,95 @@
+"""Object stores: S3, and others that fsspec has a file system for. What files are read as, objects are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from millpond.errors import FileMissing, InvalidOption
+from millpond.formats.base import Format, find_format, has_known_suffix
+from millpond.options import Option
+from millpond.retry import Patience
+from millpond.sources._listed import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
+from millpond.sources._living import Place
+from millpond.sources._objects import STORE_OPTIONS, ObjectPlace, Store, is_pattern
+from millpond.sources._queue import told
+from millpond.types import Schema
+
+
+class ObjectSource(ListedSource):
+    """Lists objects, reads them, then those that are new or others than before."""
+
+    kind: ClassVar[str] = "objects"
+    schemes: ClassVar[tuple[str, ...]] = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+    options: ClassVar[tuple[Option, ...]] = (
+        *FORMAT_OPTIONS,
+        *STORE_OPTIONS,
+        Option(
+            "watch",
+            "bool",
+            "whether to go on with new and changed objects: a table and a stream do unless it is 'false', a query"
+            " does if it is 'true'",
+        ),
+        Option("watch.interval", "duration", "how often to list them", 30.0),
+        Option(
+            "queue", "text", "the address of an SQS queue that tells of new objects: they are listed then"
+        ),
+        Option("file.wait.timeout", "duration", "how long to wait for an object if there is none", 0.0),
+        Option("file.retry.interval", "duration", "how often to look for it meanwhile", 2.0),
+        *FOLLOWING_OPTIONS,
+    )
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        scheme, _, self.path = uri.partition("://")
+        self.path = self.path.rstrip("/")
+        if not self.path:
+            raise InvalidOption(f'"{uri}" names no bucket', hint="s3://bucket/prefix/*.parquet")
+        self._store = Store(scheme.lower(), self.values)
+        if self.values["format"] is not None or has_known_suffix(self.path):
+            find_format(self.path, self.values["format"])(self.values)
+        if self.values["queue"] and not scheme.lower().startswith("s3"):
+            raise InvalidOption(
+                'option "queue" is for s3:// only',
+                hint="leave it out: 'watch.interval' says how often to list",
+            )
+
+    @property
+    def place(self) -> Place:
+        return ObjectPlace(self._store, self.path, any_suffix=self.values["format"] is not None)
+
+    def changes(self, stop: threading.Event) -> Iterator[None]:
+        interval = max(self.values["watch.interval"], 0.05)
+        if self.values["queue"]:
+            yield from told(self.values, interval, stop)
+        while not stop.wait(interval):
+            yield
+
+    def _format(self, path: str) -> Format:
+        return find_format(path, self.values["format"])(self.values, self._store.arrow)
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        with self._store.asking(path):
+            yield
+
+    def _there(self) -> list[str]:
+        """The objects, waited for if there are none; FileMissing when the time is over."""
+        patience = Patience(
+            self.values["file.wait.timeout"], max(self.values["file.retry.interval"], 0.05), "fixed"
+        )
+        return patience.wait_for(self._some, on=(FileMissing,), issues=self.issues)
+
+    def _some(self) -> list[str]:
+        found = [seen.path for seen in self.place.seen()]
+        if not found:
+            raise FileMissing(
+                f'no object matches "{self.uri}"'
+                if is_pattern(self.path)
+                else f'there is no object "{self.uri}"',
+                hint="check bucket and path; or wait for it: WITH ('file.wait.timeout' = '30s'); "
+                "for a pattern, make sure that matching objects will arrive",
+            )
+        return found

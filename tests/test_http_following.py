@@ -1,0 +1,167 @@
+"""Tables that follow what a web server answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond import App, Error
+from tests.webserver import Asked, Reply, WebServer
+
+ALL = "SELECT * FROM t ORDER BY id"
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    server = WebServer()
+    yield server
+    server.close()
+
+
+def wait_for(app: App, sql: str, expected: list[dict[str, Any]]) -> None:
+    deadline = time.monotonic() + 30
+    while (found := app.sql(sql).rows()) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def items(**names: str) -> list[dict[str, Any]]:
+    return [{"id": int(k[1:]), "name": v} for k, v in names.items()]
+
+
+def test_a_table_takes_the_difference_of_answers(web: WebServer) -> None:
+    web.json("/x", items(_1="a", _2="b", _3="c"), etag=True)
+    with App() as app:
+        app.sql(
+            f"CREATE TABLE t (PRIMARY KEY (id)) AS SELECT * FROM {web.url}/x WITH ('poll.interval' = '50ms');"
+            "CREATE TABLE n AS SELECT COUNT(*) AS n FROM t"
+        )
+        assert app.sql(ALL).rows() == items(_1="a", _2="b", _3="c")
+        web.json("/x", items(_1="a", _2="x", _4="d"), etag=True)
+        wait_for(app, ALL, items(_1="a", _2="x", _4="d"))
+        sent, asked = web.sent, len(web.asked)
+        while len(web.asked) < asked + 3:
+            time.sleep(0.01)
+        assert web.sent == sent
+        stats = app.table("t").get_stats()
+        assert stats.source == "http" and app.table("t").health_check().status == "healthy"
+
+
+def test_rows_without_a_key_are_counted(web: WebServer) -> None:
+    web.json("/x", [{"id": 1}, {"id": 1}, {"id": 2}])
+    with App() as app:
+        app.sql(f"CREATE TABLE t AS SELECT * FROM {web.url}/x WITH ('poll.interval' = '1h')")
+        web.json("/x", [{"id": 2}, {"id": 1}, {"id": 3}])
+        app.drain()
+        assert app.sql(ALL).rows() == [{"id": 1}, {"id": 2}, {"id": 3}]
+        assert len(web.asked) == 2
+
+
+def test_aggregates_and_joins_of_answers(web: WebServer) -> None:
+    web.json("/x", [{"id": 1, "n": 2}, {"id": 1, "n": 3}])
+    web.body("/names.csv", b"id,name\n1,a\n2,b\n", "text/csv")
+    with App() as app:
+        app.sql(
+            f"CREATE TABLE t AS SELECT x.id, MAX(y.name) AS name, SUM(x.n) AS n FROM {web.url}/x x "
+            f"JOIN {web.url}/names.csv y ON x.id = y.id GROUP BY x.id"
+        )
+        assert app.sql(ALL).rows() == [{"id": 1, "name": "a", "n": 5}]
+        web.json("/x", [{"id": 1, "n": 2}, {"id": 2, "n": 4}])
+        web.body("/names.csv", b"id,name\n1,a\n2,z\n", "text/csv")
+        app.drain()
+        assert app.sql(ALL).rows() == [{"id": 1, "name": "a", "n": 2}, {"id": 2, "name": "z", "n": 4}]
+
+
+def test_refresh_once_does_not_follow(web: WebServer) -> None:
+    web.json("/x", items(_1="a"))
+    with App() as app:
+        app.sql(f"CREATE TABLE t AS SELECT * FROM {web.url}/x WITH ('refresh' = 'once')")
+        web.json("/x", items(_2="b"))
+        app.drain()
+        assert app.sql(ALL).rows() == items(_1="a") and len(web.asked) == 1
+
+
+def test_failures_leave_the_table_as_it_was(web: WebServer) -> None:
+    web.json("/x", items(_1="a"))
+    with App() as app:
+        app.sql(
+            f"CREATE TABLE t (PRIMARY KEY (id)) AS SELECT * FROM {web.url}/x "
+            "WITH ('poll.interval' = '50ms', 'retry.timeout' = '0s')"
+        )
+        for reply in (
+            (500, {}, b"broken"),
+            (404, {}, b""),
+            (200, {"Content-Type": "text/html"}, b"<html>"),
+        ):
+            web.routes["/x"] = lambda _, reply=reply: reply
+            with pytest.raises(Error):
+                app.drain()
+            assert app.sql(ALL).rows() == items(_1="a")
+            assert app.table("t").health_check().status == "stale"
+        web.json("/x", [*items(_1="b"), {"id": "x", "name": "c"}])
+        wait_for(app, ALL, items(_1="b"))
+        app.drain()
+        assert app.table("t").health_check().status == "healthy"
+        (record,) = app.sql("SELECT reason FROM `t$errors`").rows()
+        assert f'the answer of "{web.url}/x", record 2: "x" in column "id"' in record["reason"]
+
+
+def test_a_restart_asks_only_what_is_new(web: WebServer, tmp_path: Path) -> None:
+    sql = f"CREATE TABLE t (PRIMARY KEY (id)) AS SELECT * FROM {web.url}/x WITH ('retry.timeout' = '0s')"
+    web.json("/x", items(_1="a", _2="b"), etag=True)
+    with App(sql, state=tmp_path / "s") as app:
+        app.drain()
+    sent = web.sent
+    with App(sql, state=tmp_path / "s") as app:
+        app.drain()
+        assert app.sql(ALL).rows() == items(_1="a", _2="b")
+    # The columns are discovered anew; the rows are not loaded again.
+    web.json("/x", items(_2="b", _3="c"), etag=True)
+    with App(sql, state=tmp_path / "s") as app:
+        app.drain()
+        assert app.sql(ALL).rows() == items(_2="b", _3="c")
+    web.routes["/x"] = lambda _: (503, {}, b"")
+    with App(sql, state=tmp_path / "s") as app:
+        assert app.sql(ALL).rows() == items(_2="b", _3="c")
+    assert web.sent > sent
+
+
+def test_a_server_that_is_slow_does_not_hold_up_others(web: WebServer) -> None:
+    web.json("/x", items(_1="a"))
+    with App() as app:
+        app.sql(f"CREATE TABLE t AS SELECT * FROM {web.url}/x WITH ('poll.interval' = '20ms')")
+
+        def slow(asked: Asked) -> Reply:
+            time.sleep(1)
+            return 200, {"Content-Type": "application/json"}, json.dumps(items(_1="b")).encode()
+
+        web.routes["/x"] = slow
+        for _ in range(20):
+            app.sql(ALL).rows()
+            time.sleep(0.01)
+
+
+def test_a_stream_gets_every_answer_that_differs(web: WebServer, spark: object) -> None:
+    """Records that cannot be read go to the error table. The server is asked once in an interval, and by drain."""
+    web.json("/x", [{"id": 1, "n": 1}, {"id": 2, "n": 1}], etag=True)
+    with App() as app:
+        app.sql(
+            "CREATE STREAM s (id INT, n INT) "
+            f"WITH ('connector' = '{web.url}/x', 'poll.interval' = '1h');"
+            "CREATE TABLE t AS SELECT id, SUM(n) AS n FROM s GROUP BY id"
+        )
+        app.drain()
+        assert app.sql(ALL).rows() == [{"id": 1, "n": 1}, {"id": 2, "n": 1}]
+        asked = len(web.asked)
+        time.sleep(0.5)
+        assert len(web.asked) == asked
+        web.json("/x", [{"id": 1, "n": 5}, {"id": "bad", "n": 1}], etag=True)
+        app.drain()
+        assert app.sql(ALL).rows() == [{"id": 1, "n": 6}, {"id": 2, "n": 1}]
+        (record,) = app.sql("SELECT reason, row FROM `t$errors`").rows()
+        assert f'the answer of "{web.url}/x", record 2' in record["reason"] and "bad" in record["row"]
