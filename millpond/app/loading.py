@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -175,13 +175,7 @@ class Filling:
         app, query, by, sifts = self._app, self.plan.query, self.plan.by, self.plan.errors is not None
         if by is None:
             if not skip:
-                read = {v: list(_chunks(s, None, end[v], sifts)) for v, s in self.sources.items()}
-                inputs = {v: _joined(self.sources[v], chunks) for v, chunks in read.items()}
-                rest = app._inputs(query, app._store.moment(), sources=inputs)
-                aside = pa.concat_tables(
-                    [none_spoiled(), *(c.aside for chunks in read.values() for c in chunks)]
-                )
-                yield Answer(app._evaluator.answer(query, rest), aside, 0)
+                yield self._whole(end)
             return
         source = self.sources[by.view]
         chunks = _chunks(source, at[by.view] if at is not None else None, end[by.view], sifts)
@@ -189,6 +183,22 @@ class Filling:
             if number >= skip:
                 tables = app._inputs(query, app._store.moment(), sources={by.view: chunk.rows})
                 yield Answer(app._evaluator.answer(query, tables), chunk.aside, chunk.read)
+
+    def _whole(self, end: Offset) -> Answer:
+        """The rows of the query over everything up to an offset. Of one source that is read once it takes the rows as
+        they come, so that no more of them are in memory than the query needs."""
+        app, query, aside = self._app, self.plan.query, [none_spoiled()]
+        inputs: dict[str, Any] = {}
+        for view, source in self.sources.items():
+            chunks = _noting(_chunks(source, None, end[view], self.plan.errors is not None), aside)
+            schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
+            if len(self.sources) == 1 and app._evaluator.reads_once(query, view):
+                batches = (batch for chunk in chunks for batch in chunk.to_batches())
+                inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
+            else:
+                inputs[view] = pa.concat_tables([schema.empty_table(), *chunks])
+        rows = app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources=inputs))
+        return Answer(rows, pa.concat_tables(aside), 0)
 
     def _noted(self, aside: pa.Table) -> pa.Table:
         """Error records of what was put aside."""
@@ -278,8 +288,11 @@ def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.Rec
     return ((part.rows, part.spoiled) for part in source.receive(split))
 
 
-def _joined(source: Source, chunks: Sequence[Answer]) -> pa.Table:
-    return pa.concat_tables([source.schema().arrow().empty_table(), *(c.rows for c in chunks)])
+def _noting(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
+    """The rows; what was put aside is noted."""
+    for chunk in chunks:
+        aside.append(chunk.aside)
+        yield chunk.rows
 
 
 def read_all(source: Source) -> pa.Table:

@@ -12,7 +12,7 @@ from millpond.query.difference import difference
 from millpond.query.duck import Duck, to_duckdb
 from millpond.sql.fold import Fold
 from millpond.sql.render import spark
-from millpond.sql.render.duckdb import Unrenderable
+from millpond.sql.render.duckdb import Unrenderable, times_read
 from millpond.sql.render.folds import fold_outputs, render_fold
 from millpond.sql.render.words import DuckWords, SparkWords
 from millpond.sql.resolve import Resolved
@@ -48,6 +48,15 @@ class Evaluator:
                 raise
             return None
         return lambda tables: self._duck.run(sql, tables).rename_columns(names)
+
+    def reads_once(self, query: Resolved, view: str) -> bool:
+        """Whether the query is answered in process and goes over the rows of an input once: it can have them as they
+        come."""
+        try:
+            sql = self._to_duckdb(query)
+        except Unrenderable:
+            return False
+        return times_read(sql, view) == 1
 
     def fold(self, fold: Fold) -> Answer:
         """A function that applies the events of a batch: in process, or where only Spark can, by Spark."""

@@ -7,13 +7,13 @@ of ``type_of``.
 
 from __future__ import annotations
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from millpond.sql.render.duckdb.errors import explain_error
 from millpond.sql.render.duckdb.names import Unrenderable, duck, quoted
 from millpond.sql.render.duckdb.query import Queries
 
-__all__ = ["SETTINGS", "Unrenderable", "duck", "explain_error", "quoted", "render"]
+__all__ = ["SETTINGS", "Unrenderable", "duck", "explain_error", "quoted", "render", "times_read"]
 
 SETTINGS: tuple[str, ...] = (
     "SET TimeZone = 'UTC'",
@@ -35,3 +35,8 @@ def render(query: exp.Expr) -> str:
     Raises Unrenderable when there is no exact form, TypeMismatch for operands that cannot be meant.
     """
     return Queries().query(query)
+
+
+def times_read(sql: str, view: str) -> int:
+    """How often a rendered query goes over an input."""
+    return [t.name for t in parse_one(sql, dialect="duckdb").find_all(exp.Table)].count(view)
