@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from millpond.errors import NotSupported
 from millpond.http.answers import EVENTS, wanted
 from millpond.http.failures import bad_request
 from millpond.http.follower import EventStream
@@ -15,9 +16,11 @@ from millpond.http.keys import key_of
 from millpond.http.rows import table_of
 from millpond.http.selection import Conditional, Wish
 from millpond.options import parse_duration
+from millpond.sql.filters import resolve_filter
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
+    from millpond.query.table import Table
 
 _KNOWN = ("key", "where", "conflate", "rows")
 LONGEST = 3600.0
@@ -38,12 +41,22 @@ async def changes(service: Service, request: Request) -> Response:
     key = key_of(table.schema, query["key"], table.name) if "key" in query else None
     select = None
     if query.get("where"):
-        condition = await service.run(table.compile_condition, query["where"])
-        select = Conditional(condition, table.schema.key)
+        select = await service.run(_conditional, service, table, query["where"])
     wish = Wish(key, query.get("where") or None, _seconds(query.get("conflate")))
     last = request.headers.get("last-event-id") or None
     follower = await service.hub.follow(table, wish, select, last=last, rows=rows == "true")
     return EventStream(follower, partial(service.hub.leave, follower))
+
+
+def _conditional(service: Service, table: Table, where: str) -> Conditional:
+    condition = table.compile_condition(where)
+    way, why = service.app._evaluator.way(resolve_filter(table._compiler.relation, condition.filter))
+    if way == "spark":
+        raise NotSupported(
+            f"only Spark can answer this condition ({why}): that takes too long for every commit",
+            hint="make a live table of these rows, and follow that",
+        )
+    return Conditional(condition, table.schema.key)
 
 
 def _seconds(text: str | None) -> float:

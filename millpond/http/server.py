@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """Seconds that requests get to end when the server is closed."""
 _BACKLOG = 2048
+HEAD_SECONDS = 30.0
+"""Until the head of the first request of a connection has come in."""
 
 
 class HttpServer:
@@ -95,7 +97,27 @@ class HttpServer:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that an answer can cut off, when its client does not read."""
+    """A connection that an answer can cut off, when its client does not read, and that does not wait for ever for the
+    head of a request."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

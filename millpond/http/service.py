@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.errors import TimedOut
 from millpond.http.allowed import Allowed
@@ -20,6 +22,35 @@ if TYPE_CHECKING:
     from millpond.app.app import App
 
 T = TypeVar("T")
+
+
+_current = threading.local()
+
+
+class Task(Generic[T]):
+    """Work for a thread, and whether somebody still waits for it."""
+
+    def __init__(self, work: Callable[[], T]):
+        self._work = work
+        self.expired = False
+        self.thread: int | None = None
+        """The thread that is at it."""
+
+    def run(self) -> T:
+        self.thread = threading.get_ident()
+        _current.task = self
+        try:
+            check_waited_for()
+            return self._work()
+        finally:
+            _current.task = self.thread = None
+
+
+def check_waited_for() -> None:
+    """Raises TimedOut if nobody waits any more for what this thread is about to do."""
+    task = getattr(_current, "task", None)
+    if task is not None and task.expired:
+        raise TimedOut("not begun in time")
 
 
 class Service:
@@ -41,15 +72,20 @@ class Service:
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
         """The answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes too
-        long: it then goes on, and keeps its place until it is done."""
+        long: then a query that DuckDB is at is ended, and what has not begun is not begun; all else goes on, and keeps
+        its place until it is done."""
         if self._at_work >= self.limits.waiting:
             raise Refused(503, "busy", f"{self._at_work} requests run or wait", hint="try again in a moment")
         self._at_work += 1
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
+        task = Task(partial(work, *given))
+        future = asyncio.get_running_loop().run_in_executor(self._pool, task.run)
         future.add_done_callback(self._done)
         try:
             return await asyncio.wait_for(asyncio.shield(future), self.limits.seconds)
         except TimeoutError:
+            task.expired = True
+            if task.thread is not None:
+                self.app._evaluator.interrupt(task.thread)
             raise TimedOut(
                 f"not answered within {self.limits.seconds:g} s",
                 hint="ask for less, or keep the answer in a live table",

@@ -12,6 +12,7 @@ from millpond.http.access import check_kinds, check_running
 from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
 from millpond.http.body import parse_object, read_body
 from millpond.http.failures import Refused, bad_request
+from millpond.http.service import check_waited_for
 from millpond.http.settings import Role
 from millpond.query.result import Result
 from millpond.sql import statements as st
@@ -35,6 +36,7 @@ class HttpGate:
         self._service.allowed.check(statements)
 
     def checked(self, statements: Sequence[Checked]) -> None:
+        check_waited_for()
         for checked in statements:
             statement = checked.statement
             if isinstance(statement, st.Select) and (checked.running or checked.live):

@@ -38,6 +38,14 @@ class Duck:
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._has_functions = False
+        self._at_work: dict[int, duckdb.DuckDBPyConnection] = {}
+
+    def interrupt(self, thread: int) -> None:
+        """Ends the query that a thread runs just now, if it does; that fails then."""
+        with self._lock:
+            connection = self._at_work.get(thread)
+            if connection is not None:
+                connection.interrupt()
 
     def _connection(self, functions: bool) -> duckdb.DuckDBPyConnection:
         import duckdb
@@ -74,6 +82,8 @@ class Duck:
         import duckdb
 
         connection = self._connection(functions=any(name in sql for name in FUNCTIONS))
+        thread = threading.get_ident()
+        self._at_work[thread] = connection
         try:
             for name, table in tables.items():
                 connection.register(name, table)
@@ -82,6 +92,8 @@ class Duck:
             message, hint = render.explain_error(error) or (str(error).splitlines()[0], None)
             return QueryFailed(message, hint=hint)
         finally:
+            with self._lock:
+                self._at_work.pop(thread, None)
             connection.close()
 
     def close(self) -> None:

@@ -107,5 +107,9 @@ class Evaluator:
         """The answer of DuckDB's own SQL, for bookkeeping that no user wrote."""
         return self._duck.run(sql, tables)
 
+    def interrupt(self, thread: int) -> None:
+        """Ends the query that a thread asks DuckDB just now, if it does."""
+        self._duck.interrupt(thread)
+
     def close(self) -> None:
         self._duck.close()

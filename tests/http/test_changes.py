@@ -204,6 +204,7 @@ def test_a_server_that_stops(serve: Serve) -> None:
         ("/tables/prices/changes?conflate=2d", 400),
         ("/tables/prices/changes?rows=yes", 400),
         ("/tables/prices/changes?filter=x", 400),
+        ("/tables/prices/changes?where=soundex(sku)='A'", 422),
     ],
 )
 def test_wrong_wishes(serve: Serve, path: str, status: int) -> None:

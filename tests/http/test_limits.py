@@ -68,6 +68,35 @@ def test_statements_that_take_too_long_and_too_many(serve: Serve) -> None:
     assert shop.app.sql("SELECT COUNT(*) AS n FROM items").rows() == [{"n": 4}]
 
 
+def test_a_query_that_would_take_hours_is_ended(serve: Serve) -> None:
+    """It would keep all other statements waiting."""
+    shop = serve("CREATE TABLE t (id INT PRIMARY KEY)", limits={"seconds": 0.5})
+    shop.app.table("t").bulk_insert([{"id": i} for i in range(20_000)])
+    answer = shop.sql("SELECT COUNT(*) AS n FROM t a JOIN t b ON a.id <> b.id JOIN t c ON b.id <> c.id")
+    assert answer.status_code == 504
+    assert shop.app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": 20_000}]
+
+
+def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:
+    shop = serve(limits={"seconds": 0.2})
+    with shop.app._lock:
+        assert shop.sql("INSERT INTO log VALUES ('late')").status_code == 504
+    deadline = time.monotonic() + 10
+    while shop.server._service._at_work:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(shop.app.table("log")) == 3
+
+
+def test_a_connection_without_a_request(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.http.server.HEAD_SECONDS", 0.2)
+    shop = serve()
+    with socket.create_connection(("127.0.0.1", shop.server.port), 10) as connection:
+        connection.sendall(b"GET /heal")
+        assert connection.recv(1) == b""
+    assert shop.client.get("/health").status_code == 200
+
+
 def test_a_client_that_never_reads(serve: Serve) -> None:
     """It holds its own connection, and nobody else's."""
     shop = serve("CREATE TABLE big (id INT PRIMARY KEY, name STRING)")
