@@ -41,3 +41,35 @@ def test_what_is_refused_before_it_starts(cli, args, code, says):
     cli.file("app.sql", APP)
     done = cli("run", "app.sql", *args)
     assert done.code == code and says in done.err and done.out == ""
+
+
+def test_what_was_acknowledged_survives_a_kill(cli):
+    """Each request has its key and is sent again after the kill: no row is lost, none is there twice."""
+    cli.file("app.sql", "CREATE STREAM s (id INT); CREATE TABLE t (id INT);")
+
+    def start():
+        run = cli.start("run", "app.sql", "--state", "st", "--http", "0")
+        run.wait_for("answering at")
+        return run, re.search(r"answering at (\S+)", run.err.read_text())[1]
+
+    run, url = start()
+    bodies = [[{"id": n}, {"id": -n}] for n in range(1, 41)]
+    acknowledged = 0
+    for number, body in enumerate(bodies):
+        if number == 25:
+            run.process.kill()
+            run.process.wait()
+        try:
+            answer = httpx.post(f"{url}/streams/s", json=body, headers={"Idempotency-Key": f"k{number}"})
+            acknowledged += answer.json() == {"rows": 2}
+        except httpx.TransportError:
+            break
+    assert acknowledged == 25
+    run, url = start()
+    assert httpx.get(f"{url}/streams").json()["streams"][0]["rows"] == 50
+    for number, body in enumerate(bodies):
+        again = httpx.post(f"{url}/streams/s", json=body, headers={"Idempotency-Key": f"k{number}"})
+        assert again.json() == {"rows": 2}
+        assert ("idempotency-replayed" in again.headers) == (number < acknowledged)
+    assert httpx.get(f"{url}/streams").json()["streams"][0]["rows"] == 80
+    assert run.stop(signal.SIGTERM) == 0
