@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from millpond import App, Error
 from tests.webserver import Asked, Reply, WebServer
@@ -109,6 +112,53 @@ def test_failures_leave_the_table_as_it_was(web: WebServer) -> None:
         assert app.table("t").health_check().status == "healthy"
         (record,) = app.sql("SELECT reason FROM `t$errors`").rows()
         assert f'the answer of "{web.url}/x", record 2: "x" in column "id"' in record["reason"]
+
+
+def test_what_may_pass_is_tried_again_when_the_server_says(web: WebServer) -> None:
+    web.json("/x", items(_1="a"))
+    with App() as app:
+        app.sql(
+            f"CREATE TABLE t (PRIMARY KEY (id)) AS SELECT * FROM {web.url}/x "
+            "WITH ('poll.interval' = '200ms', 'retry.timeout' = '0s')"
+        )
+        web.routes["/x"] = lambda _: (429, {"Retry-After": "2"}, b"")
+        asked = len(web.asked)
+        while len(web.asked) == asked:
+            time.sleep(0.01)
+        web.json("/x", items(_1="b"))
+        wait_for(app, ALL, items(_1="b"))
+        refused, again = web.asked[asked : asked + 2]
+        assert again.at - refused.at >= 2
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab")), max_size=6), min_size=1, max_size=6
+    )
+)
+@settings(max_examples=6, deadline=None)
+def test_random_answers_leave_what_a_fresh_load_gives(versions: list[list[tuple[int, str]]]) -> None:
+    web = WebServer()
+    try:
+        web.json("/x", [{"id": 0, "name": "a"}], etag=True)
+        columns = "id INT, name STRING"
+        with App() as app:
+            app.sql(
+                f"CREATE TABLE t ({columns}, PRIMARY KEY (id)) AS SELECT * FROM {web.url}/x;"
+                f"CREATE TABLE bag ({columns}) AS SELECT * FROM {web.url}/x;"
+                f"CREATE TABLE n AS SELECT name, COUNT(*) AS n FROM {web.url}/x GROUP BY name"
+            )
+            for version in versions:
+                web.json("/x", [{"id": i, "name": n} for i, n in version], etag=True)
+                app.drain()
+                last = dict(version)
+                assert {r["id"]: r["name"] for r in app.sql(ALL).rows()} == last
+                bag = app.sql("SELECT id, name FROM bag").rows()
+                assert sorted((r["id"], r["name"]) for r in bag) == sorted(version)
+                counted = {r["name"]: r["n"] for r in app.sql("SELECT * FROM n").rows()}
+                assert counted == Counter(n for _, n in version)
+    finally:
+        web.close()
 
 
 def test_a_restart_asks_only_what_is_new(web: WebServer, tmp_path: Path) -> None:

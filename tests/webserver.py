@@ -6,6 +6,7 @@ import hashlib
 import json
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Asked:
-    """A request: its path, parameters and headers, and what is needed to answer it in an unusual way."""
+    """A request: its path, parameters and headers, when it came, and what is needed to answer it in an unusual way."""
 
     def __init__(self, handler: BaseHTTPRequestHandler):
         parts = urlsplit(handler.path)
@@ -22,6 +23,7 @@ class Asked:
         self.params = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
         self.headers = {k.lower(): v for k, v in handler.headers.items()}
         self.handler = handler
+        self.at = time.monotonic()
 
 
 Reply = tuple[int, Mapping[str, str], bytes]
@@ -56,7 +58,11 @@ class WebServer:
             def log_message(self, *_: Any) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Clients that leave in the middle of an answer are part of the tests."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         if context is not None:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)

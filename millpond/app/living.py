@@ -80,8 +80,14 @@ class Follower:
                 return
             if time.monotonic() >= self._retry_at:
                 self.advance()
-                while self.error is None and not self._is_settled() and not self._stop.wait(_PAUSE):
-                    self.advance()
+            while (pause := self._pause()) is not None and not self._stop.wait(pause):
+                self.advance()
+
+    def _pause(self) -> float | None:
+        """Seconds until it is tried again; None if that is when there are news."""
+        if self.error is None:
+            return None if self._is_settled() else _PAUSE
+        return max(self._retry_at - time.monotonic(), _PAUSE) if self.error.retryable else None
 
     def _is_settled(self) -> bool:
         try:
@@ -107,7 +113,7 @@ class Follower:
             self._note(rows)
 
     def _fail(self, error: Error) -> None:
-        pause = AGAIN.pause(self._tries)
+        pause = max(AGAIN.pause(self._tries), error.after)
         self._tries += 1
         self._retry_at = time.monotonic() + pause
         message = self._app._mask(error.message)
