@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.app.health import health_of
 from millpond.app.joins import describe_join
 from millpond.app.lookups import lookup_columns
 from millpond.app.windows import describe_mark
@@ -83,11 +84,20 @@ def show(app: App, what: str) -> pa.Table:
                 "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
                 "primary_key": ", ".join(r.schema.key) or None,
                 "rows": len(backend) if (backend := app._store.table(r.name)) is not None else None,
+                **_how(app, r.name),
             }
             for r in tables
         ],
-        ["name", "kind", "columns", "primary_key", "rows"],
+        ["name", "kind", "columns", "primary_key", "rows", "source", "health"],
     )
+
+
+def _how(app: App, name: str) -> dict[str, Any]:
+    """What fills a table, and how it is."""
+    if app._store.table(name) is None:
+        return {}
+    source, health = health_of(app, name)
+    return {"source": source, "health": app._mask(str(health))}
 
 
 def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:

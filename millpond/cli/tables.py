@@ -1,0 +1,36 @@
+"""``millpond tables``: what an app keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millpond.cli.output import Format, Printer
+from millpond.cli.query import show
+from millpond.cli.reporting import reporting
+
+EXAMPLES = """
+Examples:
+
+  millpond tables
+
+  millpond tables --state ./state --format json
+
+It asks the app that runs on the state directory, or, when none does, reads what the last one left there.
+Without --state it is the one app that you are running.
+"""
+
+
+def tables(
+    state: Annotated[Path | None, typer.Option(help="The state directory of the app.", metavar="DIR")] = None,
+    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
+) -> None:
+    """Lists the tables of an app: rows, columns, what fills them, and how they are."""
+    with reporting("tables", verbose=verbose):
+        from millpond.cli.sessions import open_session
+
+        with open_session(state) as session:
+            show(session.ask("SHOW TABLES"), Printer(format))
