@@ -54,8 +54,8 @@ from typing import ClassVar
 
 _PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):([^\s/@'\"]+)(?=@)")
 _SECRET = (
-    r"[\w.-]*(?:password|passwd|secret|token|credential|authorization|cookie|api[-_.]?key"
-    r"|jaas\.config|user\.info|private\.key)[\w.-]*"
+    r"(?:[\w.-]*(?:password|passwd|secret|token|credential|authorization|cookie|api[-_.]?key"
+    r"|jaas\.config|user\.info|private\.key)[\w.-]*|(?:\w+\.)?(?:header|fs)\.[\w.-]+)"
 )
 _SETTING = re.compile(
     rf"""(['"]{_SECRET}['"]\s*=\s*)('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")""", re.IGNORECASE

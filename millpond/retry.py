@@ -87,7 +87,7 @@ class Patience:
         on: tuple[type[Error], ...] = (),
         issues: Issues | None = None,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> T:
         """What ``work`` answers. An error that may pass, or is one of ``on``, is raised when the time is over, or would
         be over after the pause that the other side asks for; every other one at once."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import ssl
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond import App, Error
-from tests.webserver import Asked, Reply, WebServer
+from tests.webserver import Asked, WebServer
 
 ALL = "SELECT * FROM t ORDER BY id"
 
@@ -181,19 +182,44 @@ def test_a_restart_asks_only_what_is_new(web: WebServer, tmp_path: Path) -> None
     assert web.sent > sent
 
 
-def test_a_server_that_is_slow_does_not_hold_up_others(web: WebServer) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_server_that_says_nothing_holds_up_nobody(
+    certificate: tuple[str, ssl.SSLContext], tls: bool
+) -> None:
+    path, context = certificate
+    web = WebServer(context if tls else None)
+    ended = threading.Event()
     web.json("/x", items(_1="a"))
-    with App() as app:
-        app.sql(f"CREATE TABLE t AS SELECT * FROM {web.url}/x WITH ('poll.interval' = '20ms')")
+    app = App()
+    app.sql(
+        f"CREATE TABLE t AS SELECT * FROM {web.url}/x WITH ('poll.interval' = '10ms', 'ssl.ca' = '{path}')"
+    )
+    asked = threading.Event()
 
-        def slow(asked: Asked) -> Reply:
-            time.sleep(1)
-            return 200, {"Content-Type": "application/json"}, json.dumps(items(_1="b")).encode()
+    def silent(_: Asked) -> None:
+        asked.set()
+        ended.wait(60)
 
-        web.routes["/x"] = slow
-        for _ in range(20):
-            app.sql(ALL).rows()
-            time.sleep(0.01)
+    web.routes["/x"] = silent
+    assert asked.wait(30)
+    assert app.sql(ALL).rows() == items(_1="a")
+    app.close()
+    assert not ended.is_set()
+    ended.set()
+    web.close()
+
+
+def test_an_app_ends_while_it_waits_to_try_again(web: WebServer) -> None:
+    web.json("/x", items(_1="a"))
+    app = App()
+    app.sql(
+        f"CREATE TABLE t AS SELECT * FROM {web.url}/x WITH ('poll.interval' = '10ms', 'retry.timeout' = '1h')"
+    )
+    web.routes["/x"] = lambda _: (503, {"Retry-After": "1800"}, b"")
+    asked = len(web.asked)
+    while len(web.asked) == asked:
+        time.sleep(0.01)
+    app.close()
 
 
 def test_a_stream_gets_every_answer_that_differs(web: WebServer, spark: object) -> None:

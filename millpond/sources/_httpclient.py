@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-import ssl
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from millpond.errors import (
     AccessRefused,
     AddressMissing,
     BadData,
+    Closed,
     ConfigurationIssue,
     ConnectionLost,
     Error,
@@ -25,9 +26,10 @@ from millpond.errors import (
 )
 from millpond.options import Option
 from millpond.retry import Issues, Patience
+from millpond.sources._httppool import Pools
 
 if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse, PoolManager
+    from urllib3 import BaseHTTPResponse
 
 CHUNK = 1 << 16
 MOST_REDIRECTS = 10
@@ -82,7 +84,7 @@ class Client:
         self._values = values
         self._issues = issues
         self._hosts = {h.strip().lower() for h in (values["redirect.hosts"] or "").split(",") if h.strip()}
-        self._pools: dict[tuple[str, str | None], PoolManager] = {}
+        self._own_thread = threading.local()
         self._own = {name[7:]: value for name, value in values.items() if name.startswith("header.")}
         parts = urlsplit(url)
         login, _, host = parts.netloc.rpartition("@")
@@ -97,13 +99,23 @@ class Client:
 
     def get(self, url: str, headers: Mapping[str, str], body: IO[bytes], most: int) -> Answer:
         """The answer, its body of at most ``most`` bytes written to ``body``."""
+        stop: threading.Event | None = getattr(self._own_thread, "stop", None)
+
+        def ask() -> Answer:
+            if stop is not None and stop.is_set():
+                raise Closed(f'"{url}" is not asked any more')
+            return self._ask(url, headers, body, most)
+
         patience = Patience(self._values["retry.timeout"], 0.5, "exponential", 2.0, 10.0)
-        return patience.wait_for(lambda: self._ask(url, headers, body, most), issues=self._issues)
+        return patience.wait_for(ask, issues=self._issues, sleep=stop.wait if stop else time.sleep)
+
+    def end_with(self, stop: threading.Event) -> None:
+        """What this thread asks ends when the event is set."""
+        self._own_thread.stop = stop
+        self._pools.end_with(stop)
 
     def close(self) -> None:
-        for pool in self._pools.values():
-            pool.clear()
-        self._pools.clear()
+        self._pools.close()
 
     def check_allowed(self, url: str, came_from: str) -> None:
         """Raises if what was answered leads to where it may not."""
@@ -153,7 +165,7 @@ class Client:
         if self._is_own(url):
             sent |= self._own
         try:
-            return self._pool(url).request(
+            return self._pools.pool(url).request(
                 "GET",
                 url,
                 headers=sent,
@@ -201,35 +213,12 @@ class Client:
             raise self._failed(url, error) from None
         return size
 
-    def _pool(self, url: str) -> PoolManager:
-        from urllib.request import getproxies, proxy_bypass
-
-        from urllib3 import PoolManager, ProxyManager, make_headers
-
-        parts = urlsplit(url)
-        proxies = getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
-        if proxy is not None and proxy_bypass(parts.hostname or ""):
-            proxy = None
-        key = parts.scheme, proxy
-        if key not in self._pools:
-            trust = self._trust() if "https" in (parts.scheme, urlsplit(proxy or "").scheme) else None
-            if proxy is None:
-                self._pools[key] = PoolManager(ssl_context=trust)
-            else:
-                login = urlsplit(proxy).netloc.rpartition("@")[0]
-                auth = make_headers(proxy_basic_auth=unquote(login)) if login else None
-                self._pools[key] = ProxyManager(proxy, proxy_headers=auth, ssl_context=trust)
-        return self._pools[key]
-
-    def _trust(self) -> ssl.SSLContext:
-        path = self._values["ssl.ca"]
-        try:
-            return ssl.create_default_context(cafile=path)
-        except (OSError, ssl.SSLError) as error:
-            raise InvalidOption(
-                f'option "ssl.ca": "{path}" cannot be read: {error}', hint="it is a file in PEM format"
-            ) from None
+    @property
+    def _pools(self) -> Pools:
+        if not hasattr(self._own_thread, "pools"):
+            self._own_thread.pools = Pools(self._values["ssl.ca"])
+        pools: Pools = self._own_thread.pools
+        return pools
 
     def _failed(self, url: str, error: Exception) -> Error:
         reason = str(error).rpartition(": ")[2] or type(error).__name__

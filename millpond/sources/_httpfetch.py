@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,10 @@ class Fetcher:
             left -= page.size
             url = page.following
         return pages
+
+    def end_with(self, stop: threading.Event) -> None:
+        """What this thread fetches ends when the event is set."""
+        self._client.end_with(stop)
 
     def close(self) -> None:
         self._client.close()

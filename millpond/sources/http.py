@@ -118,6 +118,7 @@ class HttpSource(Source):
         return max(self.values["poll.interval"] or INTERVAL, 0.01)
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
+        self._fetcher.end_with(stop)
         while not stop.wait(self.pace):
             yield
 
