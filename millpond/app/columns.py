@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import dump_schema, load_schema
@@ -33,8 +33,10 @@ class KeptColumns:
         self._kept[entry.name] = rooms.found[entry.name] = schema
         self._first[entry.name] = entry.data.get("first", len(schema))
 
-    def keep(self, relations: Iterable[Relation]) -> None:
+    def keep(self, relations: Sequence[Relation]) -> None:
         """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
+        for relation in relations if not self._app._read_only else ():
+            self._note(relation)
         for address in self._addresses(relations) if not self._app._read_only else ():
             found = self._app._rooms.found.get(address)
             if found is not None and self._kept.get(address) != found:
@@ -42,6 +44,12 @@ class KeptColumns:
                 first = self._first.setdefault(address, len(found))
                 data = (dump_schema(found) or {}) | {"first": first}
                 self._app._journal.put_entry(Entry(address, COLUMNS, "", data))
+
+    def _note(self, relation: Relation) -> None:
+        """Of files the columns are noted when a statement reads them on."""
+        source = self._app._source(relation) if relation.uri is not None else None
+        if source is not None and source.drifts:
+            self._app._rooms.find(source.address, source.schema())
 
     def added(self, relation: Relation) -> list[str]:
         """The columns of a stream that came up later."""
@@ -52,6 +60,7 @@ class KeptColumns:
         """Lets go of what no statement reads any more: who reads it next looks again."""
         relations = [r for r in self._app._catalog if r.kind == "stream"]
         relations += [stream for p in self._app._runner for stream in p.plan.streams]
+        relations += self._app._living.reads()
         used = self._addresses(relations)
         for address in self._kept.keys() - used:
             del self._kept[address], self._first[address]

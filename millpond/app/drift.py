@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, widths_of
 from millpond.app.script import check_kept
 from millpond.errors import Error
+from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
-from millpond.plan.plans import PipelinePlan, target_of
+from millpond.plan.plans import LoadPlan, PipelinePlan, target_of
 from millpond.plan.view import plan_view
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Relation
@@ -49,6 +51,24 @@ def follow_columns(app: App, plan: PipelinePlan, columns: Schema) -> PipelinePla
     entry.widths = widths_of(checked)
     app._journal.put_entry(entry.entry())
     return plan_pipeline(checked, plan.name, target_of(checked.target, checked.table_options))
+
+
+def follow_loaded(app: App, plan: LoadPlan, sources: Iterable[Relation]) -> tuple[Checked, LoadPlan] | None:
+    """A table over sources that have more columns now; None if it stays as it was."""
+    entry, table = app._saved.get(plan.name.lower()), app._catalog.find(plan.target.name)
+    if entry is None or table is None:
+        return None
+    for relation in sources:
+        _follow_stream(app, relation, app._source(relation).schema())
+    try:
+        checked = _checked(app, entry)
+        if not widen_table(app, table, checked):
+            return None
+    except Error as error:
+        why = app._mask(error.message)
+        log.warning('table "%s" goes on with the columns that it had: %s', table.name, why)
+        return None
+    return checked, plan_load(checked, plan.name, plan.target)
 
 
 def widen_table(app: App, table: Relation, checked: Checked) -> bool:

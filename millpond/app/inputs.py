@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,6 +28,8 @@ class Inputs:
         for view, source in sources.items():
             self._at[view] = source.latest(None)
             self.rows[view] = read_range(source, None, self._at[view])
+
+    reads: Sequence[Relation] = ()
 
     @property
     def follows(self) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
 from millpond.retry import AGAIN
 from millpond.sources.base import LOOK
+from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -38,6 +39,10 @@ class Kept(Protocol):
     @property
     def settled(self) -> bool:
         """Whether there is nothing new, nor anything that was seen and is not believed yet."""
+
+    @property
+    def reads(self) -> Sequence[Relation]:
+        """The sources whose columns it goes by."""
 
     def advance(self) -> int:
         """Takes in what is new; answers how many rows that changed."""
@@ -182,6 +187,10 @@ class Living:
         if follower is not None and follower.kept is kept:
             follower.stop()
             del self._followers[name]
+
+    def reads(self) -> list[Relation]:
+        """The sources that tables follow."""
+        return [r for follower in list(self._followers.values()) for r in follower.kept.reads]
 
     def drain(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.app.drift import follow_loaded
 from millpond.app.errortable import beside, message_records, renewed
 from millpond.app.health import Load
 from millpond.app.living import News
@@ -24,8 +25,10 @@ from millpond.formats.received import none_spoiled
 from millpond.plan.plans import LoadPlan
 from millpond.retry import Patience
 from millpond.sources.base import SEQ, Source, Split
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
+from millpond.sql.resolve import Input
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -91,12 +94,17 @@ class Filling:
         self.plan = plan
         self._checked = checked
         self._report = report
-        self._views = {i.view: i for i in plan.query.inputs if i.relation.kind == "source"}
+        self._views = _sources_of(plan)
+        self._tried: list[tuple[str, ...]] = [i.relation.schema.names for i in self._views.values()]
 
     @property
     def sources(self) -> dict[str, Source]:
         """By view."""
         return {view: self._app._source(i.relation) for view, i in self._views.items()}
+
+    @property
+    def reads(self) -> list[Relation]:
+        return [i.relation for i in self._views.values()]
 
     @property
     def follows(self) -> bool:
@@ -144,8 +152,25 @@ class Filling:
     def _replaced(self, at: Offset, end: Offset) -> bool:
         return any(at.get(v) is None or s.replaced(at[v], end[v]) for v, s in self.sources.items())
 
+    def _take_in_columns(self, at: Offset | None, end: Offset) -> None:
+        """Columns that have come up in the sources become columns of the table, if its query reads all there are."""
+        before = at or {}
+        sources = self.sources
+        for view, source in sources.items():
+            if source.drifts:
+                source.notice(source.splits(before.get(view), end[view]))
+        names = [source.schema().names for source in sources.values()]
+        if names == self._tried:
+            return
+        self._tried = names
+        found = follow_loaded(self._app, self.plan, {r.name: r for r in self.reads}.values())
+        if found is not None:
+            self._checked, self.plan = found
+            self._views = _sources_of(self.plan)
+
     def _append(self, at: Offset | None, end: Offset, skip: int = 0) -> int:
         """Adds what lies between two offsets, without the chunks that were added before."""
+        self._take_in_columns(at, end)
         name, number, rows, seen = self.plan.target.name, skip - 1, 0, 0
         checkpoint = fingerprint(at, end)
         total, of = self._size(at, end)
@@ -208,6 +233,7 @@ class Filling:
 
     def _compare(self, end: Offset) -> int:
         """Makes the table what the query says of everything up to an offset."""
+        self._take_in_columns(None, end)
         app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
         answers = list(self._answers(None, end))
         rows = pa.concat_tables([arrow.empty_table(), *(a.rows for a in answers)])
@@ -238,6 +264,11 @@ class Filling:
                 said = 'table "%s": %s records cannot be read, see "%s"'
                 log.warning(said, self.plan.target.name, records.num_rows, errors)
         self._app._store.commit(made, position)
+
+
+def _sources_of(plan: LoadPlan) -> dict[str, Input]:
+    """By view."""
+    return {i.view: i for i in plan.query.inputs if i.relation.kind == "source"}
 
 
 def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -348,5 +379,6 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         app._loads[name], ended=time.time(), loaded_at=changed or time.time(), follows=follows
     )
     if follows:
+        app._columns.keep(filling.reads)
         app._living.add(name, filling)
     return rows

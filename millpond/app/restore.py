@@ -92,6 +92,8 @@ def _go_on(app: App, entry: Saved) -> None:
 class Revival:
     """A table whose source could not be read at the start: that is tried again."""
 
+    reads = ()
+
     def __init__(self, app: App, entry: Saved):
         self._app = app
         self._entry = entry

@@ -16,7 +16,7 @@ from millpond.engine.reader import read_range
 from millpond.errors import Error
 from millpond.formats.received import Received, none_spoiled
 from millpond.sources.base import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
-from millpond.types import Schema
+from millpond.types import Schema, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,18 +131,25 @@ class Batch:
         assert isinstance(self.source, NativeSource)
         return self.source.decode(self._read_frame.toArrow())
 
-    @property
+    @cached_property
     def columns(self) -> Schema | None:
         """The columns that its source has by now, where new ones may come up."""
-        if not isinstance(self.source, NativeSource):
+        if isinstance(self.source, NativeSource):
+            _ = self._received
+        elif self.source.drifts:
+            self.source.notice(self._splits)
+        else:
             return None
-        _ = self._received
         return self.source.schema()
 
     def fitting(self, schema: Schema) -> Batch:
         """The batch with these columns of its source: others are left out, NULL where it does not have one."""
-        names = self._received.rows.schema.names if isinstance(self.source, NativeSource) else schema.names
-        return self if tuple(names) == schema.names else Fitted(self, schema)
+        names = schema.names
+        if isinstance(self.source, NativeSource):
+            names = tuple(self._received.rows.schema.names)
+        elif self.source.drifts:
+            names = self.source.schema().names
+        return self if names == schema.names else Fitted(self, schema)
 
     @cached_property
     def _decoded(self) -> pa.Table:
@@ -188,20 +195,25 @@ class Batch:
 
     @property
     def _read_frame(self) -> DataFrame:
-        return self._given or read_range(self.spark(), self.source, self.start, self.end)
+        """What Spark handed over, unless its reader does not know all columns."""
+        given = self._given
+        if given is None or (self.source.drifts and tuple(given.columns[:-1]) != self.source.schema().names):
+            return read_range(self.spark(), self.source, self.start, self.end)
+        return given
 
     @cached_property
     def frame(self) -> DataFrame:
         """The rows with ``_seq`` on Spark, which keeps them if several statements may ask."""
-        if isinstance(self.source, NativeSource):
-            frame = to_frame(self.spark(), self._decoded)
-        elif self._sifted is not None:
-            frame = to_frame(self.spark(), self._sifted[0])
-        else:
-            frame = self._read_frame
+        frame = self._made_frame
         if self._shared:
             self._kept.append(frame := frame.persist())
         return frame
+
+    @property
+    def _made_frame(self) -> DataFrame:
+        if isinstance(self.source, NativeSource) or self._sifted is not None:
+            return to_frame(self.spark(), self.read())
+        return self._read_frame
 
     def close(self) -> None:
         """Spark need not keep the rows any longer, nor those of what was fitted from it."""
@@ -214,18 +226,31 @@ class Fitted(Batch):
 
     def __init__(self, batch: Batch, schema: Schema):
         self.__dict__.update(batch.__dict__)
-        for made in ("_decoded", "rows", "frame"):
+        for made in ("rows", "frame"):
             self.__dict__.pop(made, None)
         self._batch, self._schema = batch, schema
 
-    @cached_property
-    def _decoded(self) -> pa.Table:
+    def read(self) -> pa.Table:
         rows = self._batch.read()
         arrays = [
             rows[c.name] if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type)
             for c in self._schema
         ]
         return pa.table([*arrays, rows[SEQ]], names=[*self._schema.names, SEQ])
+
+    @property
+    def _made_frame(self) -> DataFrame:
+        if isinstance(self.source, NativeSource) or self._sifted is not None:
+            return to_frame(self.spark(), self.read())
+        return self._read_frame.select(*(quote(name) for name in (*self._schema.names, SEQ)))
+
+    def sift(self) -> bool:
+        if not self._batch.sift():
+            return False
+        for made in ("size", "rows", "frame", "spoiled"):
+            self.__dict__.pop(made, None)
+        self._sifted = self._batch._sifted
+        return True
 
 
 class Part(Batch):

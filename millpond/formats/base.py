@@ -73,6 +73,11 @@ class Format(ABC):
     def discover(self, path: str) -> Schema:
         """The columns, from a bounded sample: none if the file is empty, VOID where there is no value."""
 
+    def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
+        """The columns of a piece, as far as a bounded sample of it tells, that are not among the known ones; VOID where
+        there is no value."""
+        return Schema(tuple(c for c in self.discover(path) if c.name not in known))
+
     def grows(self, path: str) -> bool:
         """Whether records can be put to the end of a file, and be read without those before: then bytes divide it."""
         return False

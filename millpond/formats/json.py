@@ -40,6 +40,11 @@ class Json(Format):
             found = list(records.rows)
         return discover_records(found[:SAMPLE_ROWS])
 
+    def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
+        if piece.begin or _is_lines(self._start(path)):
+            return self._lines.fresh(path, known, piece)
+        return super().fresh(path, known, piece)
+
     def grows(self, path: str) -> bool:
         """JSON lines do."""
         return self._lines.grows(path) and _is_lines(self._start(path))

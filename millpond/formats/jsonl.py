@@ -41,6 +41,17 @@ class JsonLines(TextFormat):
             raise bad[0].error
         return discover_records(islice(rows.rows, SAMPLE_ROWS))
 
+    def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
+        block = next(self.blocks(path, piece.begin, piece.end), None)
+        if block is None or block.wrong is not None:
+            return Schema(())
+        reader = BlockReader(known, declared=False, watch=True)
+        if is_text(block.data) and self._read_native(reader, block.data) is not None and not reader.unknown:
+            return Schema(())
+        rows = self._parse(block, Where(path, block, None))[0].rows
+        others = ({n: v for n, v in row.items() if n not in known} for row in islice(rows, SAMPLE_ROWS))
+        return discover_records(r for r in others if r)
+
     def records(self, path: str) -> Lines:
         return Lines()
 

@@ -6,8 +6,10 @@ place of its file in that order and its place in the file: the same however ofte
 
 from __future__ import annotations
 
+import logging
+import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -24,9 +26,13 @@ from millpond.formats.received import Received
 from millpond.options import Option
 from millpond.sources._living import Entry, Listed, Look, Place
 from millpond.sources.base import BYTES_OF_A_ROW, Source, Split, with_seq
-from millpond.types import Schema
+from millpond.types import Schema, type_name
 
+log = logging.getLogger("millpond")
 ROW_BITS = 40
+MOST_COLUMNS = 1_000
+"""Columns that a source may come to have."""
+_WIDENING = threading.Lock()
 FILES_TO_DISCOVER = 8
 
 FORMAT_OPTIONS: tuple[Option, ...] = (
@@ -109,8 +115,45 @@ class ListedSource(Source):
             debounce=self.values.get("watch.debounce", 0.0) if self.follows else 0.0,
         )
 
+    @property
+    def address(self) -> str:
+        """With what may make other columns of the same files."""
+        told = [f"{o.name}={self.values[o.name]}" for o in FORMAT_OPTIONS if self.values[o.name] != o.default]
+        return "?".join([self.uri, *(["&".join(told)] if told else [])])
+
+    @property
+    def drifts(self) -> bool:
+        return self.declared is None
+
+    def notice(self, splits: Sequence[Split]) -> None:
+        for split in splits if self.drifts else ():
+            assert isinstance(split, FileSplit)
+            path = split.entry.path
+            try:
+                with self.reading(path):
+                    fresh = self._format(path).fresh(path, self.schema(), split.piece)
+            except BadData:
+                continue  # whoever reads it is told
+            self._widen(path, fresh)
+
+    def _widen(self, path: str, fresh: Schema) -> None:
+        """Takes in columns that have come up. One that is NULL everywhere tells no type yet."""
+        with _WIDENING:
+            known = self.schema()
+            typed = tuple(c for c in fresh if c.type != pa.null() and c.name not in known)
+            if not typed:
+                return
+            if len(known) + len(typed) > MOST_COLUMNS:
+                log.warning('"%s" has more than %s columns: new ones are left out', self.uri, MOST_COLUMNS)
+                return
+            for column in (settled := settle_schema(Schema(typed))):
+                log.info('file "%s" has a new column: %s %s', path, column.name, type_name(column.type))
+            self._schema = self.found = Schema((*known, *settled))
+
     def schema(self) -> Schema:
-        """Declared, or discovered from the first few files together."""
+        """Declared, or discovered: before, or from the first few files together."""
+        if self._schema is None:
+            self._schema = self.found
         if self._schema is None:
             found, bad = Schema(()), list[BadData]()
             for path in self._there()[:FILES_TO_DISCOVER]:

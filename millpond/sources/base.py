@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -112,6 +112,15 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split: the columns in the order of ``schema()``, and ``_seq``."""
+
+    @property
+    def drifts(self) -> bool:
+        """Whether ``notice`` may find new columns."""
+        return False
+
+    def notice(self, splits: Sequence[Split]) -> None:
+        """Looks whether what is to be read has columns that ``schema()`` does not have yet, and takes them in."""
+        return
 
     sifts: ClassVar[bool] = False
     """Whether there may be records that cannot be read, which ``receive`` puts aside."""

@@ -86,7 +86,7 @@ class Creates(Queries):
             described.schema,
             running=True,
             uri=uri,
-            guessed=described.guessed and described.running,
+            guessed=(described.guessed and described.running) or (described.spoils and not s.columns),
             watermark=s.watermark,
             limits=limits,
         )
