@@ -20,7 +20,7 @@ from millpond.app.errortable import beside, message_records, renewed
 from millpond.app.health import Load
 from millpond.app.living import News
 from millpond.changes import Changes, Offset, Position
-from millpond.errors import Closed, SourceChanged, without_passwords
+from millpond.errors import BadData, Closed, SourceChanged, without_passwords
 from millpond.formats.received import none_spoiled
 from millpond.plan.plans import LoadPlan
 from millpond.retry import Patience
@@ -237,7 +237,9 @@ class Filling:
         app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
         answers = list(self._answers(None, end))
         rows = pa.concat_tables([arrow.empty_table(), *(a.rows for a in answers)])
-        records = self._noted(pa.concat_tables([none_spoiled(), *(a.aside for a in answers)]))
+        aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
+        self._refuse_damage(aside)
+        records = self._noted(aside)
         key = app._backend(name).schema.key
         if key:
             rows = last_of_each(rows, key)
@@ -248,6 +250,16 @@ class Filling:
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
         self._commit(changes, position, records, anew=True)
         return len(changes)
+
+    def _refuse_damage(self, aside: pa.Table) -> None:
+        """A file, or a part of one, that could be read before and cannot be read now ends no rows: the table stays."""
+        damaged = aside.filter(aside["value"].is_null())
+        if self.plan.errors is None or not damaged.num_rows:
+            return
+        known = self._app._backend(self.plan.errors).snapshot().scan()["reason"]
+        fresh = damaged.filter(pc.invert(pc.is_in(damaged["reason"], known)))
+        if fresh.num_rows:
+            raise BadData(fresh["reason"][0].as_py())
 
     def _commit(
         self, changes: Changes, position: Position, records: pa.Table | None = None, *, anew: bool = False
