@@ -51,8 +51,12 @@ static: $(STAMP)
 check: static  ## Format, lint, types, layers and the fast tests: seconds, no Spark
 	$(BIN)/pytest -q -m "not slow and not spark and not chaos" $(ARGS)
 
-test: static services  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not chaos" $(ARGS)
+test: static services .cache/spark.jsa  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
+	$(BIN)/pytest -n 2 --dist worksteal -m "not chaos" $(ARGS)
+
+# Classes of Spark as the tests load them: a start takes a third of the time. They run without it as well.
+.cache/spark.jsa: $(STAMP)
+	-@$(PY) tools/archive.py
 
 bench: $(STAMP)  ## Measure, with the peers beside us
 	$(PY) -m bench $(ARGS)

@@ -10,21 +10,25 @@ import pytest
 
 from millpond.query.evaluate import Evaluator
 from tests.contract.places import Places
+from tests.processes import make_them_quick
 from tests.servers import Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_configure() -> None:
+    make_them_quick()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes share a run: one begins with all tests of the Spark session, the other takes file after file."""
+    """The long tests come first: two processes share a run, and one that has no tests left takes half of those that
+    the other has still to run."""
     for item in items:
-        spark = "spark" in getattr(item, "fixturenames", ())
-        if spark:
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        item.add_marker(pytest.mark.xdist_group("spark" if spark else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    long = ("spark", "slow")
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in long))
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from tests.processes import QUICK
+
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
@@ -201,7 +203,7 @@ class Kafka:
 
     def _command(self, *words: str) -> list[str]:
         path = f"{broker_jars()}/*"
-        return [program("java"), "-Xmx512m", "-XX:+UseSerialGC", "-cp", path, *words]
+        return [program("java"), "-Xmx512m", "-XX:+UseSerialGC", QUICK, "-cp", path, *words]
 
     def _java(self, *words: str) -> None:
         done = subprocess.run(self._command(*words), capture_output=True, text=True, timeout=120)
