@@ -1,5 +1,5 @@
-"""Servers that the tests start: PostgreSQL, Redis and Kafka, the jars by which Spark reads Kafka, and promtool, which
-checks metrics. Run by ``make setup``; does nothing when they are there.
+"""Servers that the tests start: PostgreSQL, Redis and Kafka, the jars by which Spark reads Kafka, and the programs that
+check what we serve: promtool, curl, Chromium. Run by ``make setup``; does nothing when they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.

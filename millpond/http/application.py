@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from millpond.errors import known
+from millpond.http import pages
 from millpond.http.access import require, role_of
 from millpond.http.failures import Refused, failed, not_found
 from millpond.http.routes import ROUTES, Route
@@ -34,6 +35,7 @@ def application(service: Service) -> Starlette:
         )
         for route in ROUTES
     ]
+    routes += [StarletteRoute("/", pages.page), StarletteRoute("/assets/{name}", pages.asset)]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=list(service.settings.origins),

@@ -46,7 +46,7 @@ ENDLESS = "/tables/{table}/changes"
 
 @pytest.mark.slow
 def test_no_request_is_answered_by_a_500(described: Serving) -> None:
-    ask_everything(described, 12, derandomize=True)
+    ask_everything(described, 8, derandomize=True)
 
 
 @pytest.mark.chaos

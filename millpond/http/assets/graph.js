@@ -1,0 +1,61 @@
+// The graph of sources, streams, queries, tables and sinks: layers from left to right, states in colour, rates on edges.
+
+import { short, svg } from "./dom.js";
+
+const WIDTH = 170, HEIGHT = 44, GAP_X = 90, GAP_Y = 16;
+const GOOD = ["running", "healthy", "static"], BAD = ["failed", "missing", "disconnected"];
+const colour = (state) => (!state ? "" : GOOD.includes(state) ? "good" : BAD.includes(state) ? "bad" : "wait");
+
+function layers(nodes, edges) {
+  const depth = new Map(nodes.map((n) => [n.id, 0]));
+  for (let round = 0; round < nodes.length; round += 1) {
+    let moved = false;
+    for (const e of edges) {
+      const wanted = depth.get(e.from) + 1;
+      if (depth.get(e.to) < wanted && wanted < nodes.length) { depth.set(e.to, wanted); moved = true; }
+    }
+    if (!moved) break;
+  }
+  // What nothing leads to stands next to the first that reads it.
+  for (const node of nodes) {
+    const after = edges.filter((e) => e.from === node.id).map((e) => depth.get(e.to));
+    if (after.length && !edges.some((e) => e.to === node.id)) depth.set(node.id, Math.max(0, Math.min(...after) - 1));
+  }
+  return depth;
+}
+
+const cut = (text, most) => (text.length <= most ? text
+  : text.includes("://") ? `…${text.slice(1 - most)}` : `${text.slice(0, most - 1)}…`);
+
+export function drawGraph(target, graph, onTable) {
+  const depth = layers(graph.nodes, graph.edges);
+  const columns = [];
+  for (const node of graph.nodes) (columns[depth.get(node.id)] ||= []).push(node);
+  const place = new Map();
+  columns.forEach((column, x) => column.forEach((node, y) =>
+    place.set(node.id, [x * (WIDTH + GAP_X) + 4, y * (HEIGHT + GAP_Y) + 4])));
+  const wide = columns.length * (WIDTH + GAP_X) - GAP_X + 8;
+  const high = Math.max(1, ...columns.map((c) => c?.length || 0)) * (HEIGHT + GAP_Y) + 8;
+  target.setAttribute("width", Math.max(wide, 10));
+  target.setAttribute("height", high);
+  target.replaceChildren(
+    ...graph.edges.flatMap((edge) => {
+      const [x1, y1] = place.get(edge.from), [x2, y2] = place.get(edge.to);
+      const a = x1 + WIDTH, b = y1 + HEIGHT / 2, c = x2, d = y2 + HEIGHT / 2, m = (a + c) / 2;
+      const rate = edge.rate ? svg("text", { class: "soft", x: m, y: (b + d) / 2 - 4, "text-anchor": "middle" }, `${short(edge.rate)}/s`) : null;
+      return [svg("path", { class: "edge", d: `M${a} ${b}C${m} ${b} ${m} ${d} ${c} ${d}` }), rate].filter(Boolean);
+    }),
+    ...graph.nodes.map((node) => {
+      const [x, y] = place.get(node.id);
+      const rows = node.rows === null || node.rows === undefined ? "" : ` · ${short(node.rows)} rows`;
+      return svg("g", {
+        class: `node ${node.kind} ${colour(node.state)}`, "data-id": node.id, "data-state": node.state || "",
+        transform: `translate(${x} ${y})`, onclick: node.kind === "table" ? () => onTable(node.name) : () => {},
+      },
+      svg("title", {}, [node.name, node.state, node.error || node.reason, node.statement].filter(Boolean).join("\n")),
+      svg("rect", { width: WIDTH, height: HEIGHT, rx: node.kind === "query" ? 20 : 6 }),
+      svg("text", { x: 12, y: 18 }, cut(node.name, 23)),
+      svg("text", { class: "soft", x: 12, y: 34 }, cut(`${node.kind}${node.state ? ` · ${node.state}` : ""}${rows}`, 28)));
+    }),
+  );
+}
