@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +73,7 @@ from millpond.sql.parse import parse
 from millpond.sql.pushdown import pushed
 from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
+from millpond.sql.userfunctions import UserFunction, make_function
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
 
@@ -106,6 +107,7 @@ class App:
         *,
         state: str | os.PathLike[str] | None = None,
         master: str | None = None,
+        functions: Iterable[Callable[..., Any]] = (),
         _on_progress: Report | None = None,
         _on_emit: Callable[[str, pa.Table], None] | None = None,
         _on_answer: Callable[[str, Result], None] | None = None,
@@ -128,7 +130,7 @@ class App:
         self._rooms = Rooms()
         self._publications = Publications(self)
         self._columns = KeptColumns(self)
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, UserFunction] = {}
         self._scripts: list[Script] = []
         self._saved: dict[str, Saved] = {}
         self._unclaimed: dict[str, Saved] = {}
@@ -146,6 +148,8 @@ class App:
         self._handles: dict[str, Table] = {}
         self._servers: list[HttpServer] = []
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        for function in functions:
+            self.function(function)
         self._state = StateDirectory(state, read_only=_read_only)
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
@@ -246,6 +250,31 @@ class App:
         self._store.commit(sent={relation.name: table}, answer=answer)
         return int(table.num_rows)
 
+    def function(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+        vectorized: bool = False,
+    ) -> Callable[..., Any]:
+        """Makes a Python function known to SQL; a decorator. Types are those of its annotations, or given as in SQL.
+
+        It is called for each row, with None for NULL; with ``vectorized`` for whole columns, as Arrow arrays.
+        Statements that are to go on after a restart need it before they do: ``App(functions=[f])``.
+        """
+        if function is None:
+            return partial(
+                self.function, name=name, arguments=arguments, returns=returns, vectorized=vectorized
+            )
+        made = make_function(function, name=name, arguments=arguments, returns=returns, vectorized=vectorized)
+        if made.name.lower() in self._functions:
+            made.forget()
+            raise AlreadyExists(f'function "{made.name}" already exists', hint="give it another name")
+        self._functions[made.name.lower()] = made
+        return function
+
     def drain(self, timeout: float = 60.0) -> None:
         """Waits until everything that the sources held when it was called has taken effect.
 
@@ -308,6 +337,8 @@ class App:
             self._views.close()
         self._publications.close()
         self._evaluator.close()
+        for function in self._functions.values():
+            function.forget()
         if hasattr(self, "_store"):
             self._store.close()
         elif hasattr(self, "_journal"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.engine.failures import explain
-from millpond.engine.jsonpaths import register
+from millpond.engine.functions import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
@@ -58,6 +58,7 @@ class SparkStage:
                 if table not in looked_up:
                     self._register(spark, table, tables)
             self._look_up(spark, looked_up, tables)
+            register(spark, plan.sql)
             found = spark.sql(plan.sql).toArrow()
         except Exception as error:
             raise explain(error) from error

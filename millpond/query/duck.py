@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from millpond.query.jsonpaths import FUNCTIONS
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
+from millpond.sql.userfunctions import functions_in
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,6 +39,7 @@ class Duck:
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._has_functions = False
+        self._own: set[str] = set()
         self._at_work: dict[int, duckdb.DuckDBPyConnection] = {}
 
     def interrupt(self, thread: int) -> None:
@@ -47,8 +49,10 @@ class Duck:
             if connection is not None:
                 connection.interrupt()
 
-    def _connection(self, functions: bool) -> duckdb.DuckDBPyConnection:
+    def _connection(self, sql: str) -> duckdb.DuckDBPyConnection:
         import duckdb
+
+        functions = any(name in sql for name in FUNCTIONS)
 
         with self._lock:
             if self._root is None:
@@ -68,6 +72,15 @@ class Duck:
                         type=ARROW,
                         null_handling=SPECIAL,
                     )
+            for own in functions_in(sql):
+                if own.key not in self._own:
+                    from duckdb.func import ARROW, SPECIAL
+
+                    self._own.add(own.key)
+                    types: list[Any] = [render.duck(t) for t in own.arguments]
+                    self._root.create_function(
+                        own.key, own.call, types, render.duck(own.returns), type=ARROW, null_handling=SPECIAL
+                    )
             return self._root.cursor()
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -81,7 +94,7 @@ class Duck:
         """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback."""
         import duckdb
 
-        connection = self._connection(functions=any(name in sql for name in FUNCTIONS))
+        connection = self._connection(sql)
         thread = threading.get_ident()
         self._at_work[thread] = connection
         try:
@@ -100,4 +113,4 @@ class Duck:
         with self._lock:
             if self._root is not None:
                 self._root.close()
-                self._root, self._has_functions = None, False
+                self._root, self._has_functions, self._own = None, False, set()

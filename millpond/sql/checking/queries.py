@@ -32,6 +32,7 @@ from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_running
 from millpond.sql.sharing import share_out, without_later
 from millpond.sql.typing import type_of
+from millpond.sql.userfunctions import UserFunction
 from millpond.sql.wanted import wanted_schemas
 from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
 from millpond.types import Column, Schema
@@ -53,7 +54,7 @@ class Queries:
         world: World,
         *,
         locate: Locate | None = None,
-        functions: Iterable[str] = (),
+        functions: Mapping[str, UserFunction] | None = None,
         streams: Mapping[str, Mapping[str, Any]] | None = None,
         queries: Iterable[str] = (),
         kept: Schema | None = None,
@@ -61,7 +62,7 @@ class Queries:
         self.catalog = catalog
         self.world = world
         self.locate = locate
-        self.functions = tuple(functions)
+        self.functions = dict(functions or {})
         self.errors: list[Error] = []
         self._streams = dict(streams or {})
         self._queries = {name.lower(): name for name in queries}

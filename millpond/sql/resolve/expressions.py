@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -32,6 +33,9 @@ from millpond.sql.spans import own_span, span_of
 from millpond.sql.typing import type_of
 from millpond.types import type_name
 
+if TYPE_CHECKING:
+    from millpond.sql.userfunctions import UserFunction
+
 Columns = list[tuple[str, pa.DataType | None]]
 Locate = Callable[[int, int], Place]
 
@@ -45,12 +49,13 @@ class Expressions(ABC):
         *,
         describe: Describe | None = None,
         locate: Locate | None = None,
-        functions: Iterable[str] = (),
+        functions: Mapping[str, UserFunction] | None = None,
     ):
         self.catalog = catalog
         self.describe = describe
         self.locate = locate
-        self.functions = known_functions() | {f.lower() for f in functions}
+        self.user_functions = functions or {}
+        self.functions = known_functions() | self.user_functions.keys()
         self.errors: list[SqlError | Error] = []
         self.inputs: list[Input] = []
         self._paths = 0
@@ -214,6 +219,16 @@ class Expressions(ABC):
                 )
             )
             node.meta["dtype"] = None
+        elif (own := self.user_functions.get(name.lower())) is not None:
+            node.meta.update({"function": own, "dtype": own.returns})
+            if len(node.expressions) != len(own.arguments):
+                self.errors.append(
+                    TypeMismatch(
+                        f'function "{own.name}" takes {len(own.arguments)} arguments, not {len(node.expressions)}',
+                        hint=own.signature,
+                        place=self.place(node, own=True),
+                    )
+                )
 
     def _column(self, node: exp.Column, scope: Scope, outputs: list[exp.Alias] | None) -> exp.Expr:
         parts = [p for p in node.parts if isinstance(p, exp.Identifier)]

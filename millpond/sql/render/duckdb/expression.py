@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -10,6 +11,9 @@ from sqlglot import exp
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.names import Unrenderable
 from millpond.sql.typing import type_of
+
+if TYPE_CHECKING:
+    from millpond.sql.userfunctions import UserFunction
 
 MAX_LENGTH = 1_000_000
 NEGATED = (exp.Like, exp.ILike, exp.RegexpLike)
@@ -27,6 +31,10 @@ class Expressions:
         from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
 
         self.type(node)
+        own: UserFunction | None = node.meta.get("function")
+        if own is not None:
+            given = zip(node.expressions, own.arguments, strict=True)
+            return f"{own.key}({', '.join(self.to(a, dtype) for a, dtype in given)})"
         if isinstance(node, exp.Anonymous):
             entry = NAMED.get(str(node.this).upper())
         else:
