@@ -52,6 +52,8 @@ def test_a_table_takes_the_difference_of_answers(web: WebServer) -> None:
         while len(web.asked) < asked + 3:
             time.sleep(0.01)
         assert web.sent == sent
+        explained = str(app.sql(f"EXPLAIN CREATE TABLE u AS SELECT * FROM {web.url}/x").rows())
+        assert "follows its sources" in explained
         stats = app.table("t").get_stats()
         assert stats.source == "http" and app.table("t").health_check().status == "healthy"
 

@@ -61,9 +61,18 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
     }.get(type(statement), type(statement).__name__)
     if checked.resolved is None:
         return f"{name}: done at once"
-    if checked.running or checked.live:
+    if checked.running or checked.live or _follows(checked, statement):
         return f"{name}: runs for as long as the app"
     return f"{name}: answered once"
+
+
+def _follows(checked: Checked, statement: st.Statement) -> bool:
+    """Whether a statement makes a table that follows sources outside."""
+    made = isinstance(statement, st.CreateTable) and checked.resolved is not None
+    if not made or checked.table_options.get("refresh") == "once":
+        return False
+    assert checked.resolved is not None
+    return any(i.relation.follows for i in checked.resolved.inputs)
 
 
 def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[str]:
@@ -107,6 +116,9 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
     elif isinstance(statement, st.CreateTable):
         load = plan_load(checked, "", Target("table", statement.name))
         yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
+        if _follows(checked, statement):
+            added = "what is new is added, " if load.by is not None else ""
+            yield f"follows its sources: {added}what is otherwise by now is answered anew as a whole, and compared"
     who, why = ways.way(checked.resolved)
     yield f"evaluated by: {who} ({why})"
     if who == "spark":

@@ -74,6 +74,7 @@ class Rooms:
             schema,
             running=source.endless if table else source.runs,
             uri=uri,
+            follows=source.follows,
             guessed=source.guesses,
             declared=declared,
             spoils=source.sifts,

@@ -33,7 +33,8 @@ class Relation:
     ``place`` is the database that a table lives in, None for the app's journal. ``null_keys`` says that NULL is a value
     of its key.
     ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
-    ``spoils`` says that a source may have records that cannot be read, which are put aside.
+    ``spoils`` says that a source may have records that cannot be read, which are put aside, ``follows`` that a table
+    over a source follows it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Relation:
     watermark: Watermark | None = None
     limits: Limits | None = None
     spoils: bool = False
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
