@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -337,6 +337,7 @@ class S3:
             assert time.monotonic() < deadline and self._process.poll() is None, "moto did not start"
             time.sleep(0.02)
 
+    @cache  # noqa: B019
     def client(self, service: str = "s3") -> Any:
         import boto3
 

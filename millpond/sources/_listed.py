@@ -6,13 +6,11 @@ place of its file in that order and its place in the file: the same however ofte
 
 from __future__ import annotations
 
-import logging
-import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -21,18 +19,15 @@ from millpond.errors import BadData, Error, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, Piece, find_format
 from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.jsondepth import MAX_DEPTH
-from millpond.formats.merge import merge_schemas, settle_schema
+from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
+from millpond.sources._drifting import DriftingSource
 from millpond.sources._living import Entry, Listed, Look, Place
-from millpond.sources.base import BYTES_OF_A_ROW, Source, Split, with_seq
-from millpond.types import Schema, type_name
+from millpond.sources.base import BYTES_OF_A_ROW, Split, with_seq
+from millpond.types import Schema
 
-log = logging.getLogger("millpond")
 ROW_BITS = 40
-MOST_COLUMNS = 1_000
-"""Columns that a source may come to have."""
-_WIDENING = threading.Lock()
 FILES_TO_DISCOVER = 8
 
 FORMAT_OPTIONS: tuple[Option, ...] = (
@@ -70,16 +65,12 @@ class FileSplit(Split):
         return (self.entry.index << ROW_BITS) + self.piece.begin + self.piece.first_row
 
 
-class ListedSource(Source):
+class ListedSource(DriftingSource):
     """Reads what a ``Place`` lists. Each kind of place is a subclass."""
 
     sifts: ClassVar[bool] = True
     growing: ClassVar[bool] = False
     """Whether files may grow; else one that has more bytes is another one."""
-
-    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
-        super().__init__(uri, values, declared)
-        self._schema = declared
 
     @property
     @abstractmethod
@@ -121,55 +112,28 @@ class ListedSource(Source):
         told = [f"{o.name}={self.values[o.name]}" for o in FORMAT_OPTIONS if self.values[o.name] != o.default]
         return "?".join([self.uri, *(["&".join(told)] if told else [])])
 
-    @property
-    def drifts(self) -> bool:
-        return self.declared is None
+    def _fresh(self, split: Split) -> Schema:
+        assert isinstance(split, FileSplit)
+        path = split.entry.path
+        with self.reading(path):
+            return self._format(path).fresh(path, self.schema(), split.piece)
 
-    def notice(self, splits: Sequence[Split]) -> None:
-        for split in splits if self.drifts else ():
-            assert isinstance(split, FileSplit)
-            path = split.entry.path
+    def _discover(self) -> Schema:
+        """From the first few files together."""
+        found, bad = Schema(()), list[BadData]()
+        for path in self._there()[:FILES_TO_DISCOVER]:
             try:
                 with self.reading(path):
-                    fresh = self._format(path).fresh(path, self.schema(), split.piece)
-            except BadData:
-                continue  # whoever reads it is told
-            self._widen(path, fresh)
-
-    def _widen(self, path: str, fresh: Schema) -> None:
-        """Takes in columns that have come up. One that is NULL everywhere tells no type yet."""
-        with _WIDENING:
-            known = self.schema()
-            typed = tuple(c for c in fresh if c.type != pa.null() and c.name not in known)
-            if not typed:
-                return
-            if len(known) + len(typed) > MOST_COLUMNS:
-                log.warning('"%s" has more than %s columns: new ones are left out', self.uri, MOST_COLUMNS)
-                return
-            for column in (settled := settle_schema(Schema(typed))):
-                log.info('file "%s" has a new column: %s %s', path, column.name, type_name(column.type))
-            self._schema = self.found = Schema((*known, *settled))
-
-    def schema(self) -> Schema:
-        """Declared, or discovered: before, or from the first few files together."""
-        if self._schema is None:
-            self._schema = self.found
-        if self._schema is None:
-            found, bad = Schema(()), list[BadData]()
-            for path in self._there()[:FILES_TO_DISCOVER]:
-                try:
-                    with self.reading(path):
-                        found = merge_schemas(found, self._format(path).discover(path))
-                except BadData as error:
-                    bad.append(error)
-            if not len(found) and bad:
-                raise bad[0]
-            if not len(found):
-                raise SourceEmpty(
-                    f'"{self.uri}" is empty: its columns cannot be discovered', hint="declare the columns"
-                )
-            self._schema = settle_schema(found)
-        return self._schema
+                    found = merge_schemas(found, self._format(path).discover(path))
+            except BadData as error:
+                bad.append(error)
+        if not len(found) and bad:
+            raise bad[0]
+        if not len(found):
+            raise SourceEmpty(
+                f'"{self.uri}" is empty: its columns cannot be discovered', hint="declare the columns"
+            )
+        return found
 
     def latest(self, start: Offset | None) -> Offset:
         return self._latest(start)[0]

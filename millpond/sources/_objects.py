@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -43,6 +45,10 @@ _CONFIGURATION = (
     "bucket does not exist",
 )
 
+_opening = threading.Lock()
+_opened: dict[tuple[int, str, str], Any] = {}
+"""The file systems of this process: to open one takes half a second, and all threads may use it."""
+
 STORE_OPTIONS = (
     Option(
         "endpoint", "text", "the address of the store, if it is not the provider's: http://localhost:9000"
@@ -70,13 +76,21 @@ class Store:
 
     @cached_property
     def files(self) -> Any:
+        settings = {**self._more, **(self._s3_settings() if self.scheme in ("s3", "s3a") else {})}
+        key = os.getpid(), self.scheme, repr(sorted(settings.items()))
+        with _opening:
+            if key not in _opened:
+                _opened[key] = self._open(settings)
+            return _opened[key]
+
+    def _open(self, settings: Mapping[str, Any]) -> Any:
         fsspec = needed("fsspec", f"{self.scheme}:// sources", "s3")
-        settings = {"use_listings_cache": False, "skip_instance_cache": True, **self._more}
         if self.scheme in ("s3", "s3a"):
             needed("s3fs", f"{self.scheme}:// sources", "s3")
-            settings |= self._s3_settings()
         try:
-            return fsspec.filesystem(self.scheme, **settings)
+            return fsspec.filesystem(
+                self.scheme, use_listings_cache=False, skip_instance_cache=True, **settings
+            )
         except ImportError as error:
             raise PackageMissing(f"{self.scheme}:// sources need another package", hint=str(error)) from None
 

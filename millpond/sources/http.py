@@ -20,15 +20,16 @@ import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.errors import InvalidOption, SourceChanged, SourceEmpty
-from millpond.formats.base import Format, find_format
-from millpond.formats.merge import merge_schemas, settle_schema
+from millpond.formats.base import Format, Piece, find_format
+from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
+from millpond.sources._drifting import DriftingSource
 from millpond.sources._httpclient import CLIENT_OPTIONS
 from millpond.sources._httpfetch import Fetcher, Known, Page, digest_of, named
 from millpond.sources._httppages import PAGING_OPTIONS
 from millpond.sources._httpspool import Spool
-from millpond.sources.base import Source, Split, with_seq
+from millpond.sources.base import Split, with_seq
 from millpond.types import Schema
 
 PAGES_TO_DISCOVER = 8
@@ -46,7 +47,7 @@ class HttpSplit(Split):
     seq: int
 
 
-class HttpSource(Source):
+class HttpSource(DriftingSource):
     """Reads what a GET answers."""
 
     kind: ClassVar[str] = "http"
@@ -83,11 +84,10 @@ class HttpSource(Source):
         self._fetcher = Fetcher(uri, self.values, self.issues)
         self.url = self._fetcher.url
         """The address without a login."""
-        self._schema = declared
         self._spool = Spool()
         self._pages: dict[str, list[Page]] = {}
         self._newest: Offset | None = None
-        self._fresh: tuple[Offset, float] | None = None
+        self._fetched: tuple[Offset, float] | None = None
         """What was fetched to discover the columns, and when: the first who asks for what there is gets it."""
         self._lock = threading.Lock()
 
@@ -126,32 +126,33 @@ class HttpSource(Source):
     def guesses(self) -> bool:
         return self.declared is None
 
-    def schema(self) -> Schema:
-        """Declared, or discovered from the first pages."""
-        if self._schema is None:
-            with self._lock:
-                if self._newest is None:
-                    self._fresh = self._fetch(None), time.monotonic()
-            assert self._newest is not None
-            found = Schema(())
-            for split in self.splits(None, self._newest)[:PAGES_TO_DISCOVER]:
-                assert isinstance(split, HttpSplit)
-                with named(Path(split.path), self.url):
-                    found = merge_schemas(found, self._format(split).discover(split.path))
-            if not len(found):
-                raise SourceEmpty(
-                    f'"{self.url}" answers no rows: its columns cannot be discovered',
-                    hint="declare the columns",
-                )
-            self._schema = settle_schema(found)
-        return self._schema
+    def _discover(self) -> Schema:
+        """From the first pages."""
+        with self._lock:
+            if self._newest is None:
+                self._fetched = self._fetch(None), time.monotonic()
+        assert self._newest is not None
+        found = Schema(())
+        for split in self.splits(None, self._newest)[:PAGES_TO_DISCOVER]:
+            assert isinstance(split, HttpSplit)
+            with named(Path(split.path), self.url):
+                found = merge_schemas(found, self._format(split).discover(split.path))
+        if not len(found):
+            raise SourceEmpty(
+                f'"{self.url}" answers no rows: its columns cannot be discovered', hint="declare the columns"
+            )
+        return found
+
+    def _fresh(self, split: Split) -> Schema:
+        assert isinstance(split, HttpSplit)
+        return self._format(split).fresh(split.path, self.schema(), Piece())
 
     def latest(self, start: Offset | None) -> Offset:
         """Asks the server. ``start`` itself if nothing has changed."""
         with self._lock:
-            fresh, self._fresh = self._fresh, None
-            if start is None and fresh is not None and time.monotonic() - fresh[1] < FRESH:
-                return fresh[0]
+            fetched, self._fetched = self._fetched, None
+            if start is None and fetched is not None and time.monotonic() - fetched[1] < FRESH:
+                return fetched[0]
             return self._fetch(start)
 
     def poll(self, start: Offset | None) -> Offset:
@@ -219,7 +220,7 @@ class HttpSource(Source):
         self._fetcher.close()
         self._spool.close()
         self._pages.clear()
-        self._newest = self._fresh = None
+        self._newest = self._fetched = None
 
     def _format(self, split: HttpSplit) -> Format:
         return find_format(split.path)(self.values)

@@ -1,0 +1,69 @@
+"""Sources whose columns are discovered from what they read, and that may come to have more."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import BadData
+from millpond.formats.merge import settle_schema
+from millpond.sources.base import Source, Split
+from millpond.types import Schema, type_name
+
+log = logging.getLogger("millpond")
+MOST_COLUMNS = 1_000
+"""Columns that a source may come to have."""
+_WIDENING = threading.Lock()
+
+
+class DriftingSource(Source):
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        self._schema = declared
+
+    @abstractmethod
+    def _discover(self) -> Schema:
+        """The columns, from a sample of what is there."""
+
+    @abstractmethod
+    def _fresh(self, split: Split) -> Schema:
+        """Those of the columns of a split that are not known."""
+
+    def schema(self) -> Schema:
+        """Declared, or discovered: before, or now."""
+        if self._schema is None:
+            self._schema = self.found or settle_schema(self._discover())
+        return self._schema
+
+    @property
+    def drifts(self) -> bool:
+        return self.declared is None
+
+    def notice(self, splits: Sequence[Split]) -> None:
+        for split in splits if self.drifts else ():
+            try:
+                fresh = self._fresh(split)
+            except BadData:
+                continue  # whoever reads it is told
+            self._widen(fresh)
+
+    def _widen(self, fresh: Schema) -> None:
+        """Takes in columns that have come up. One that is NULL everywhere tells no type yet."""
+        with _WIDENING:
+            known = self.schema()
+            typed = tuple(c for c in fresh if c.type != pa.null() and c.name not in known)
+            if not typed:
+                return
+            if len(known) + len(typed) > MOST_COLUMNS:
+                log.warning(
+                    '"%s" has more than %s columns: new ones are left out', self.address, MOST_COLUMNS
+                )
+                return
+            for column in (settled := settle_schema(Schema(typed))):
+                log.info('"%s" has a new column: %s %s', self.address, column.name, type_name(column.type))
+            self._schema = self.found = Schema((*known, *settled))
