@@ -79,9 +79,9 @@ class WebServer:
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
+        self.sent += len(body)  # before the client has it
         handler.wfile.write(body)
         handler.wfile.flush()
-        self.sent += len(body)
 
     def json(self, path: str, value: Any, *, etag: bool = False, **headers: str) -> None:
         """Answers a value, or 304 to who has it already."""
