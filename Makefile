@@ -67,8 +67,9 @@ chaos: $(STAMP) services  ## The full form of the long tests: kills and soak
 demo: $(STAMP) $(if $(KAFKA),services)  ## The profit-and-loss app, from nothing to results; KAFKA=1: over topics of a broker
 	$(if $(KAFKA),$(PY) tools/kafka.py demo,$(BIN)/millpond demo) $(ARGS)
 
-docs: $(STAMP)  ## Write docs/reference/ from the declarations in the code
+docs: $(STAMP)  ## Write docs/reference/ from the declarations in the code, and all pages as a site into build/site
 	$(PY) tools/reference.py
+	$(PY) tools/site.py
 
 kafka: services  ## A Kafka broker on localhost:9092 to play with, until Ctrl-C
 	@$(PY) tools/kafka.py

@@ -271,3 +271,24 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_site_has_every_page_and_no_link_into_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = _load(ROOT / "tools" / "site.py")
+    monkeypatch.setattr(site, "SITE", tmp_path / "site")
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    site.main()
+    made = sorted((tmp_path / "site").rglob("*.html"))
+    assert len(made) == len([p for p in PAGES if (ROOT / "docs") in p.parents])
+    ids = {page: set(re.findall(r'id="([^"]+)"', page.read_text(encoding="utf-8"))) for page in made}
+    for page in made:
+        for target in re.findall(r"""(?:href|src)=["']([^"']+)["']""", page.read_text(encoding="utf-8")):
+            path, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            file = (page.parent / path).resolve() if path else page
+            inside = (tmp_path / "site").resolve() in file.resolve().parents
+            assert not inside or file.exists(), f"{page.name}: {target}"
+            assert not anchor or file not in ids or anchor in ids[file], f"{page.name}: {target}"
