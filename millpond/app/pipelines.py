@@ -141,6 +141,11 @@ class Pipelines:
         self.start_waiting()
 
     @property
+    def starting(self) -> bool:
+        """Whether queries are being started just now, and Spark with the first."""
+        return self._starting.locked()
+
+    @property
     def waiting(self) -> dict[str, tuple[str, ...]]:
         """The queries that have not been started, and the tables that they wait for."""
         return {name: tuple(sorted(self._needs(s.plan))) for name, (s, _) in list(self._waiting.items())}

@@ -58,7 +58,7 @@ def readiness(app: App) -> Readiness:
             problems.append(f"{reason} ({pipeline.state})")
     masked = tuple(app._mask(p) for p in problems)
     state: Literal["loading", "ready", "degraded"] = "ready"
-    if loading or waiting:
+    if loading or waiting or app._runner.starting:
         state = "loading"
     elif masked:
         state = "degraded"

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 
 from millpond.http.failures import Refused
+from millpond.sinks.base import sinks
+from millpond.sources.base import sources
+from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
 from millpond.sql.outside import Named, named_outside
 from millpond.sql.statements import Statement
+from millpond.sql.windowing import WINDOW_OPTIONS
+from millpond.tables.base import backend_names, find_backend
 
 _OWN = ("memory", "inmemory", "cache", "sqlite", "jdbc")
 """Backends whose rows are in the process or in the state directory, unless an option says otherwise."""
-_HARMLESS = frozenset(
+_PLAIN_KINDS = ("bool", "int", "duration", "size", "choice")
+_PLAIN_TEXTS = frozenset(
     """
-    primary.key query.name refresh on.conflict on.error on.miss on.miss.timeout on.miss.fallback table.wait.timeout
-    late retention durability max_memory on.full compression max_size ttl hot_records batch.max.rows batch.max.time
-    batch.max.files format header delimiter quote escape null.value watch watch.interval watch.debounce
-    file.wait.timeout file.retry.interval file.create.empty on.remove auto.offset.reset topic.wait.timeout
-    topic.retry.interval topic.retry.strategy topic.retry.multiplier topic.retry.max.delay topic.create.if.missing
-    topic.partitions topic.replication key.format delivery mode commit.interval keys poll.interval table
+    primary.key query.name format delimiter quote escape null.value auto.offset.reset topic.retry.multiplier table
     """.split()
 )
-"""Options that name nothing outside. All others do, or may."""
+"""Options of text that name nothing outside. All others do, or may."""
 _AFTER = ("/", "?", "#")
 _WAYS_OUT = ("..", "%2e", "%2f", "%5c", "\\", "\0")
 """What can make a path lead elsewhere than it seems to."""
@@ -46,7 +48,7 @@ class Allowed:
             return self.covers(named.text)
         if option == "extension":
             return named.text.lower() in _OWN or self.covers(f"{named.text.lower()}://")
-        if option in _HARMLESS or option.partition(".")[2] in _HARMLESS or option.startswith("default."):
+        if option in harmless() or option.partition(".")[2] in harmless() or option.startswith("default."):
             return True
         return self.covers(named.text)
 
@@ -89,3 +91,18 @@ def _begins(uri: str, prefix: str) -> bool:
 def _real(path: str) -> str:
     """A path, or a pattern, with all links followed."""
     return os.path.realpath(path)
+
+
+@cache
+def harmless() -> frozenset[str]:
+    """The names of options that are no text, wherever they are declared, and of the few texts that name nothing."""
+    backends = (find_backend(name).options for name in set(backend_names().values()))
+    declared = [
+        *COMMON_TABLE_OPTIONS, *RUNNING_OPTIONS, *STREAM_OPTIONS, *WINDOW_OPTIONS,
+        *(o for options in backends for o in options),
+        *(o for source in sources() for o in source.options),
+        *(o for sink in sinks() for o in sink.options),
+    ]  # fmt: skip
+    plain = {n.lower() for o in declared if o.kind in _PLAIN_KINDS for n in (o.name, *o.aliases)}
+    texts = {n.lower() for o in declared if o.kind not in _PLAIN_KINDS for n in (o.name, *o.aliases)}
+    return frozenset(plain - texts) | _PLAIN_TEXTS

@@ -11,7 +11,7 @@ import pytest
 
 from millpond import App
 from millpond.errors import EngineError, InvalidOption
-from millpond.http.allowed import Allowed
+from millpond.http.allowed import Allowed, harmless
 from millpond.http.settings import Settings
 from tests.http.conftest import SQL, Serve, Serving
 
@@ -296,6 +296,20 @@ def test_a_client_names_what_is_allowed(serve: Serve, tmp_path: Path) -> None:
 )
 def test_prefixes(prefix: str, uri: str, may: bool) -> None:
     assert Allowed((prefix,)).covers(uri) is may
+
+
+def test_options_that_name_something_are_not_harmless() -> None:
+    naming = {
+        "url",
+        "path",
+        "connector",
+        "bootstrap.servers",
+        "spill.path",
+        "cache.over",
+        "schema.registry.url",
+    }
+    assert not harmless() & naming and {"durability", "max_memory", "format", "primary.key"} <= harmless()
+    assert all("." not in name or not name.startswith("kafka.") for name in harmless())
 
 
 def test_a_prefix_is_of_a_uri() -> None:
