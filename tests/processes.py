@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-CACHE = Path(__file__).parent.parent / ".cache"
-ARCHIVE = CACHE / "spark.jsa"
+ARCHIVE = Path(__file__).parent.parent / ".cache" / "spark.jsa"
 QUICK = "-XX:TieredStopAtLevel=1"
 """A JVM that does not compile twice."""
 
@@ -22,4 +21,3 @@ def make_them_quick() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK + shared)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / "bytecode"))

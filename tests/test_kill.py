@@ -149,7 +149,7 @@ def moments(kills: int, seed: int) -> Iterator[tuple[str, int, float]]:
 def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
     write_reference(tmp_path / "reference.csv")
     sql = SQL.format(csv=tmp_path / "reference.csv")
-    command = (sys.executable, __file__, sql, str(tmp_path / "state"), str(tmp_path / "confirmed"))
+    command = (sys.executable, "-m", __name__, sql, str(tmp_path / "state"), str(tmp_path / "confirmed"))
     for moment in moments(kills, seed):
         with running(*command) as process:
             kill_after(process, *moment)

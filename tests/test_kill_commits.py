@@ -86,7 +86,7 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> dict[str, int]:
     chance = random.Random(seed)
     acknowledged: dict[str, int] = {}
     for number in range(kills):
-        command = (sys.executable, __file__, str(tmp_path / "state"), f"{seed}{number}")
+        command = (sys.executable, "-m", __name__, str(tmp_path / "state"), f"{seed}{number}")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None and process.stderr is not None
             heard = []

@@ -63,7 +63,7 @@ def work(sql: str, state: str) -> None:
 def check_kills(servers: Servers, tmp_path: Path, kills: int, seed: int) -> None:
     schema = f"kills{seed}_{kills}"
     sql = text(servers.postgresql.new_schema(schema), servers.redis.url(seed % 14 + 1))
-    command = (sys.executable, __file__, sql, str(tmp_path / "state"))
+    command = (sys.executable, "-m", __name__, sql, str(tmp_path / "state"))
     chance = random.Random(seed)
     for number in range(kills):
         word, most, delay = [("sent", EVENTS // 2, 1.0), ("ready", 1, 2.0), ("start", 1, 2.0)][number % 3]

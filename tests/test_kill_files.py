@@ -109,7 +109,7 @@ class Files:
 def check_kills(directory: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     files = Files(directory, chance)
-    command = (sys.executable, __file__, str(directory))
+    command = (sys.executable, "-m", __name__, str(directory))
     for number in range(kills):
         with running(*command, "") as process:
             word = "start" if number % 2 == 0 else "ready"
