@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,23 +16,55 @@ EXAMPLES = """
 Examples:
 
   millpond explain app.sql
+
+  millpond explain app.sql --format mermaid > app.mmd
+
+  millpond explain app.sql --format json
 """
+
+
+class Form(StrEnum):
+    text = "text"
+    json = "json"
+    mermaid = "mermaid"
 
 
 def explain(
     file: Annotated[Path, typer.Argument(help="The SQL file.", metavar="APP.SQL")],
+    format: Annotated[
+        Form,
+        typer.Option(help="In words, as JSON with the graph of the app, or the graph as a Mermaid picture."),
+    ] = Form.text,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Shows how each statement would run: who evaluates it, what it reads, what it guarantees."""
     with reporting(str(file), verbose=verbose):
         text = read_sql(file)
         from millpond.app.check import check_text, explain_text
+        from millpond.plan.picture import graph_of
 
         found = check_text(text)
         if found.errors:
             say("\n\n".join(render(error, str(file)) for error in found.errors))
             raise typer.Exit(1)
-        for statement, lines in explain_text(found):
+        if format is Form.mermaid:
+            print(found.script.mask(graph_of(found.statements).mermaid()))
+            return
+        explained = list(explain_text(found))
+        if format is Form.json:
+            plans = [
+                {
+                    "line": s.place.line if s.place else None,
+                    "statement": found.script.mask(s.text),
+                    "plan": lines,
+                }
+                for s, lines in explained
+            ]
+            print(
+                found.script.mask(json.dumps({"statements": plans, **graph_of(found.statements).as_json()}))
+            )
+            return
+        for statement, lines in explained:
             place = f"{file}:{statement.place.line}" if statement.place else str(file)
             print(f"{place}  {lines[0]}")
             for line in lines[1:]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -191,3 +192,27 @@ def test_state_that_grows_for_ever_is_warned_of(cli):
     done = cli("check", "growing.sql")
     assert done.code == 0 and done.out == "ok: 10 statements, 4 warnings\n"
     assert re.findall(r"^growing\.sql:(\d+):", done.err, re.MULTILINE) == ["3", "4", "5", "6"]
+
+
+def test_a_picture_of_the_app(cli):
+    cli.file("x.csv", "id,name\n1,a\n")
+    cli.file(
+        "app.sql",
+        "CREATE STREAM s (id BIGINT, qty INT);\nCREATE TABLE t (id BIGINT PRIMARY KEY, qty INT, name STRING);\n"
+        f"CREATE TABLE f AS SELECT * FROM file://{cli.cwd}/x.csv;\n"
+        "INSERT INTO t SELECT s.id, s.qty, f.name FROM s JOIN f ON f.id = s.id;\n"
+        "CREATE TABLE n AS SELECT COUNT(*) AS n FROM t;\n",
+    )
+    picture = cli("explain", "app.sql", "--format", "mermaid").out
+    assert picture.startswith("flowchart LR\n") and '(["s"])' in picture and '[("t")]' in picture
+    told = json.loads(cli("explain", "app.sql", "--format", "json").out)
+    edges = {(e["from"], e["to"]) for e in told["edges"]}
+    source = next(n["id"] for n in told["nodes"] if n["kind"] == "source")
+    assert {
+        (source, "table:f"),
+        ("stream:s", "query:insert 4"),
+        ("table:f", "query:insert 4"),
+        ("query:insert 4", "table:t"),
+        ("table:t", "table:n"),
+    } == edges
+    assert [s["line"] for s in told["statements"]] == [1, 2, 3, 4, 5]
