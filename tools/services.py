@@ -22,6 +22,7 @@ PROGRAMS = {
     "maven": "mvn",
     "prometheus": "promtool",
     "curl": "curl",
+    "chromium": "chromium",
 }
 BROKER = (
     "org.apache.kafka:kafka_2.13:4.3.1",
@@ -68,7 +69,7 @@ def install_programs() -> int:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"Not installed, and needed by some of the tests: {names}", file=sys.stderr)
         print(f"  Debian, Ubuntu: sudo apt-get install {names}", file=sys.stderr)
-        print("  macOS: brew install postgresql redis maven prometheus", file=sys.stderr)
+        print("  macOS: brew install postgresql redis maven prometheus curl chromium", file=sys.stderr)
         return 0
     print(f"installing {names} for the tests")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
