@@ -131,3 +131,15 @@ def test_a_damaged_file_is_one_bad_record(tmp_path: Path) -> None:
         assert len(app.table("t")) == 4
         found = reasons(app, "t")
         assert ["b.parquet" in found[0], "d.parquet" in found[1]] == [True, True]
+
+
+def test_what_a_load_has_read_is_counted(tmp_path: Path) -> None:
+    orders(tmp_path)
+    (tmp_path / "c.jsonl").write_text('{"id": 7}\n')
+    sql = f"CREATE TABLE t (id BIGINT, x STRING) AS SELECT * FROM file://{tmp_path}/*.jsonl"
+    with App(sql, _direct=True) as app:
+        found = app.table("t").get_stats()
+        size = sum(p.stat().st_size for p in tmp_path.glob("*.jsonl"))
+        assert (found["files"], found["read_bytes"], found["bad_records"]) == (2, size, 2)
+        about = {r["property"]: r["value"] for r in app.sql("DESCRIBE EXTENDED t").rows()}
+        assert about["load"].startswith("3 rows, 2 of 2 files, 100 %")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import AccessRefused, ConnectionLost, Error
 from millpond.query.stats import Health
 from millpond.retry import Issues
+from millpond.sql.errortables import error_table
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -23,7 +24,8 @@ PROGRAM = "program"
 class Load:
     """The load of a table: from what kind of source, how far it is, and how it ended.
 
-    ``of`` is how many rows there are, ``share`` the part of the bytes that was read, where the source can tell.
+    ``of`` is how many rows there are, ``of_files`` how many files, ``share`` the part of the bytes that was read, where
+    the source can tell.
     """
 
     source: str
@@ -31,6 +33,9 @@ class Load:
     rows: int = 0
     of: int | None = None
     share: float | None = None
+    bytes: int = 0
+    files: int = 0
+    of_files: int | None = None
     began: float | None = None
     ended: float | None = None
     loaded_at: float | None = None
@@ -52,8 +57,10 @@ class Load:
     def far(self) -> str:
         """How far it is, in words."""
         of = f" of {self.of:,}" if self.of is not None else ""
+        many = self.of_files is not None and self.of_files > 1
+        files = f", {self.files:,} of {self.of_files:,} files" if many else ""
         percent = f", {self.percent} %" if self.percent is not None else ""
-        return f"{self.rows:,}{of} rows{percent}, {self.rate:,.0f}/s"
+        return f"{self.rows:,}{of} rows{files}{percent}, {self.rate:,.0f}/s"
 
     def health(self) -> Health:
         if self.error is not None:
@@ -118,7 +125,7 @@ def followed(app: App, table: str) -> dict[str, Any]:
     gone before they were read, and what was tried again."""
     filling = [p for p in _filling(app, table) if p.plan.batch.stream.relation.uri is not None]
     if not filling:
-        return {}
+        return _loaded(app, table)
     lag: dict[str, int] = {}
     for pipeline in filling:
         with suppress(Error):  # the health says what is wrong
@@ -128,6 +135,13 @@ def followed(app: App, table: str) -> dict[str, Any]:
     for source in {id(p.source): p.source for p in filling}.values():
         issues += source.issues
     return {"lag": lag, "lost": sum(p.lost for p in filling), "issues": str(issues)}
+
+
+def _loaded(app: App, table: str) -> dict[str, Any]:
+    """What the load of a table has read, and how many of its records could not be read."""
+    load, errors = app._loads.get(table.lower()), app._store.table(error_table(table))
+    found = {"files": load.files, "read_bytes": load.bytes} if load is not None and load.of_files else {}
+    return found | ({"bad_records": len(errors)} if load is not None and errors is not None else {})
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,7 +45,7 @@ _REPORTING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a load has come: rows, of how many where the source knows, and bytes, of how many where it knows."""
+    """How far a load has come: rows, bytes and files, each of how many where the source knows."""
 
     table: str
     rows: int
@@ -53,9 +53,13 @@ class Progress:
     total: int | None
     of: int | None = None
     finished: bool = False
+    files: int = 0
+    of_files: int | None = None
 
 
 Report = Callable[[Progress], None]
+Splits = Mapping[str, Sequence[Split]]
+"""What is to be read of each source, by view."""
 
 
 def fingerprint(*offsets: object) -> str:
@@ -152,13 +156,15 @@ class Filling:
     def _replaced(self, at: Offset, end: Offset) -> bool:
         return any(at.get(v) is None or s.replaced(at[v], end[v]) for v, s in self.sources.items())
 
-    def _take_in_columns(self, at: Offset | None, end: Offset) -> None:
-        """Columns that have come up in the sources become columns of the table, if its query reads all there are."""
+    def _splits(self, at: Offset | None, end: Offset) -> Splits:
         before = at or {}
+        return {view: s.splits(before.get(view), end[view]) for view, s in self.sources.items()}
+
+    def _take_in_columns(self, splits: Splits) -> None:
+        """Columns that have come up in the sources become columns of the table, if its query reads all there are."""
         sources = self.sources
         for view, source in sources.items():
-            if source.drifts:
-                source.notice(source.splits(before.get(view), end[view]))
+            source.notice(splits[view])
         names = [source.schema().names for source in sources.values()]
         if names == self._tried:
             return
@@ -170,52 +176,42 @@ class Filling:
 
     def _append(self, at: Offset | None, end: Offset, skip: int = 0) -> int:
         """Adds what lies between two offsets, without the chunks that were added before."""
-        self._take_in_columns(at, end)
-        name, number, rows, seen = self.plan.target.name, skip - 1, 0, 0
-        checkpoint = fingerprint(at, end)
-        total, of = self._size(at, end)
-        self._report(Progress(name, 0, 0, total, of))
-        for number, (found, aside, read) in enumerate(self._answers(at, end, skip), skip):
-            rows, seen = rows + found.num_rows, read
+        splits = self._splits(at, end)
+        self._take_in_columns(splits)
+        name, number, rows = self.plan.target.name, skip - 1, 0
+        checkpoint, of = fingerprint(at, end), _sizes(splits)
+        self._report(replace(of, table=name))
+        for number, answer in enumerate(self._answers(splits, skip), skip):
+            rows += answer.rows.num_rows
             between = {"to": end} if at is None else {"at": at, "to": end}
             position = Position(self.plan.name, checkpoint, number, between)
-            self._commit(Changes(found), position, self._noted(aside))
-            self._report(Progress(name, rows, seen, total, of))
+            self._commit(Changes(answer.rows), position, self._noted(answer.aside))
+            self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
         nothing = self.plan.query.schema.arrow().empty_table()
         self._commit(Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}))
-        self._report(Progress(name, rows, total or seen, total, of, finished=True))
+        done = replace(of, table=name, rows=rows, bytes=of.total or 0, files=of.of_files or 0, finished=True)
+        self._report(done)
         return rows
 
-    def _size(self, at: Offset | None, end: Offset) -> tuple[int | None, int | None]:
-        """Bytes and rows, where that is known before."""
-        before = at or {}
-        splits = [
-            split for view, s in self.sources.items() for split in s.splits(before.get(view), end[view])
-        ]
-        return _sum(s.bytes for s in splits), _sum(s.rows for s in splits)
-
-    def _answers(self, at: Offset | None, end: Offset, skip: int = 0) -> Iterator[Answer]:
-        """The rows of the query, chunk by chunk of what lies between two offsets where that can be; the first chunks
-        are skipped."""
+    def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
+        """The rows of the query over what is to be read, chunk by chunk where that can be; the first are skipped."""
         app, query, by, sifts = self._app, self.plan.query, self.plan.by, self.plan.errors is not None
         if by is None:
             if not skip:
-                yield self._whole(end)
+                yield self._whole(splits)
             return
-        source = self.sources[by.view]
-        chunks = _chunks(source, at[by.view] if at is not None else None, end[by.view], sifts)
-        for number, chunk in enumerate(chunks):
+        for number, chunk in enumerate(_chunks(self.sources[by.view], splits[by.view], sifts)):
             if number >= skip:
                 tables = app._inputs(query, app._store.moment(), sources={by.view: chunk.rows})
-                yield Answer(app._evaluator.answer(query, tables), chunk.aside, chunk.read)
+                yield chunk._replace(rows=app._evaluator.answer(query, tables))
 
-    def _whole(self, end: Offset) -> Answer:
-        """The rows of the query over everything up to an offset. Of one source that is read once it takes the rows as
-        they come, so that no more of them are in memory than the query needs."""
+    def _whole(self, splits: Splits) -> Answer:
+        """The rows of the query over everything. Of one source that is read once it takes the rows as they come: no
+        more of them are in memory than the query needs."""
         app, query, aside = self._app, self.plan.query, [none_spoiled()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
-            chunks = _noting(_chunks(source, None, end[view], self.plan.errors is not None), aside)
+            chunks = _noting(_chunks(source, splits[view], self.plan.errors is not None), aside)
             schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
             if len(self.sources) == 1 and app._evaluator.reads_once(query, view):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
@@ -223,7 +219,7 @@ class Filling:
             else:
                 inputs[view] = pa.concat_tables([schema.empty_table(), *chunks])
         rows = app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources=inputs))
-        return Answer(rows, pa.concat_tables(aside), 0)
+        return Answer(rows, pa.concat_tables(aside), 0, 0)
 
     def _noted(self, aside: pa.Table) -> pa.Table:
         """Error records of what was put aside."""
@@ -233,9 +229,10 @@ class Filling:
 
     def _compare(self, end: Offset) -> int:
         """Makes the table what the query says of everything up to an offset."""
-        self._take_in_columns(None, end)
+        splits = self._splits(None, end)
+        self._take_in_columns(splits)
         app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
-        answers = list(self._answers(None, end))
+        answers = list(self._answers(splits))
         rows = pa.concat_tables([arrow.empty_table(), *(a.rows for a in answers)])
         aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
         self._refuse_damage(aside)
@@ -296,21 +293,36 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 class Answer(NamedTuple):
-    """Rows, the records beside them that could not be read, and the bytes read so far."""
+    """Rows, the records beside them that could not be read, and the bytes and files read so far."""
 
     rows: pa.Table
     aside: pa.Table
     read: int
+    files: int
 
 
-def _chunks(source: Source, start: Offset | None, end: Offset, sifts: bool) -> Iterator[Answer]:
+def _sizes(splits: Splits) -> Progress:
+    """How much there is to read, where that is known before."""
+    every = [split for some in splits.values() for split in some]
+    files = {s.file for s in every}
+    known = None if None in files else len(files)
+    return Progress("", 0, 0, _sum(s.bytes for s in every), _sum(s.rows for s in every), of_files=known)
+
+
+def _chunks(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[Answer]:
     """Chunks of the same rows each time. With ``sifts`` records that cannot be read are put aside."""
     schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
     held: list[pa.RecordBatch] = []
     aside = [none_spoiled()]
     rows = read = 0
-    for split in source.splits(start, end):
+    files: dict[str | None, None] = {}
+
+    def answer() -> Answer:
+        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read, len(files))
+
+    for split in splits:
         before = read
+        files[split.file] = None
         for batch, spoiled in _batches(source, split, sifts):
             held.append(batch)
             aside.append(spoiled)
@@ -318,11 +330,11 @@ def _chunks(source: Source, start: Offset | None, end: Offset, sifts: bool) -> I
             # How much of the file a batch was is not known: its size in memory stands for it.
             read = min(read + batch.nbytes, before + (split.bytes or 0))
             if rows >= CHUNK:
-                yield Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read)
+                yield answer()
                 held, aside, rows = [], [none_spoiled()], 0
         read = before + (split.bytes or 0)
     if held:
-        yield Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read)
+        yield answer()
 
 
 def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
@@ -369,7 +381,15 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         if app._loads[name].loaded_at is not None:
             return
         share = progress.bytes / progress.total if progress.total else None
-        app._loads[name] = replace(app._loads[name], rows=progress.rows, of=progress.of, share=share)
+        app._loads[name] = replace(
+            app._loads[name],
+            rows=progress.rows,
+            of=progress.of,
+            share=share,
+            bytes=progress.bytes,
+            files=progress.files,
+            of_files=progress.of_files,
+        )
         with _REPORTING:
             app._on_progress(progress)
 

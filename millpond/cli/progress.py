@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from millpond.app.loading import Progress
 
+_MB = 1 << 20
 EVERY = 2.0
 """Seconds between two lines about one load."""
 
@@ -90,7 +91,16 @@ def _bars() -> Bars:
 
 def _rows(progress: Progress) -> str:
     of = f" of {progress.of:,}" if progress.of is not None else ""
-    return f"{progress.rows:,}{of} rows"
+    many = progress.of_files is not None and progress.of_files > 1
+    files = f", {progress.files:,} of {progress.of_files:,} files" if many else ""
+    return f"{progress.rows:,}{of} rows{files}{_bytes(progress)}"
+
+
+def _bytes(progress: Progress) -> str:
+    if not progress.bytes or (progress.total or 0) < _MB:
+        return ""
+    of = f" of {progress.total / _MB:,.0f}" if progress.total else ""
+    return f", {progress.bytes / _MB:,.0f}{of} MB"
 
 
 def _share(progress: Progress) -> str:

@@ -60,6 +60,10 @@ class FileSplit(Split):
     piece: Piece
 
     @property
+    def file(self) -> str:
+        return self.entry.path
+
+    @property
     def first_seq(self) -> int:
         """The sequence number of its first row."""
         return (self.entry.index << ROW_BITS) + self.piece.begin + self.piece.first_row

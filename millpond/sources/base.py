@@ -46,6 +46,11 @@ class Split:
     rows: int | None
     bytes: int | None
 
+    @property
+    def file(self) -> str | None:
+        """The file that it is a piece of, where there are files."""
+        return None
+
 
 class Source(ABC):
     """Rows from outside, at a URI. Picklable."""

@@ -15,6 +15,12 @@ def load(loading: Loading) -> None:
     loading.report(Progress("t", 400, 4000, 4000, finished=True))
 
 
+def test_files_and_bytes_are_told(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    Loading().report(Progress("t", 100, 3 << 20, 12 << 20, files=1, of_files=4))
+    assert capsys.readouterr().err == "loading t: 100 rows, 1 of 4 files, 3 of 12 MB, 25 %\n"
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_load_ends_with_one_line(capsys, monkeypatch, terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
