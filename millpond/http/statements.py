@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
 from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
 from millpond.http.body import parse_object, read_body
@@ -20,6 +22,9 @@ from millpond.sql.checked import Checked
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
+
+
+_EXPLAIN = "EXPLAIN\n"
 
 
 class HttpGate:
@@ -49,6 +54,15 @@ class HttpGate:
             check_running(self._role, checked)
 
 
+class ExplainGate(HttpGate):
+    """Lets one statement through, which is then told of and not run."""
+
+    def parsed(self, statements: Sequence[st.Statement]) -> None:
+        if len(statements) != 1 or not isinstance(statements[0], st.Explain):
+            raise bad_request("one statement can be explained at a time")
+        super().parsed(statements)
+
+
 async def run_sql(service: Service, request: Request) -> Response:
     body = parse_object(await read_body(request, service.limits), {"sql": str, "params": (list, dict)})
     if not isinstance(body.get("sql"), str):
@@ -71,7 +85,18 @@ async def explain(service: Service, request: Request) -> Response:
     text = body.get("sql")
     if not isinstance(text, str):
         raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …"}')
-    gate = HttpGate(service, request.scope["millpond.role"])
-    result = await service.run(service.app._ask, f"EXPLAIN {text}", None, gate)
-    plan = result.to_arrow().column("plan").to_pylist()
-    return as_json({"plan": plan})
+    gate = ExplainGate(service, request.scope["millpond.role"])
+    try:
+        result = await service.run(service.app._ask, f"{_EXPLAIN}{text}", None, gate)
+    except Error as error:
+        _line_up(error)
+        raise
+    return as_json({"plan": result.to_arrow().column("plan").to_pylist()})
+
+
+def _line_up(error: Error) -> None:
+    """Makes the place of an error one in the text that the client sent."""
+    if error.place is not None:
+        error.place = dataclasses.replace(error.place, line=max(1, error.place.line - 1))
+    for inner in getattr(error, "errors", ()):
+        _line_up(inner)

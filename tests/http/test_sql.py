@@ -111,7 +111,14 @@ def test_paths_and_methods_that_are_not_there(shop: Serving) -> None:
 def test_explain(shop: Serving) -> None:
     plan = shop.client.post("/explain", json={"sql": "SELECT * FROM items WHERE sku = 'a'"}).json()["plan"]
     assert any("lookup" in line for line in plan)
-    assert shop.client.post("/explain", json={"sql": "SELECT x FROM items"}).status_code == 400
+    wrong = shop.client.post("/explain", json={"sql": "SELECT x FROM items"})
+    assert wrong.status_code == 400 and (wrong.json()["error"]["line"], wrong.json()["error"]["column"]) == (
+        1,
+        8,
+    )
+    for several in ("SELECT 1; DROP TABLE items", "", "SELECT 1; EXPLAIN SELECT 1"):
+        assert shop.client.post("/explain", json={"sql": several}).status_code == 400
+    assert "items" in shop.app.tables()
 
 
 # roles
