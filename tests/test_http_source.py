@@ -123,6 +123,14 @@ def test_rows_within_an_object_keep_all_digits(web: WebServer) -> None:
     assert rows(opened(f"{web.url}/x", **{"rows.path": "data.other.1"})) == [{"items": 2}]
 
 
+def test_an_answer_without_content_has_no_rows(web: WebServer) -> None:
+    web.routes["/x"] = lambda _: (204, {}, b"")
+    declared = Schema((Column("id", pa.int64()),))
+    assert rows(opened(f"{web.url}/x", declared)) == []
+    paged = {"paging": "cursor", "paging.path": "next", "rows.path": "data"}
+    assert rows(opened(f"{web.url}/x", declared, **paged)) == []
+
+
 def test_rows_that_are_null_or_one_object(web: WebServer) -> None:
     web.json("/x", {"data": None, "one": {"id": 1}})
     declared = Schema((Column("id", pa.int64()),))

@@ -66,7 +66,7 @@ def settle_body(
         raise InvalidOption(f'option "rows.path" is for JSON: "{answer.url}" answers {suffix[1:]}')
     if suffix == ".json" and (path or whole):
         text = _text(raw, answer)
-        if path:
+        if path and text.strip():
             picked = _rows(text, path, answer)
             raw.write_text(
                 text[picked.start : picked.end] if picked.value is not None else "", encoding="utf-8"

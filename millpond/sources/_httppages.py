@@ -117,6 +117,8 @@ class Pager:
         """The link or cursor in the JSON. One that is missing, null, false or empty ends the pages."""
         if text is None:
             raise BadData(f'the answer of "{answer.url}" is not JSON: "paging.path" leads nowhere')
+        if not text.strip():
+            return None
         try:
             value = pick(text, self._path).value
         except NotThere:
