@@ -12,6 +12,7 @@ from millpond import App
 from tests.http.conftest import Serve, Serving
 
 pytestmark = pytest.mark.slow
+expect.set_options(timeout=30_000)
 SQL = """
 CREATE STREAM orders (id INT, sku STRING, qty INT);
 CREATE TABLE items (sku STRING PRIMARY KEY, name STRING, price DECIMAL(10,2));
@@ -45,7 +46,7 @@ def works() -> Iterator[Serving]:
 def page(browser: Browser, works: Serving) -> Iterator[Page]:
     """The page, and a failure for everything that it finds wrong or asks of another host."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(30_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     # The browser itself notes every answer of 400 or more.
