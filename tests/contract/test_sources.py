@@ -298,6 +298,19 @@ def test_a_range_read_twice_gives_the_same_rows(world: World) -> None:
         assert read(open_source(world), None, end).equals(once)
 
 
+def test_what_is_received_is_what_is_read(world: World) -> None:
+    """With nothing put aside where nothing is wrong; the places are the sequence numbers."""
+    world.add(rows(0, 20))
+    source = open_source(world)
+    splits = [] if isinstance(source, NativeSource) else source.splits(None, source.latest(None))
+    for split in splits:
+        parts = list(source.receive(split))
+        found = [p.rows.append_column(SEQ, p.places) for p in parts]
+        assert pa.Table.from_batches(found).equals(pa.Table.from_batches(source.read(split)))
+        assert not any(p.spoiled.num_rows for p in parts)
+        assert source.sifts or type(source).receive is Source.receive
+
+
 def test_ranges_continue_one_another(world: World) -> None:
     """Rows and sequence numbers of the parts are those of the whole; or the whole is another one each time."""
     source = open_source(world)
