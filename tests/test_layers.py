@@ -46,6 +46,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # client of a system with its source; ``App.serve`` opens the room above it when it is called.
 NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {
     ("cli", "server"),
+    ("cli", "testing"),
     ("cli", "demo"),
     ("cli", "http"),
     ("app", "http"),

@@ -128,6 +128,7 @@ class App:
         self._closed = False
         self._catalog = Catalog()
         self._rooms = Rooms()
+        self._rooms.testing = _direct
         self._publications = Publications(self)
         self._columns = KeptColumns(self)
         self._functions: dict[str, UserFunction] = {}

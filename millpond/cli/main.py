@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from millpond.cli import check, demo, explain, jars, query, run, shell, tables, top
+from millpond.cli import check, demo, explain, jars, query, run, shell, tables, test, top
 from millpond.cli.reporting import say
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command(epilog=explain.EXAMPLES)(explain.explain)
 app.command(name="sql", epilog=shell.EXAMPLES)(shell.shell)
 app.command(epilog=tables.EXAMPLES)(tables.tables)
 app.command(epilog=top.EXAMPLES)(top.top)
+app.command(epilog=test.EXAMPLES)(test.test)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=jars.EXAMPLES)(jars.jars)
 

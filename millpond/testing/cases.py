@@ -6,7 +6,7 @@ A line that starts with ``#`` is a comment.
     === name                        a case
     --- only spark: reason          DuckDB has no way to answer its queries; strict: it fails when it has
     --- file name                   a file; ``{files}`` in SQL is the directory of a case's files
-    --- app                         the app's SQL file; `emits` looks at its running SELECTs
+    --- app [file.sql]              the app's SQL, below or in a file beside; `emits` looks at its running SELECTs
     --- sql                         statements, run one after another
     --- query                       a statement whose answer is expected
     --- send stream                 rows for a stream: a table, or JSON lines
@@ -174,8 +174,10 @@ class _Parser:
     def __init__(self, text: str, sections: list[_Section]):
         self.text = text
         self.sections = sections
+        self.path = Path()
 
     def case(self, path: Path) -> Case:
+        self.path = path
         head, *sections = self.sections
         if not head.head:
             raise _wrong(self.text, head.line, "a case has a name: === name")
@@ -220,6 +222,8 @@ class _Parser:
                 raise _wrong(self.text, section.line, f'"{kind}" needs a name')
             if not text.lstrip().startswith("{"):
                 step = replace(step, grid=self._grid(section), text="")
+        elif kind == "app" and section.rest:
+            step = replace(step, text=self._app_of(section))
         elif kind == "emits":
             number, ordered = self._order(section)
             step = replace(
@@ -231,6 +235,15 @@ class _Parser:
         elif kind == "restart" and text.strip():
             raise _wrong(self.text, section.line, "nothing stands below restart")
         return step
+
+    def _app_of(self, section: _Section) -> str:
+        """The SQL of a file that is named from where the cases are; what stands below comes after it."""
+        path = self.path.parent / section.rest
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise _wrong(self.text, section.line, f'file "{path}" cannot be read: {error.strerror}') from None
+        return "\n".join([text, *section.body])
 
     def _order(self, section: _Section) -> tuple[str, bool]:
         rest = section.rest

@@ -53,9 +53,9 @@ def _is_refused(case: Case) -> bool:
     return any(s.kind == "app" and isinstance(s.expected, Fails) for s in case.steps)
 
 
-def run_case(case: Case, mode: Mode, directory: Path) -> None:
-    """Runs a case in a new directory; raises CaseFailed."""
-    run = _Run(case, mode, directory)
+def run_case(case: Case, mode: Mode, directory: Path, *, cuts: int = 1) -> None:
+    """Runs a case in a new directory; raises CaseFailed. Rows that are sent come in so many batches."""
+    run = _Run(case, mode, directory, cuts)
     try:
         if mode == "duckdb" and case.only_spark is not None:
             run.must_need_spark()
@@ -66,8 +66,9 @@ def run_case(case: Case, mode: Mode, directory: Path) -> None:
 
 
 class _Run:
-    def __init__(self, case: Case, mode: Mode, directory: Path):
+    def __init__(self, case: Case, mode: Mode, directory: Path, cuts: int = 1):
         self.case = case
+        self.cuts = cuts
         self.mode = mode
         self.state = directory / "state"
         self.files = directory / "files"
@@ -146,7 +147,12 @@ class _Run:
             case "sql" | "query":
                 return self._running().sql(self._sql(step.text))
             case "send":
-                self._running().send(step.argument, self._records(step))
+                records = self._records(step)
+                size = max(1, -(-len(records) // self.cuts))
+                for first in range(0, len(records), size):
+                    if first:
+                        self._settle()
+                    self._running().send(step.argument, records[first : first + size])
             case "insert":
                 self._running().table(step.argument).bulk_insert(self._records(step))
             case "restart":
