@@ -15,7 +15,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import BadData, Error, SourceChanged, SourceEmpty
+from millpond.errors import BadData, Error, SourceChanged, SourceEmpty, without_passwords
 from millpond.formats.base import Format, Piece, find_format
 from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.jsondepth import MAX_DEPTH
@@ -114,7 +114,7 @@ class ListedSource(DriftingSource):
     def address(self) -> str:
         """With what may make other columns of the same files."""
         told = [f"{o.name}={self.values[o.name]}" for o in FORMAT_OPTIONS if self.values[o.name] != o.default]
-        return "?".join([self.uri, *(["&".join(told)] if told else [])])
+        return without_passwords("|".join([self.uri, *told]))
 
     def _fresh(self, split: Split) -> Schema:
         assert isinstance(split, FileSplit)
