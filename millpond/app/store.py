@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Literal, TypeVar, cast
 
@@ -336,12 +336,14 @@ class Store:
             for name, change in changes.items():
                 backend = self._tables[name.lower()]
                 changed[name.lower()] = fitting = backend.check(change)
+                changing.enter_context(backend.changing(fitting))
                 writing.apply(backend.behind, fitting)
             return True, answer
 
-        applied, answer = database.write(work)
-        for name, change in changed.items():
-            self._tables[name].noted(change)
+        with ExitStack() as changing:
+            applied, answer = database.write(work)
+            for name, change in changed.items():
+                self._tables[name].noted(change)
         with self.publishing:
             self.feed.add(changed)
         if done:

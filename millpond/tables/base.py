@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from functools import cache
 from importlib import import_module
@@ -204,6 +205,10 @@ class Backend(ABC):
     def through(self, below: Callable[[], Snapshot]) -> Snapshot:
         """What a reader of this table sees of a snapshot of the one behind."""
         return below()
+
+    def changing(self, changes: Changes) -> AbstractContextManager[None]:
+        """Entered before the database commits changes of the table, and left when they were noted."""
+        return nullcontext()
 
     def noted(self, changes: Changes) -> None:
         """Called when the database has committed changes of the table."""

@@ -7,6 +7,7 @@ copies: a row that is not here is read through, a change is written through. Evi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,7 +50,7 @@ class CacheTable(Backend):
         self.schema = rows.schema
         self.rows = rows
         self.over = over
-        self.changes_seen = 0
+        self.changes_seen = self.in_change = 0
         self._what = f'table "{name}"'
         self._closed = False
         self.database: Database | None = None if over is None else over.database
@@ -102,8 +103,9 @@ class CacheTable(Backend):
         fitting = self.check(changes)
         if self.over is None:
             return self.rows.apply(fitting, position, commit)
-        applied = self.over.apply(fitting, position)
-        self.noted(fitting)
+        with self.changing(fitting):
+            applied = self.over.apply(fitting, position)
+            self.noted(fitting)
         return applied
 
     def check(self, changes: Changes) -> Changes:
@@ -112,6 +114,19 @@ class CacheTable(Backend):
     @property
     def behind(self) -> Backend:
         return self if self.over is None else self.over
+
+    @contextmanager
+    def changing(self, changes: Changes) -> Iterator[None]:
+        """Between the commit behind and the note of it, rows may be read there that are newer than those here: nothing
+        is put here meanwhile, and what is changed is not here any more."""
+        with self.rows.lock:
+            self.in_change += 1
+            self.rows.drop(changes)
+        try:
+            yield
+        finally:
+            with self.rows.lock:
+                self.in_change -= 1
 
     def noted(self, changes: Changes) -> None:
         # The number goes up first: a reader that began before must not put back what it read.
@@ -260,7 +275,8 @@ class _ThroughSnapshot(Snapshot):
             return here
         read = self._below.get(lacking.column_names, lacking)
         with cache.lock:
-            if seen == self._began == self._table.changes_seen and read.num_rows:
+            still = seen == self._began == self._table.changes_seen and not self._table.in_change
+            if still and read.num_rows:
                 cache.apply(Changes(read))
         return pa.concat_tables([here, read])
 
