@@ -245,6 +245,7 @@ def test_a_load_goes_on_where_it_was_and_is_done_again_when_the_file_changes(
         assert len(app.table("t")) == 1
     source.write_text("id,v\n7,x\n8,y\n9,z\n")
     with App(text, state=tmp_state) as app:
+        app.drain()
         assert sorted(r["id"] for r in app.table("t").all_rows()) == [7, 8, 9]
 
 
