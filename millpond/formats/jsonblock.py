@@ -43,6 +43,8 @@ class BlockReader:
         self._native = all(_is_native(f.type) or _is_time(f.type) for f in self.arrow)
         self._decimals = any(_exact(f.type) != f.type for f in self.arrow)
         self._spelling = {f.name: f.name for f in self.arrow}
+        self.by_value = not self._native
+        """Whether blocks that Arrow's reader fails on are read value by value without looking for those that it can."""
 
     def read(self, block: bytes, parse: Callable[[], Records], *, enclosed: bool = False) -> pa.RecordBatch:
         """The records of a block of JSON lines, or of one ``enclosed`` in an array.

@@ -23,6 +23,10 @@ from millpond.types import Schema
 
 SAMPLE_ROWS = 10_000
 _OPEN, _CLOSE = b"{}"
+_FEW = 128
+"""Lines that are read by value without halving."""
+Line = tuple[int, bytes]
+"""Where a line begins in its block, and the line."""
 _LOOK = 64 << 10
 """Bytes in which the end of a line is looked for."""
 
@@ -36,7 +40,7 @@ class JsonLines(TextFormat):
         block = next(self.blocks(path, 0, None), None)
         if block is None:
             return Schema(())
-        rows, bad = self._parse(block, Where(path, block, 1))
+        rows, bad = self._parse(_lines(block.data), Where(path, block, 1))
         if bad and not rows.rows:
             raise bad[0].error
         return discover_records(islice(rows.rows, SAMPLE_ROWS))
@@ -48,7 +52,7 @@ class JsonLines(TextFormat):
         reader = BlockReader(known, declared=False, watch=True)
         if is_text(block.data) and self._read_native(reader, block.data) is not None and not reader.unknown:
             return Schema(())
-        rows = self._parse(block, Where(path, block, None))[0].rows
+        rows = self._parse(_lines(block.data), Where(path, block, None))[0].rows
         others = ({n: v for n, v in row.items() if n not in known} for row in islice(rows, SAMPLE_ROWS))
         return discover_records(r for r in others if r)
 
@@ -97,18 +101,38 @@ class JsonLines(TextFormat):
             rows = self._read_native(reader, block.data)
             if rows is not None:
                 return Part(rows)
-        records, bad = self._parse(block, where)
-        good = _but(_lines(block.data), bad)
-        if bad:
-            rows = self._read_native(reader, b"\n".join(text for _, text in good.values())) if good else None
+        lines = _lines(block.data)
+        if reader.by_value:
+            return self._read_values(reader, lines, where)
+        parts = list(self._halved(reader, lines, where))
+        # Where nothing was bad and most lines had to be read by value, other blocks are tried so at once.
+        alone = sum(p.records for p in parts if p.records <= _FEW)
+        reader.by_value = 2 * alone > len(lines) and not any(p.spoiled for p in parts)
+        return _together(parts, reader.arrow)
+
+    def _halved(self, reader: BlockReader, lines: list[Line], where: Where) -> Iterator[Part]:
+        """The parts of lines that Arrow's reader can read, and a few at a time of the others by value."""
+        if len(lines) <= _FEW:
+            yield self._read_values(reader, lines, where)
+            return
+        half = (len(lines) + 1) // 2
+        for some in (lines[:half], lines[half:]):
+            data = b"\n".join(text for _, text in some)
+            rows = self._read_native(reader, data) if is_text(data) else None
             if rows is not None:
-                return Part(rows, bad)
+                yield Part(rows)
+            else:
+                yield from self._halved(reader, some, where)
+
+    def _read_values(self, reader: BlockReader, lines: list[Line], where: Where) -> Part:
+        records, bad = self._parse(lines, where)
         try:
             return Part(reader.read_values(records), bad)
         except BadData:
             rows, errors = reader.read_fitting(records)
-        places = list(good)
-        more = [Spoiled(places[i], error, good[places[i]][1]) for i, error in errors.items()]
+        wrong = {s.place for s in bad}
+        good = [place for place in range(len(lines)) if place not in wrong]
+        more = [Spoiled(good[i], error, lines[good[i]][1]) for i, error in errors.items()]
         return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
 
     def _read_native(self, reader: BlockReader, data: bytes) -> pa.RecordBatch | None:
@@ -119,10 +143,10 @@ class JsonLines(TextFormat):
         rows = reader.read_native(lines)
         return rows if rows is not None and rows.num_rows == count_of(lines, 10) else None
 
-    def _parse(self, block: Block, where: Where) -> tuple[Records, list[Spoiled]]:
-        """The records of a block, and the lines that are none; blank lines are left out."""
+    def _parse(self, lines: list[Line], where: Where) -> tuple[Records, list[Spoiled]]:
+        """The records of lines, and the lines that are none."""
         found, offsets, bad = [], [], []
-        for place, (offset, text) in enumerate(_lines(block.data)):
+        for place, (offset, text) in enumerate(lines):
             try:
                 found.append(_parse_line(text, self._depth))
                 offsets.append(offset)
@@ -152,7 +176,7 @@ def _are_enclosed(lines: bytes) -> bool:
     return bool((text[begins] == _OPEN).all() and (text[ends - 1] == _CLOSE).all())
 
 
-def _lines(data: bytes) -> list[tuple[int, bytes]]:
+def _lines(data: bytes) -> list[Line]:
     """The lines that are not blank, and where they begin."""
     found, offset = [], 0
     for line in data.split(b"\n"):
@@ -162,10 +186,14 @@ def _lines(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def _but(lines: list[tuple[int, bytes]], bad: list[Spoiled]) -> dict[int, tuple[int, bytes]]:
-    """The lines by their places, without the bad ones."""
-    wrong = {s.place for s in bad}
-    return {place: line for place, line in enumerate(lines) if place not in wrong}
+def _together(parts: list[Part], arrow: pa.Schema) -> Part:
+    rows = pa.Table.from_batches([p.rows for p in parts], arrow).combine_chunks().to_batches()
+    spoiled: list[Spoiled] = []
+    first = 0
+    for part in parts:
+        spoiled += [s._replace(place=first + s.place) for s in part.spoiled]
+        first += part.records
+    return Part(rows[0] if rows else no_rows(arrow), spoiled)
 
 
 def _parse_line(text: bytes, depth: int) -> dict[str, object]:

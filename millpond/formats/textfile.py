@@ -5,14 +5,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.errors import BadData
 from millpond.formats.base import Format, Piece, is_packed
-from millpond.formats.blocks import LONGEST_RECORD, Block, Records, blocks_of, in_threads, line_breaks
+from millpond.formats.blocks import (
+    LONGEST_RECORD,
+    Block,
+    Positions,
+    Records,
+    blocks_of,
+    in_threads,
+    line_breaks,
+)
 from millpond.formats.received import Part, Spoiled, no_rows
 
 BYTES_PER_PIECE = 64 << 20
@@ -30,7 +40,18 @@ class Where:
         """Of what begins ``offset`` bytes into the block."""
         if self.line is None:
             return f'file "{self.path}", byte {self.block.begin + offset}'
-        return f'file "{self.path}", line {self.line + line_breaks(self.block.data[:offset])}'
+        return f'file "{self.path}", line {self.line + int(np.searchsorted(self._breaks, offset))}'
+
+    @cached_property
+    def _breaks(self) -> Positions:
+        """Where the lines of the block end."""
+        text = np.frombuffer(self.block.data, np.uint8)
+        ends = np.flatnonzero(text == 10)
+        if b"\r" not in self.block.data:
+            return ends
+        returns = np.flatnonzero(text == 13)
+        after = np.append(text, 0)[returns + 1]
+        return np.union1d(ends, returns[after != 10])
 
 
 class _Unpacked:
