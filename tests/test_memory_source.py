@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from millpond import App
-from millpond.errors import UnknownName
+from millpond.errors import SourceError, UnknownName
+from millpond.sources import memory
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_table_over_a_table_of_another_app_follows_it() -> None:
@@ -83,3 +93,53 @@ def test_rows_that_a_program_sends_to_a_stream(spark: object) -> None:
         one.send("trades", [{"id": 1, "price": 2}, {"id": 2, "price": 3}])
         other.drain()
         assert [(r["n"], str(r["p"])) for r in other.sql("SELECT * FROM sums").rows()] == [(3, "6.50")]
+
+
+def test_a_table_that_is_a_stream_for_a_while() -> None:
+    with App() as other:
+        with App("CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1)"):
+            other.sql("CREATE TABLE u (PRIMARY KEY (a)) AS SELECT * FROM memory://t")
+        with App("CREATE STREAM t (a INT)"), pytest.raises(SourceError, match="is a stream now"):
+            other.drain()
+        with App("CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (2)"):
+            wait_until(lambda: other.sql("SELECT * FROM u").rows() == [{"a": 2}])
+
+
+def test_a_table_in_a_database_is_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "LOOK_OUTSIDE", 3600.0)
+    looked: list[None] = []
+    stop = threading.Event()
+    sql = f"CREATE TABLE t (a INT PRIMARY KEY) WITH ('extension' = 'sqlite', 'path' = '{tmp_path}/x.db')"
+    with App(sql):
+        news = threading.Thread(
+            target=lambda: looked.extend(memory.MemorySource("memory://t", {}, None).changes(stop))
+        )
+        news.start()
+        wait_until(lambda: looked)
+        time.sleep(10 * memory.LOOK)
+        stop.set()
+        news.join()
+    assert len(looked) == 1
+
+
+def test_what_tells_news_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = memory.MemorySource.changes
+    failed: list[None] = []
+
+    def changes(self: memory.MemorySource, stop: threading.Event) -> Iterator[None]:
+        if not failed:
+            failed.append(None)
+            raise OSError("too many watches")
+        return found(self, stop)
+
+    monkeypatch.setattr(memory.MemorySource, "changes", changes)
+    with App("CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1)") as one, App() as other:
+        other.sql("CREATE TABLE u (PRIMARY KEY (a)) AS SELECT * FROM memory://t")
+        wait_until(lambda: failed)
+        wait_until(lambda: "too many watches" in other.table("u").health_check().reason)
+        for n in (2, 3):
+            one.sql(f"INSERT INTO t VALUES ({n})")
+            wait_until(lambda n=n: len(other.table("u")) == n)
+        assert other.table("u").health_check().status == "healthy"

@@ -92,6 +92,8 @@ def health_of(app: App, table: str) -> tuple[str, Health]:
         if view.plan.target.name.lower() == name:
             if view.error is not None:
                 return "table", Health("stale", view.error.message)
+            if (reason := app._living.errors().get(view.plan.name)) is not None:
+                return "table", Health("stale", reason)
             return "table", Health("healthy", f"it follows {_listed(view.tables)}")
     return _of_queries(app, name)
 
@@ -106,6 +108,12 @@ def _of_queries(app: App, table: str) -> tuple[str, Health]:
     for pipeline in filling:
         if pipeline.error is not None:
             return source, Health("stale", pipeline.error.message)
+    failed = app._living.errors()
+    for beside in (
+        t.table.lower() for p in filling for plan in (p.plan, *p.plan.block) for t in plan.batch.tables
+    ):
+        if beside in failed:
+            return source, Health("stale", failed[beside])
     for pipeline in filling:
         load = app._runner.phases.load_of(pipeline)
         if load is not None:

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.app.living import News
-from millpond.app.loading import read_range
-from millpond.changes import Offset
-from millpond.sources.base import Source
+from millpond.changes import ROW, Offset
+from millpond.errors import BadData
+from millpond.formats.received import none_spoiled
 from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
     from millpond.app.app import App
 
+log = logging.getLogger("millpond")
+
 
 class Inputs:
-    """The rows of some sources, by view; ``changed`` is told when those of one are others than before."""
+    """The rows of some sources, by view; ``changed`` is told when those of one are others than before.
 
-    def __init__(self, sources: Mapping[str, Source], changed: Callable[[str, pa.Table], None]):
-        self.sources = sources
+    The columns are those that the relations have: what else comes up in a source, also because another statement takes
+    it in, is left out. Records that cannot be read are counted and left out too.
+    """
+
+    def __init__(self, app: App, relations: Mapping[str, Relation], changed: Callable[[str, pa.Table], None]):
+        self._app = app
         self._changed = changed
+        self.sources = {view: app._source(relation) for view, relation in relations.items()}
+        self._schemas = {
+            view: pa.schema([pa.field(c.name, c.type) for c in relation.schema])
+            for view, relation in relations.items()
+        }
         self._at: dict[str, Offset] = {}
+        self._damaged: set[str] = set()
+        """Why parts of the sources could not be read as a whole."""
         self.rows: dict[str, pa.Table] = {}
-        for view, source in sources.items():
+        for view, source in self.sources.items():
             self._at[view] = source.latest(None)
-            self.rows[view] = read_range(source, None, self._at[view])
+            self.rows[view] = self._read(view, None, self._at[view])
 
     reads: Sequence[Relation] = ()
 
@@ -54,9 +70,11 @@ class Inputs:
             if end == at:
                 continue
             if source.replaced(at, end):
-                rows = read_range(source, None, end)
+                rows = self._read(view, None, end, anew=True)
+                if source.partial(end):
+                    rows = self._with_missing(rows, self.rows[view])
             else:
-                rows = pa.concat_tables([self.rows[view], read_range(source, at, end)])
+                rows = pa.concat_tables([self.rows[view], self._read(view, at, end)])
             self._at[view] = end
             if rows.num_rows != self.rows[view].num_rows or not rows.equals(self.rows[view]):
                 self.rows[view] = rows
@@ -64,16 +82,53 @@ class Inputs:
                 count += int(rows.num_rows)
         return count
 
+    def _read(self, view: str, start: Offset | None, end: Offset, *, anew: bool = False) -> pa.Table:
+        """The rows between two offsets. Read ``anew``, what could be read before must be there: else BadData."""
+        source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
+        batches = []
+        for split in source.splits(start, end):
+            for part in source.receive(split):
+                batches.append(_fitted(part.rows, schema))
+                aside.append(part.spoiled)
+        spoiled = pa.concat_tables(aside)
+        reasons = set(spoiled.filter(spoiled["value"].is_null())["reason"].to_pylist())
+        if anew and (fresh := reasons - self._damaged):
+            raise BadData(min(fresh))
+        self._damaged |= reasons
+        if spoiled.num_rows:
+            said = "%s: %s records cannot be read and are left out: %s"
+            uri, reason = (self._app._mask(text) for text in (source.uri, spoiled["reason"][0].as_py()))
+            log.warning(said, uri, spoiled.num_rows, reason)
+        return pa.Table.from_batches(batches, schema)
+
+    def _with_missing(self, rows: pa.Table, before: pa.Table) -> pa.Table:
+        """The rows, and those from before that are not among them: some of these cannot be read any more, and count."""
+        numbered = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+        missing = self._app._evaluator.difference(numbered, before, ())
+        kept = missing.rows if missing.deleted is None else missing.rows.filter(pc.invert(missing.deleted))
+        return pa.concat_tables([rows, kept.select(rows.column_names)])
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a schema, by name; NULL where there is none."""
+    if batch.schema.equals(schema):
+        return batch
+    arrays = [
+        batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
 
 def keep_beside(app: App, relation: Relation) -> None:
     """Keeps the rows of a source that running statements meet in a table that nobody sees."""
-    name, source = relation.name, app._source(relation)
+    name = relation.name
 
     def renew(_: str, rows: pa.Table) -> None:
         own = app._backend(name).snapshot().scan(rows=True)
         app._store.commit({name: app._evaluator.difference(own, rows, ())})
 
-    inputs = Inputs({name: source}, renew)
+    inputs = Inputs(app, {name: relation}, renew)
     app._store.create_hidden(name, relation.schema, inputs.rows[name])
     if inputs.follows:
         app._living.add(name.lower(), inputs)

@@ -80,12 +80,20 @@ class Follower:
             thread.start()
 
     def _run(self, news: News) -> None:
-        for _ in news(self._stop):
-            if self._stop.is_set():
+        while not self._stop.is_set():
+            try:
+                for _ in news(self._stop):
+                    if not self._stop.wait(max(self._retry_at - time.monotonic(), 0.0)):
+                        self.advance()
+                    while (pause := self._pause()) is not None and not self._stop.wait(pause):
+                        self.advance()
                 return
-            if time.monotonic() >= self._retry_at:
-                self.advance()
-            while (pause := self._pause()) is not None and not self._stop.wait(pause):
+            except (
+                Exception
+            ) as error:  # nothing tells what is new: after a while it is looked for, and asked again
+                with self._turn:
+                    self._fail(known(error))
+                self._stop.wait(max(self._retry_at - time.monotonic(), _PAUSE))
                 self.advance()
 
     def _pause(self) -> float | None:
@@ -123,7 +131,8 @@ class Follower:
         self._retry_at = time.monotonic() + pause
         message = self._app._mask(error.message)
         if self.error is None or self.error.message != error.message:
-            log.warning('table "%s" stays as it was: %s; trying again in %g s', self.name, message, pause)
+            name = self._app._mask(self.name.removeprefix("table:"))
+            log.warning('table "%s" stays as it was: %s; trying again in %g s', name, message, pause)
         self.error = error
         if (load := self._app._loads.get(self.name)) is not None:
             self._app._loads[self.name] = replace(load, error=message)
@@ -187,6 +196,11 @@ class Living:
         if follower is not None and follower.kept is kept:
             follower.stop()
             del self._followers[name]
+
+    def errors(self) -> dict[str, str]:
+        """Why something does not go on, by its name."""
+        found = {name: follower.error for name, follower in list(self._followers.items())}
+        return {name: self._app._mask(error.message) for name, error in found.items() if error is not None}
 
     def reads(self) -> list[Relation]:
         """The sources that tables follow."""

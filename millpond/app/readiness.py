@@ -52,6 +52,9 @@ def readiness(app: App) -> Readiness:
     loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in loads.items())
     problems = [f'table "{n}": {x.error}' for n, x in app._loads.items() if x.error is not None]
     problems += [v.error.message for v in app._views if v.error is not None]
+    for name, error in app._living.errors().items():
+        if name not in app._loads:
+            problems.append(f'table "{name.removeprefix("table:")}": {error}')
     for pipeline in app._runner:
         if pipeline.state != "running":
             reason = pipeline.error.message if pipeline.error is not None else f'query "{pipeline.name}"'

@@ -57,8 +57,8 @@ class LiveView:
         self.renewed = 0
         """How often a source that it reads has changed."""
         self._app = app
-        sources = {i.view: app._source(i.relation) for i in plan.query.inputs if i.relation.kind == "source"}
-        self.inputs = Inputs(sources, lambda view, rows: app._views.renew(self))
+        sources = {i.view: i.relation for i in plan.query.inputs if i.relation.kind == "source"}
+        self.inputs = Inputs(app, sources, lambda view, rows: app._views.renew(self))
 
     def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
         """What the table must take to be as its query says ``now``; it was right ``before``."""
@@ -200,7 +200,9 @@ class Views:
         """An input of a view has other columns, and it may have another ``plan`` by that. Called between rounds; the
         next one answers the query as a whole."""
         if plan is not None:
-            self._views[plan.name] = LiveView(plan, schema, self._app, view.emit)
+            fresh = self._views[plan.name] = LiveView(plan, schema, self._app, view.emit)
+            if fresh.inputs.follows:
+                self._app._living.add(plan.name, fresh.inputs)
         else:
             view.whole = True
         self._follow()

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import SourceChanged, UnknownName, did_you_mean
+from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean
 from millpond.sources.base import Source, Split, with_seq
 from millpond.sources.stream import StreamSource
 from millpond.types import Schema
@@ -98,7 +98,7 @@ class MemorySource(Source):
 
     def _stream(self) -> StreamSource | None:
         """Where the rows of a stream are; None for a table."""
-        if self._rows is None and (found := self._find()).stream is not None:
+        if self._rows is None and not self._taken and (found := self._find()).stream is not None:
             self._rows = StreamSource(found.stream, {}, self.declared or found.schema)
         return self._rows
 
@@ -117,7 +117,10 @@ class MemorySource(Source):
     def _take(self) -> Offset:
         """Keeps the rows that the table has now."""
         found = self._find()
-        assert found.snapshot is not None
+        if found.snapshot is None:
+            raise SourceError(
+                f'"{self.uri}" was a table and is a stream now', hint="read it in a new statement"
+            )
         snapshot = found.snapshot()
         at = found.id, snapshot.version
         if at not in self._taken or not found.versioned:
@@ -128,15 +131,20 @@ class MemorySource(Source):
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         seen: tuple[str, int] | None = None
-        while not stop.wait(LOOK):
-            try:
-                found = self._find()
-            except UnknownName:
+        pause = LOOK
+        while not stop.wait(pause):
+            pause = LOOK
+            with _lock:
+                found = _published.get(self.name.lower())
+            if found is None or found.snapshot is None:
                 yield
                 continue
-            assert found.snapshot is not None
+            if not found.versioned:
+                pause = LOOK_OUTSIDE
+                yield
+                continue
             now = found.id, found.snapshot().version
-            if now != seen or not found.versioned:
+            if now != seen:
                 seen = now
                 yield
 
