@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from millpond import App, Error
+from millpond.app import loading
+from millpond.app.loading import Filling
 from millpond.errors import FileMissing, SourceError
 from millpond.sources.file import FileSource
 
@@ -336,6 +338,132 @@ def test_a_pattern_is_waited_for(app: App, tmp_path: Path) -> None:
     late.start()
     follow(app, tmp_path / "*.csv", more=", 'file.wait.timeout' = '30s', 'file.retry.interval' = '50ms'")
     assert rows(app) == [(7,)]
+
+
+def test_empty_files_are_no_matter(app: App, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
+    (tmp_path / "b.jsonl").write_text("")
+    follow(app, tmp_path / "*.jsonl")
+    (tmp_path / "c.jsonl").write_text("")
+    append(tmp_path / "b.jsonl", '{"id": 2}\n')
+    app.drain()
+    assert rows(app) == [(1,), (2,)]
+
+
+def test_a_rotated_file_keeps_its_format(app: App, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    follow(app, tmp_path / "a.csv")
+    (tmp_path / "a.csv").rename(tmp_path / "a.csv.1")
+    append(tmp_path / "a.csv.1", "2\n")
+    (tmp_path / "a.csv").write_text("id\n3\n")
+    app.drain()
+    assert rows(app) == [(1,), (2,), (3,)]
+    (tmp_path / "a.csv.1").unlink()
+    (tmp_path / "a.csv").rename(tmp_path / "a.csv.1")
+    (tmp_path / "a.csv").write_text("id\n4\n")
+    app.drain()
+    assert rows(app) == [(1,), (2,), (3,), (4,)]
+
+
+def test_half_a_record_in_quotes_is_read_again(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('id,v\n0,zero\n1,"one\n')
+    follow(app, file)
+    time.sleep(0.2)
+    app.drain()
+    append(file, 'two"\n2,b\n')
+    app.drain()
+    assert rows(app) == [(0, "zero"), (1, "one\ntwo"), (2, "b")]
+    assert app.sql("SELECT * FROM t$errors").rows() == []
+
+
+def test_a_file_that_comes_back_takes_its_place_again(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("id\n1\n2\n")
+    follow(app, file)
+    file.unlink()
+    app.drain()
+    assert rows(app) == [(1,), (2,)]
+    file.write_text("id\n2\n3\n")
+    app.drain()
+    assert rows(app) == [(2,), (3,)]
+
+
+def test_an_aggregate_is_of_the_files_that_are_there(app: App, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n2\n")
+    (tmp_path / "b.csv").write_text("id\n3\n")
+    app.sql(f"CREATE TABLE n AS SELECT COUNT(*) AS n FROM 'file://{tmp_path}/*.csv' WITH ({DEBOUNCE})")
+    (tmp_path / "a.csv").unlink()
+    app.drain()
+    assert app.table("n").all_rows() == [{"n": 1}]
+
+
+def test_rows_without_a_key_are_put_aside(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("id,v\n1,a\n,b\n")
+    follow(app, file, key="(PRIMARY KEY (id))")
+    append(file, "2,c\n,d\n")
+    app.drain()
+    assert rows(app) == [(1, "a"), (2, "c")]
+    reasons = app.sql("SELECT reason, row FROM t$errors").rows()
+    assert len(reasons) == 2 and all("id is NULL" in r["reason"] for r in reasons)
+
+
+def test_a_statement_that_fails_leaves_no_table(app: App, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\nx\n")
+    sql = f"CREATE TABLE t (id BIGINT) AS SELECT id FROM 'file://{tmp_path}/a.csv' WITH ('on.error' = 'fail')"
+    with pytest.raises(Error):
+        app.sql(sql)
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    app.sql(sql)
+    assert rows(app) == [(1,)]
+
+
+def test_a_file_from_the_future_is_believed(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("id\n1\n")
+    follow(app, file)
+    file.write_text("id\n2\n")
+    os.utime(file, (time.time() + 3600, time.time() + 3600))
+    app.drain(timeout=30)
+    assert rows(app) == [(2,)]
+
+
+def test_a_file_that_goes_while_it_is_loaded(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken of it stays, the others go on."""
+    monkeypatch.setattr(loading, "CHUNK", 1000)
+    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(300_000)))
+    (tmp_path / "b.csv").write_text("id\n-1\n")
+    commits = []
+    plain = Filling._commit
+
+    def commit(self: Filling, *given: Any, **more: Any) -> None:
+        plain(self, *given, **more)
+        commits.append(1)
+        if len(commits) == 2:
+            (tmp_path / "a.csv").unlink()
+
+    monkeypatch.setattr(Filling, "_commit", commit)
+    follow(app, tmp_path / "*.csv")
+    app.drain()
+    assert app.sql("SELECT COUNT(*) AS n FROM t WHERE id = -1").rows() == [{"n": 1}]
+    found = app.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM t").rows()[0]
+    assert found["n"] == found["d"] > 1000
+
+
+def test_a_table_that_waits_for_its_file_can_be_dropped(tmp_path: Path) -> None:
+    file, state = tmp_path / "a.csv", tmp_path / "state"
+    file.write_text("id\n1\n")
+    with App(f"CREATE TABLE t AS SELECT * FROM 'file://{file}'", state=state):
+        pass
+    file.unlink()
+    with App(state=state) as app:
+        with app._lock:
+            time.sleep(0.8)  # the thread that tries again wants the lock
+            app.sql("DROP TABLE t")
+        assert app.tables() == []
 
 
 # random lives of files

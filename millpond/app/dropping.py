@@ -42,6 +42,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         if target is not None and name == f"{target.kind}:{target.name}":
             drop(app, target, cascade=True, place=place)
         forget_named(app, "query", name)
+    app._living.remove(relation.name.lower())
     app._runner.remove(own)
     for index in app._catalog.indexes(relation.name):
         drop_index(app, index)
@@ -50,7 +51,6 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     forget_named(app, relation.kind, relation.name)
     app._publications.remove(relation.name)
     if relation.kind == "table":
-        app._living.remove(relation.name.lower())
         app._loads.pop(relation.name.lower(), None)
         app._store.forget(own)
         if app._store.table(error_table(own)) is not None:

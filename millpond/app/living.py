@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from millpond.app.app import App
 
 log = logging.getLogger("millpond")
+_CHANGING = 10.0
+"""Seconds for which what is read may change all the time before that counts as a failure."""
 _PAUSE = 0.05
 """Seconds between two looks at something that is not believed yet."""
 
@@ -70,6 +72,7 @@ class Follower:
         self._threads: list[threading.Thread] = []
         self._tries = 0
         self._retry_at = 0.0
+        self._changing_since: float | None = None
 
     def start(self) -> None:
         for news in self.kept.news():
@@ -118,7 +121,9 @@ class Follower:
             except Closed:
                 return
             except SourceChanged as error:  # it is written just now: the next look sees what comes of it
-                log.debug("%s", error)
+                self._changing_since = self._changing_since or time.monotonic()
+                if time.monotonic() - self._changing_since > _CHANGING:
+                    self._fail(error)
                 return
             except Exception as error:
                 self._fail(known(error))
@@ -140,6 +145,7 @@ class Follower:
     def _note(self, rows: int) -> None:
         load = self._app._loads.get(self.name)
         recovered, self.error, self._tries, self._retry_at = self.error is not None, None, 0, 0.0
+        self._changing_since = None
         if load is not None and (rows or recovered):
             at = time.time() if rows else load.loaded_at
             self._app._loads[self.name] = replace(load, error=None, loaded_at=at)

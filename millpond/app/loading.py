@@ -21,8 +21,9 @@ from millpond.app.health import Load
 from millpond.app.living import News
 from millpond.changes import Changes, Offset, Position
 from millpond.errors import BadData, Closed, SourceChanged, without_passwords
-from millpond.formats.received import none_spoiled
+from millpond.formats.received import none_spoiled, spoiled_table
 from millpond.plan.plans import LoadPlan
+from millpond.records.text import to_json
 from millpond.retry import Patience
 from millpond.sources.base import SEQ, Source, Split
 from millpond.sql.catalog import Relation
@@ -135,19 +136,19 @@ class Filling:
         """Brings the table to what the sources have now; answers how many rows that gave."""
         reached = self._reached()
         if not reached.known:
-            return self._compare(self._ends({}))
+            return self._compare(self._ends({}), damaged=False)
         rows = 0
         at = reached.at
         if reached.to is not None:
             now = self._ends(reached.to)
-            if self._replaced(reached.to, now):
-                return self._compare(now)
+            if self._replaced(reached.to, now) or not self._stands(reached.to):
+                return self._compare(now, damaged=at is not None)
             rows, at = self._append(at, reached.to, reached.chunks), reached.to
         end = self._ends(at or {})
         if at == end:
             return rows
         if at is not None and (self.plan.by is None or self._replaced(at, end)):
-            return rows + self._compare(end)
+            return rows + self._compare(end, damaged=self._replaced(at, end))
         return rows + self._append(at, end)
 
     def _ends(self, at: Offset) -> Offset:
@@ -155,6 +156,9 @@ class Filling:
 
     def _replaced(self, at: Offset, end: Offset) -> bool:
         return any(at.get(v) is None or s.replaced(at[v], end[v]) for v, s in self.sources.items())
+
+    def _stands(self, end: Offset) -> bool:
+        return all(s.stands(end[v]) for v, s in self.sources.items())
 
     def _splits(self, at: Offset | None, end: Offset) -> Splits:
         before = at or {}
@@ -182,10 +186,12 @@ class Filling:
         checkpoint, of = fingerprint(at, end), _sizes(splits)
         self._report(replace(of, table=name))
         for number, answer in enumerate(self._answers(splits, skip), skip):
-            rows += answer.rows.num_rows
+            found, nameless = self._with_keys(answer.rows)
+            rows += found.num_rows
             between = {"to": end} if at is None else {"at": at, "to": end}
             position = Position(self.plan.name, checkpoint, number, between)
-            self._commit(Changes(answer.rows), position, self._noted(answer.aside))
+            aside = pa.concat_tables([answer.aside, nameless])
+            self._commit(Changes(found), position, self._noted(aside))
             self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
         nothing = self.plan.query.schema.arrow().empty_table()
         self._commit(Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}))
@@ -227,26 +233,47 @@ class Filling:
         spoiled = aside.rename_columns(["seq", "reason", "value"])
         return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS)
 
-    def _compare(self, end: Offset) -> int:
-        """Makes the table what the query says of everything up to an offset."""
+    def _compare(self, end: Offset, *, damaged: bool) -> int:
+        """Makes the table what the query says of everything up to an offset. ``damaged``: what cannot be read may have
+        been read before, and ends no rows."""
         splits = self._splits(None, end)
         self._take_in_columns(splits)
         app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
         answers = list(self._answers(splits))
         rows = pa.concat_tables([arrow.empty_table(), *(a.rows for a in answers)])
         aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
-        self._refuse_damage(aside)
-        records = self._noted(aside)
+        if damaged:
+            self._refuse_damage(aside)
         key = app._backend(name).schema.key
+        rows, nameless = self._with_keys(rows)
+        records = self._noted(pa.concat_tables([aside, nameless]))
         if key:
             rows = last_of_each(rows, key)
         own = app._backend(name).snapshot().scan(rows=not key)
         changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
-        if changes.deleted is not None and any(s.partial(end[v]) for v, s in self.sources.items()):
+        partial = self.plan.by is not None and any(s.partial(end[v]) for v, s in self.sources.items())
+        if changes.deleted is not None and partial:
             changes = Changes(changes.rows.filter(pc.invert(changes.deleted)))
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
         self._commit(changes, position, records, anew=True)
         return len(changes)
+
+    def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows that have a key, and what is put aside of the others. Without an error table the commit refuses
+        them."""
+        key = self._app._backend(self.plan.target.name).schema.key
+        if self.plan.errors is None or self._checked.table_options.get("null_keys"):
+            return rows, none_spoiled()
+        bad = np.zeros(rows.num_rows, bool)
+        for name in key:
+            if rows[name].null_count:
+                bad |= rows[name].is_null().to_numpy()
+        if not bad.any():
+            return rows, none_spoiled()
+        texts = [to_json(row).encode() for row in rows.filter(pa.array(bad)).to_pylist()]
+        reason = f"{' or '.join(key)} is NULL, which is a key"
+        aside = spoiled_table([0] * len(texts), [reason] * len(texts), texts)
+        return rows.filter(pa.array(~bad)), aside
 
     def _refuse_damage(self, aside: pa.Table) -> None:
         """A file, or a part of one, that could be read before and cannot be read now ends no rows: the table stays."""

@@ -104,9 +104,14 @@ class Revival:
 
     def advance(self) -> int:
         """Raises if it still cannot be read; else the table goes on as it would have."""
-        with self._app._lock:
+        # Who drops the table holds the lock and waits for this: it is tried again.
+        if not self._app._lock.acquire(timeout=0.2):
+            return 0
+        try:
             _go_on(self._app, self._entry)
             self._app._living.gone(self._entry.name.lower(), self)
+        finally:
+            self._app._lock.release()
         return 0
 
     def close(self) -> None:

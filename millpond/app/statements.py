@@ -71,7 +71,11 @@ def _create_table(app: App, checked: Checked) -> Result:
     if app._in_file and is_from_outside(app, plan):
         app._loader.begin(plan, checked)
         return Result(_NOTHING, count=0)
-    return Result(_NOTHING, count=load(app, plan, checked))
+    try:
+        return Result(_NOTHING, count=load(app, plan, checked))
+    except Error:
+        drop(app, checked.relation, cascade=True, place=None)
+        raise
 
 
 def _follow(app: App, checked: Checked, name: str, target: Target) -> int:

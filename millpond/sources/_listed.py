@@ -7,23 +7,23 @@ place of its file in that order and its place in the file: the same however ofte
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import BadData, Error, SourceChanged, SourceEmpty, without_passwords
-from millpond.formats.base import Format, Piece, find_format
+from millpond.formats.base import Format, Piece, find_format, has_known_suffix
 from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
 from millpond.sources._drifting import DriftingSource
-from millpond.sources._living import Entry, Listed, Look, Place
+from millpond.sources._living import Entry, Listed, Look, Place, Quiet, unrotated
 from millpond.sources.base import BYTES_OF_A_ROW, Split, with_seq
 from millpond.types import Schema
 
@@ -76,6 +76,11 @@ class ListedSource(DriftingSource):
     growing: ClassVar[bool] = False
     """Whether files may grow; else one that has more bytes is another one."""
 
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        # An object of a store is there when it is whole.
+        self._quiet = Quiet(self.values.get("watch.debounce", 0.0) if self.follows else 0.0)
+
     @property
     @abstractmethod
     def place(self) -> Place:
@@ -98,7 +103,8 @@ class ListedSource(DriftingSource):
         return [s.path for s in self.place.seen()]
 
     def _format(self, path: str) -> Format:
-        return find_format(path, self.values["format"])(self.values)
+        named = path if has_known_suffix(path) else unrotated(path)
+        return find_format(named, self.values["format"])(self.values)
 
     def _look(self) -> Look:
         return Look(
@@ -107,7 +113,7 @@ class ListedSource(DriftingSource):
             growing=self.growing,
             keeps=self.values["on.remove"] == "keep",
             waits=self.follows,
-            debounce=self.values.get("watch.debounce", 0.0) if self.follows else 0.0,
+            quiet=self._quiet,
         )
 
     @property
@@ -156,11 +162,21 @@ class ListedSource(DriftingSource):
             found = look.next(Listed.of(start), self.place.seen())
         return found.offset(), look.pending
 
+    def stands(self, end: Offset) -> bool:
+        """Whether all files up to an offset are where they were, and what they were."""
+        try:
+            for entry in Listed.of(end).files:
+                if not entry.gone:
+                    self._check_unchanged(entry)
+        except Error:
+            return False
+        return True
+
     def replaced(self, start: Offset, end: Offset) -> bool:
         return Listed.of(start).anew != Listed.of(end).anew
 
     def partial(self, end: Offset) -> bool:
-        return Listed.of(end).kept
+        return Listed.of(end).partial
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         before = Listed.of(start).by_index()
@@ -168,7 +184,7 @@ class ListedSource(DriftingSource):
         for entry in Listed.of(end).files:
             known = before.get(entry.index)
             begin = known.at if known is not None else 0
-            if entry.at > begin:
+            if entry.at > begin and not entry.gone:
                 found += self._pieces(entry, begin)
         return found
 
@@ -224,6 +240,8 @@ class ListedSource(DriftingSource):
         moved = {e.id: e for e in Listed.of(at).files}
         for entry in Listed.of(end).files:
             known = here.get((entry.path, entry.id)) or moved.get(entry.id)
+            if entry.gone:
+                continue
             if known is None or known.at < entry.at or known.mtime_ns < entry.mtime_ns:
                 return False
         return True

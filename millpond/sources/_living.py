@@ -24,6 +24,11 @@ SMALL = 1 << 20
 """Bytes up to which a print is of all of them; of more it is of samples."""
 _SAMPLE = 1 << 12
 _SAMPLES = 32
+LONGEST = 10
+"""Times the debounce after which a file that changes all the time is believed."""
+MOST_GONE = 1000
+"""Files that are gone and may come back."""
+_ENDS = (b"\n", b"\r")
 _ROTATED = r"[.\-_]\d[\d.\-_T]*"
 
 
@@ -40,7 +45,8 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A file of an offset: as it was seen, and how far it was read. ``index`` numbers the files in the order in which
-    they came. ``open``: the last record has no end yet, and was taken all the same."""
+    they came. ``open``: the last record has no end yet, and was taken all the same. ``away``: it was moved to where
+    nobody would look for it. ``gone``: it is not there any more, and its rows count on."""
 
     path: str
     size: int
@@ -50,6 +56,8 @@ class Entry:
     at: int
     print: str
     open: bool = False
+    away: bool = False
+    gone: bool = False
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Self:
@@ -87,6 +95,11 @@ class Listed:
     def by_index(self) -> dict[int, Entry]:
         return {e.index: e for e in self.files}
 
+    @property
+    def partial(self) -> bool:
+        """Whether rows count that nobody can read again."""
+        return self.kept or any(e.gone for e in self.files)
+
 
 class Place(ABC):
     """Where files are: a directory of this machine, an object store."""
@@ -103,13 +116,9 @@ class Place(ABC):
     def read(self, path: str, begin: int, size: int) -> bytes:
         """Some bytes of a file."""
 
-    def older(self, path: str) -> Iterator[Seen]:
+    def older(self, path: str) -> Iterator[str]:
         """Files that may hold what was in this one before a log was rotated."""
         return iter(())
-
-    def quiet(self, path: str, now: Seen | None, seconds: float) -> bool:
-        """Whether nothing has happened to a file for some time."""
-        return now is None or time.time_ns() - now.mtime_ns >= seconds * 1e9
 
 
 class LocalPlace(Place):
@@ -117,6 +126,7 @@ class LocalPlace(Place):
 
     def __init__(self, paths: Callable[[], list[str]]):
         self._paths = paths
+        self._names: dict[str, list[str]] = {}
 
     def seen(self) -> list[Seen]:
         found = (self.find(path) for path in self._paths())
@@ -134,36 +144,50 @@ class LocalPlace(Place):
             file.seek(begin)
             return file.read(size)
 
-    def older(self, path: str) -> Iterator[Seen]:
+    def older(self, path: str) -> Iterator[str]:
         """``app.log.1``, ``app.log-20260131``, ``app-2026-01-31.log`` beside ``app.log``."""
         directory, name = os.path.split(path)
-        name = re.sub(_ROTATED + "$", "", name)
-        stem, suffix = os.path.splitext(name)
+        stem, suffix = os.path.splitext(unrotated(name))
         stem = re.sub(_ROTATED + "$", "", stem)
         stem, suffix = re.escape(stem), re.escape(suffix)
         pattern = re.compile(f"{stem}{suffix}{_ROTATED}|{stem}{_ROTATED}{suffix}")
-        try:
-            names = sorted(os.listdir(directory))
-        except OSError:
-            return
-        for other in names:
-            if pattern.fullmatch(other) and (found := self.find(os.path.join(directory, other))) is not None:
-                yield found
+        if directory not in self._names:
+            try:
+                self._names[directory] = sorted(os.listdir(directory))
+            except OSError:
+                self._names[directory] = []
+        return (os.path.join(directory, n) for n in self._names[directory] if pattern.fullmatch(n))
 
-    def quiet(self, path: str, now: Seen | None, seconds: float) -> bool:
-        if now is not None:
-            return super().quiet(path, now, seconds)
-        try:
-            changed = os.stat(os.path.dirname(path)).st_mtime_ns
-        except OSError:
-            return True
-        return time.time_ns() - changed >= seconds * 1e9
+
+def unrotated(path: str) -> str:
+    """The path without what a rotated log has behind its name."""
+    return re.sub(_ROTATED + "$", "", path)
+
+
+class Quiet:
+    """Since when files are as they are, by the clock of this process: the times of files may be those of others."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._since: dict[str, tuple[Seen | None, float, float]] = {}
+        """By path: as it was seen last, since when, and since when it changes."""
+
+    def __call__(self, path: str, now: Seen | None) -> bool:
+        """Whether nothing has happened to a file for some time, or something all the time for too long."""
+        clock = time.monotonic()
+        seen, since, first = self._since.get(path, (now, clock, clock))
+        if seen != now:
+            calm = clock - since >= self._seconds
+            since, first = clock, clock if calm else first
+        self._since[path] = now, since, first
+        old = now is not None and time.time_ns() - now.mtime_ns >= self._seconds * 1e9
+        return old or clock - since >= self._seconds or clock - first >= LONGEST * self._seconds
 
 
 class Look:
     """Finds the offset after another one. ``format_of`` gives the format of a path; ``growing`` says whether files may
     grow at all, ``keeps`` that rows of files that are gone count on, ``waits`` that the rest of a line may come. What
-    was written anew, removed, or cannot grow is believed when nothing has happened for ``debounce`` seconds."""
+    was written anew, removed, or cannot grow is believed when it is ``quiet``."""
 
     def __init__(
         self,
@@ -173,14 +197,15 @@ class Look:
         growing: bool,
         keeps: bool,
         waits: bool,
-        debounce: float,
+        quiet: Quiet,
     ):
         self._place = place
         self._format_of = format_of
         self._growing = growing
         self._keeps = keeps
         self._waits = waits
-        self._debounce = debounce
+        self._quiet = quiet
+        self._ids: dict[str, Seen] = {}
         self.pending = False
         """Whether something was seen that is not believed yet."""
 
@@ -195,25 +220,41 @@ class Look:
     def next(self, before: Listed, seen: list[Seen]) -> Listed:
         self.pending = False
         here = {s.path: s for s in seen}
-        claimed = {e.path for e in before.files if e.path in here and here[e.path].id == e.id}
-        kept, anew = before.kept, before.anew
-        files: list[Entry] = []
+        found: dict[int, Entry] = {}
         used: set[str] = set()
-        for entry in before.files:
+        there = [e for e in before.files if not e.gone]
+        for entry in there:
             now = here.get(entry.path) or self._place.find(entry.path)
-            found = self._still(entry, now) if now is not None else None
-            found = found or self._moved(entry, here, used | claimed)
-            if found is not None:
-                files.append(found)
-                used.add(found.path)
-            elif not self._place.quiet(entry.path, now, self._debounce):
+            still = self._still(entry, now) if now is not None else None
+            if still is not None:
+                found[entry.index] = still
+                used.add(still.path)
+        for entry in there:
+            moved = self._moved(entry, here, used) if entry.index not in found else None
+            if moved is not None:
+                found[entry.index] = moved
+                used.add(moved.path)
+        kept, anew = before.kept, before.anew
+        for entry in before.files:
+            if entry.index in found:
+                continue
+            now = here.get(entry.path) if entry.path not in used else None
+            if entry.gone and now is None:
+                found[entry.index] = entry
+            elif entry.path not in used and not self._quiet(entry.path, now):
                 self.pending = True
-                files.append(entry)
+                found[entry.index] = entry
                 used.add(entry.path)
             elif now is not None or not self._keeps:
                 anew += 1
-            else:
+            elif entry.away:
                 kept = True
+            else:
+                found[entry.index] = replace(entry, gone=True)
+        files = [found[e.index] for e in before.files if e.index in found]
+        while sum(e.gone for e in files) > MOST_GONE:
+            files.remove(next(e for e in files if e.gone))
+            kept = True
         number = before.next
         for s in seen:
             if s.path in used:
@@ -226,7 +267,7 @@ class Look:
         return Listed(tuple(files), number, anew, kept)
 
     def _is_quiet(self, seen: Seen) -> bool:
-        return self._place.quiet(seen.path, seen, self._debounce)
+        return self._quiet(seen.path, seen)
 
     def _enter(self, seen: Seen, index: int, *, final: bool) -> Entry:
         entry = Entry(seen.path, seen.size, seen.mtime_ns, seen.id, index, 0, "")
@@ -237,20 +278,15 @@ class Look:
         if not self.grows(now.path):
             return replace(entry, **asdict(now), at=now.size)
         form = self._format_of(now.path)
-        at = form.complete(now.path, entry.at, now.size, final=final)
-        if (
-            final
-            and self._waits
-            and form.name == "jsonl"
-            and self._place.read(now.path, at - 1, 1) not in b"}\n"
-        ):
-            at = form.complete(now.path, entry.at, now.size, final=False)  # half of an object
-        is_open = at > 0 and self._place.read(now.path, at - 1, 1) not in (b"\n", b"\r")
+        at = whole = form.complete(now.path, entry.at, now.size, final=False)
+        if final:
+            at = form.complete(now.path, entry.at, now.size, final=True)
+            half = form.name == "jsonl" and at > whole and self._place.read(now.path, at - 1, 1) not in b"}"
+            if half and self._waits:  # of an object: the rest must come
+                at = whole
         if not final and at < now.size:
             self.pending = True
-        return replace(
-            entry, **asdict(now), at=at, print=self.print(now.path, at), open=is_open and at == now.size
-        )
+        return replace(entry, **asdict(now), at=at, print=self.print(now.path, at), open=at > whole)
 
     def _still(self, entry: Entry, now: Seen) -> Entry | None:
         """The entry as it is now, if that is what it was and perhaps some more."""
@@ -265,7 +301,9 @@ class Look:
         if self.print(now.path, entry.at) != entry.print:
             return None
         if entry.open and now.size > entry.at:
-            if self._place.read(now.path, entry.at, 1) not in (b"\n", b"\r"):
+            # Its last record is the same if it lacked nothing but its end.
+            before, after = (self._place.read(now.path, at, 1) for at in (entry.at - 1, entry.at))
+            if before in _ENDS or after not in _ENDS:
                 return None
         return self._read_on(entry, now, final=self._is_quiet(now))
 
@@ -273,9 +311,7 @@ class Look:
         """The entry under the name that it has now."""
         if not entry.at:
             return None
-        candidates = [s for s in here.values() if s.id == entry.id]
-        candidates += [s for s in self._place.older(entry.path) if self._keeps or s.path in here]
-        for now in candidates:
+        for now in self._others(entry, here, taken):
             if now.path == entry.path or now.path in taken or now.size < entry.at:
                 continue
             if self.grows(now.path):
@@ -283,8 +319,20 @@ class Look:
             else:
                 same = (now.id, now.size, now.mtime_ns) == (entry.id, entry.size, entry.mtime_ns)
             if same:
-                return self._read_on(entry, now, final=True)
+                return replace(self._read_on(entry, now, final=True), away=now.path not in here)
         return None
+
+    def _others(self, entry: Entry, here: dict[str, Seen], taken: set[str]) -> Iterator[Seen]:
+        """Files that a file may have become."""
+        if not self._ids:
+            self._ids = {s.id: s for s in here.values()}
+        if entry.id in self._ids:
+            yield self._ids[entry.id]
+        for path in self._place.older(entry.path):
+            if path not in taken and (self._keeps or path in here):
+                now = here.get(path) or self._place.find(path)
+                if now is not None:
+                    yield now
 
     def print(self, path: str, at: int) -> str:
         """What tells the first bytes of a file from others."""

@@ -202,10 +202,6 @@ class ObjectPlace(Place):
         with self._store.asking(path):
             return bytes(self._store.files.cat_file(path, start=begin, end=begin + size))
 
-    def quiet(self, path: str, now: Seen | None, seconds: float) -> bool:
-        """An object is there when it is whole."""
-        return True
-
 
 def is_pattern(path: str) -> bool:
     return any(c in _MAGIC for c in path)

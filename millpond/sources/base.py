@@ -146,6 +146,10 @@ class Source(ABC):
         is made again from all, and compared."""
         return False
 
+    def stands(self, end: Offset) -> bool:
+        """Whether what lies before an offset can still be read, a second time, as it was."""
+        return True
+
     def partial(self, end: Offset) -> bool:
         """Whether rows that were read before, and count, cannot be read any more: a comparison must end none."""
         return False
