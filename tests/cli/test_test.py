@@ -58,3 +58,14 @@ def test_pytest_collects_them(cli):
     cli.file("shop.test", text.replace("7        | 2.75", "7        | 2.76"))
     done = subprocess.run(command, cwd=cli.cwd, capture_output=True, text=True)
     assert done.returncode == 1 and "+ 7        | 2.75" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_what_an_app_writes_to_a_topic_is_looked_at(cli):
+    cli.file(
+        "out.test",
+        "=== out\n--- app\nCREATE STREAM s (id INT, v STRING) WITH ('connector' = 'kafka://in');\n"
+        "INSERT INTO kafka://out SELECT id, upper(v) AS v FROM s WHERE id > 1;\n"
+        "--- send s\nid | v\n1 | a\n2 | b\n--- emits\nid | v\n2 | B\n",
+    )
+    done = cli("test", "out.test")
+    assert done.code == 0, done.out + done.err
