@@ -60,7 +60,10 @@ _SECRET = (
 _SETTING = re.compile(
     rf"""(['"]{_SECRET}['"]\s*=\s*)('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")""", re.IGNORECASE
 )
-_PARAMETER = re.compile(rf"([?&]{_SECRET}=)([^&\s'\"]+)", re.IGNORECASE)
+_PARAMETER = re.compile(
+    rf"([?&](?:{_SECRET}|(?:[\w.-]*[-_.])?(?:key|sig|signature|auth)|access[\w.-]*)=)([^&\s'\"]+)",
+    re.IGNORECASE,
+)
 
 
 def without_passwords(text: str) -> str:

@@ -102,6 +102,8 @@ def test_failures_leave_the_table_as_it_was(web: WebServer) -> None:
         for reply in (
             (500, {}, b"broken"),
             (404, {}, b""),
+            (204, {}, b""),
+            (200, {"Content-Type": "application/json"}, b""),
             (200, {"Content-Type": "text/html"}, b"<html>"),
         ):
             web.routes["/x"] = lambda _, reply=reply: reply

@@ -123,12 +123,16 @@ def test_rows_within_an_object_keep_all_digits(web: WebServer) -> None:
     assert rows(opened(f"{web.url}/x", **{"rows.path": "data.other.1"})) == [{"items": 2}]
 
 
-def test_an_answer_without_content_has_no_rows(web: WebServer) -> None:
-    web.routes["/x"] = lambda _: (204, {}, b"")
+def test_an_answer_without_content(web: WebServer) -> None:
     declared = Schema((Column("id", pa.int64()),))
-    assert rows(opened(f"{web.url}/x", declared)) == []
-    paged = {"paging": "cursor", "paging.path": "next", "rows.path": "data"}
-    assert rows(opened(f"{web.url}/x", declared, **paged)) == []
+    for status, kind in ((204, ""), (200, ""), (200, "text/csv"), (200, "application/json")):
+        web.routes["/x"] = lambda _, s=status, k=kind: (s, {"Content-Type": k} if k else {}, b"")
+        with pytest.raises(BadData, match="answers without content"):
+            rows(opened(f"{web.url}/x", declared))
+    assert rows(opened(f"{web.url}/x", declared, format="jsonl")) == []
+    pages = {"1": b'[{"id": 1}]', "2": b""}
+    web.routes["/p"] = lambda a: (200, {"Content-Type": "application/json"}, pages[a.params["page"]])
+    assert rows(opened(f"{web.url}/p", declared, paging="page")) == [{"id": 1}]
 
 
 def test_rows_that_are_null_or_one_object(web: WebServer) -> None:
@@ -356,6 +360,44 @@ def test_headers_and_tokens(web: WebServer) -> None:
         rows(opened(f"{web.url}/x", **{"header.x-bad": "a\r\nb: c"}))
 
 
+def test_secrets_in_the_address_are_not_shown(web: WebServer) -> None:
+    for name in (
+        "key",
+        "sig",
+        "signature",
+        "access_key",
+        "access_token",
+        "api_key",
+        "apikey",
+        "X-Amz-Signature",
+    ):
+        with App() as app, pytest.raises(AddressMissing) as e:
+            app.sql(f"SELECT * FROM '{web.url}/none?q=1&{name}=abcdef'")
+        assert f"?q=1&{name}=***" in str(e.value) and "abcdef" not in str(e.value)
+
+
+def test_a_redirect_to_no_address(web: WebServer) -> None:
+    for target in ("http://[", "http://127.0.0.1:x/", "http://127.0.0.1:99999/", "//[::1"):
+        web.routes["/x"] = lambda _, t=target: (302, {"Location": t}, b"")
+        with pytest.raises(SourceError, match="which is no HTTP address"):
+            rows(opened(f"{web.url}/x"))
+
+
+def test_what_was_fetched_goes_with_its_query(
+    web: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    web.json("/x", ROWS)
+    with App() as app:
+        for n in range(3):
+            assert len(app.sql(f"SELECT * FROM {web.url}/x?n={n}").rows()) == len(ROWS)
+        assert not list(tmp_path.glob("millpond-http-*"))
+        app.sql(f"CREATE TABLE t AS SELECT * FROM {web.url}/x?n=1 WITH ('refresh' = 'once')")
+        app.sql(f"SELECT * FROM {web.url}/x?n=1")
+        assert list(tmp_path.glob("millpond-http-*"))
+    assert not list(tmp_path.glob("millpond-http-*"))
+
+
 def test_secrets_are_never_shown(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_TOKEN", "s3cr3t-t0k3n")
     web.routes["/x"] = lambda a: (403, {}, f"no: {a.headers['authorization']} {a.headers['x-key']}".encode())
@@ -485,7 +527,7 @@ def test_a_page_for_people(web: WebServer, named: str | None) -> None:
         (b'[{"id": 1}, 2]', "application/json", "the answer of .*record 2: not a JSON object"),
         (b'{"a": "\xff"}', "application/json", "is not UTF-8"),
         (b"[" * 100_000, "application/json", "the answer of .* is nested deeper"),
-        (b"", "application/json", "answers no rows"),
+        (b"", "application/json", "answers without content"),
         (b"[]", "application/json", "answers no rows"),
     ],
 )

@@ -336,6 +336,7 @@ class App:
             self._runner.close()
         if hasattr(self, "_views"):
             self._views.close()
+        self._rooms.close()
         self._publications.close()
         self._evaluator.close()
         for function in self._functions.values():
@@ -391,6 +392,8 @@ class App:
         parsed = parse(text, None if gate is None else {})
         self._remember(parsed.script)
         result = Result(pa.table({}), count=0)
+        opened = self._rooms.opened()
+        steps: Sequence[Step] = ()
         try:
             binder = Binder(params)
             statements = tuple(binder.bind(s) for s in parsed.require())
@@ -409,6 +412,9 @@ class App:
         except Error as error:
             self._mask_error(error)
             raise
+        finally:
+            if all(s.checked is not None and _is_passing(s.checked) for s in steps):
+                self._rooms.close(besides=opened)
         return result
 
     def _loading(self, steps: Sequence[Step]) -> set[str]:
@@ -723,6 +729,11 @@ class App:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.tables())} tables, {len(self._pipelines)} queries"
         return f"<App: {state}>"
+
+
+def _is_passing(checked: Checked) -> bool:
+    """Whether nothing is left of a statement once it is answered."""
+    return isinstance(checked.statement, st.Select | st.Explain) and not checked.running and not checked.live
 
 
 def _read_text(path_or_sql: str | os.PathLike[str] | None) -> str | None:

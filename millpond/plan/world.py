@@ -49,6 +49,16 @@ class Rooms:
             source.found = self.found.get(source.address)
         return self._opened[key]
 
+    def opened(self) -> frozenset[tuple[str, str]]:
+        """What stands for the sources that are open."""
+        return frozenset(self._opened)
+
+    def close(self, besides: frozenset[tuple[str, str]] = frozenset()) -> None:
+        """Frees what the sources hold that are open now, and forgets them; not those of ``besides``."""
+        for key in list(self._opened):
+            if key not in besides:
+                self._opened.pop(key).close()
+
     def find(self, address: str, columns: Schema) -> None:
         """Notes columns of a source, beside those that others have found there."""
         known = tuple(self.found.get(address, ()))

@@ -37,8 +37,18 @@ class DriftingSource(Source):
     def schema(self) -> Schema:
         """Declared, or discovered: before, or now."""
         if self._schema is None:
-            self._schema = self.found or settle_schema(self._discover())
+            self._schema = self.found or settle_schema(self._named(self._discover()))
         return self._schema
+
+    def _named(self, found: Schema) -> Schema:
+        """The columns without one that has no name: no statement could tell of it."""
+        if "" not in found.names:
+            return found
+        log.warning('"%s" has a column without a name, which is left out', self.address)
+        named = tuple(c for c in found if c.name)
+        if not named:
+            raise BadData(f'"{self.address}" has no column with a name')
+        return Schema(named)
 
     @property
     def drifts(self) -> bool:
@@ -53,10 +63,11 @@ class DriftingSource(Source):
             self._widen(fresh)
 
     def _widen(self, fresh: Schema) -> None:
-        """Takes in columns that have come up. One that is NULL everywhere tells no type yet."""
+        """Takes in columns that have come up. One that is NULL everywhere tells no type yet, and
+        one without a name is left out."""
         with _WIDENING:
             known = self.schema()
-            typed = tuple(c for c in fresh if c.type != pa.null() and c.name not in known)
+            typed = tuple(c for c in fresh if c.type != pa.null() and c.name and c.name not in known)
             if not typed:
                 return
             if len(known) + len(typed) > MOST_COLUMNS:

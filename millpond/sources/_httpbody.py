@@ -52,12 +52,24 @@ class Body:
 
 
 def settle_body(
-    raw: Path, answer: Answer, values: Mapping[str, Any], path: tuple[str, ...], most: int, *, whole: bool
+    raw: Path,
+    answer: Answer,
+    values: Mapping[str, Any],
+    path: tuple[str, ...],
+    most: int,
+    *,
+    whole: bool,
+    first: bool,
 ) -> Body:
     """Makes the file of an answer's raw body, beside it. ``path`` is where the rows are in its JSON, ``whole`` asks for
-    its text."""
+    its text. Only after the ``first`` page nothing at all stands for no rows."""
     _unpack(raw, answer, most)
     suffix = _suffix(raw, answer, values["format"])
+    if first and suffix != ".jsonl" and not raw.stat().st_size:
+        raise BadData(
+            f'"{answer.url}" answers without content, which is no {suffix[1:]}',
+            hint="no rows are [] in JSON, and the header alone in CSV",
+        )
     if suffix in (".json", ".jsonl", ".csv", ".tsv"):
         _to_utf8(raw, answer)
     text: str | None = None

@@ -119,9 +119,9 @@ class Client:
 
     def check_allowed(self, url: str, came_from: str) -> None:
         """Raises if what was answered leads to where it may not."""
-        parts, before = urlsplit(url), urlsplit(came_from)
-        if parts.scheme not in _PORTS or not parts.hostname:
+        if not _is_address(url):
             raise SourceError(f'"{came_from}" leads to "{url}", which is no HTTP address')
+        parts, before = urlsplit(url), urlsplit(came_from)
         if before.scheme == "https" and parts.scheme == "http":
             raise SourceError(f'"{came_from}" leads to "{url}": from https to http, which is not followed')
         if not self._is_own(url) and not ({_host(url), parts.hostname} & self._hosts):
@@ -146,7 +146,7 @@ class Client:
                     return self._take(url, response, body, most, deadline)
             finally:
                 response.close()
-            target = urljoin(url, target)
+            target = joined(url, target)
             self.check_allowed(target, url)
             url = target
         raise SourceError(
@@ -260,6 +260,14 @@ class Client:
         return line if len(line) <= SAID else line[:SAID] + "…"
 
 
+def joined(url: str, target: str) -> str:
+    """The address that a link in the answer of another one means; the link itself if it is none."""
+    try:
+        return urljoin(url, target)
+    except ValueError:
+        return target
+
+
 def too_large(url: str, most: int) -> BadData:
     return BadData(
         f'the answer of "{url}" is larger than {most} bytes', hint="allow more with 'max.size' = '1GB'"
@@ -276,6 +284,14 @@ def retry_after(text: str | None, now: float) -> float:
         return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
     except (TypeError, ValueError):
         return 0.0
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _port(parts: Any) -> int | None:

@@ -99,7 +99,15 @@ class Fetcher:
         return page
 
     def _settle(self, url: str, answer: Answer, raw: Path, left: int) -> Page:
-        body = settle_body(raw, answer, self._values, self._rows_path, left, whole=self._pager.reads_body)
+        body = settle_body(
+            raw,
+            answer,
+            self._values,
+            self._rows_path,
+            left,
+            whole=self._pager.reads_body,
+            first=url == self.first,
+        )
 
         def rows() -> int:
             with named(body.path, answer.url):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from millpond.errors import BadData, InvalidOption
 from millpond.formats.jsonpick import NotThere, pick
 from millpond.options import Option
-from millpond.sources._httpclient import Answer
+from millpond.sources._httpclient import Answer, joined
 
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^\s",;]+))*)')
 _REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s",;]+))', re.IGNORECASE)
@@ -99,7 +99,7 @@ class Pager:
         match self.kind:
             case "link":
                 target = self._told(answer, text) if self._path else next_link(answer.headers.get("link", ""))
-                return urljoin(answer.url, target) if target else None
+                return joined(answer.url, target) if target else None
             case "cursor":
                 cursor = self._told(answer, text)
                 return with_param(self.url, self._param, cursor) if cursor else None

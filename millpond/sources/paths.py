@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from millpond.errors import InvalidOption
 from millpond.formats.base import has_known_suffix
@@ -44,7 +44,16 @@ def matching_files(path: str, *, any_suffix: bool = False) -> list[str]:
         marked = os.path.basename(pattern).startswith("_")
         matches = glob.glob(pattern, recursive=True)
         found.update(f for f in matches if marked or not os.path.basename(f).startswith("_"))
-    return sorted(f for f in found if os.path.isfile(f))
+    return _each_once(f for f in found if os.path.isfile(f))
+
+
+def _each_once(paths: Iterable[str]) -> list[str]:
+    """The paths without those that lead to a file of another one through links; of these the shortest is kept, a file
+    rather than a link to it."""
+    kept: dict[str, str] = {}
+    for path in sorted(paths, key=lambda p: (os.path.islink(p), p.count(os.sep), p)):
+        kept.setdefault(os.path.realpath(path), path)
+    return sorted(kept.values())
 
 
 def expand_braces(pattern: str) -> Iterator[str]:

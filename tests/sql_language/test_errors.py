@@ -94,6 +94,11 @@ def test_an_unfinished_statement_is_told_at_its_end(text: str) -> None:
     assert "ends here" in error.message or "missing" in error.message or "not complete" in error.message
 
 
+def test_options_stand_last() -> None:
+    error = only_error("SELECT a FROM t WITH ('watch' = 'false') LIMIT 1")
+    assert error.hint == "WITH (…) stands last, after LIMIT"
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

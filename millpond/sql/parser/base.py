@@ -124,7 +124,16 @@ class BaseParser(SparkParser):
                         f"{self.shown()} is not expected here",
                         hint=f'did you mean "{near[0]}" instead of "{token.text}"?',
                     )
-        self.fail(f"{self.shown()} is not expected here")
+        hint = "WITH (…) stands last, after LIMIT" if self._is_after_options() else None
+        self.fail(f"{self.shown()} is not expected here", hint=hint)
+
+    def _is_after_options(self) -> bool:
+        """Whether what was read last is a list of options."""
+        if self._prev.token_type != TokenType.R_PAREN:
+            return False
+        before = self._tokens[: self._index]
+        opening = max((i for i, t in enumerate(before) if t.token_type == TokenType.L_PAREN), default=0)
+        return opening > 0 and before[opening - 1].token_type == TokenType.WITH
 
     def shown(self, token: Token | None = None) -> str:
         """A token as it stands in the text, quoted for a message."""
