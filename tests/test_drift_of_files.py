@@ -9,7 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from millpond import App
+from millpond.app import loading
 from millpond.formats.base import Piece, find_format
+from millpond.sources.file import FileSource
 from millpond.types import Column, Schema
 
 LIST = pa.list_(pa.field("element", pa.int64()))
@@ -111,3 +113,18 @@ def test_a_stream_on_spark_gets_new_columns(tmp_path: Path, spark: object) -> No
             {"id": 2, "x": None, "y": True},
         ]
         assert app.sql("SELECT id FROM n ORDER BY id").rows() == [{"id": 1}, {"id": 2}]
+
+
+def test_columns_that_another_reader_finds_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    source = FileSource(f"file://{tmp_path}/*.csv", {}, None)
+    assert source.schema().names == ("id",)
+    (tmp_path / "b.csv").write_text("id,w\n2,5\n")
+    monkeypatch.setattr(loading, "CHUNK", 1)
+    splits = source.splits(None, source.latest(None))
+    chunks = loading._chunks(source, splits, True)
+    found = [next(chunks).rows]
+    source.notice(splits)
+    assert source.schema().names == ("id", "w")
+    found += [chunk.rows for chunk in chunks]
+    assert pa.concat_tables(found).to_pydict() == {"id": [1, 2]}

@@ -351,7 +351,9 @@ def _chunks(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[An
         before = read
         files[split.file] = None
         for batch, spoiled in _batches(source, split, sifts):
-            held.append(batch)
+            held.append(
+                batch.select(schema.names)
+            )  # another reader of the source may have found more columns
             aside.append(spoiled)
             rows += batch.num_rows
             # How much of the file a batch was is not known: its size in memory stands for it.
@@ -384,7 +386,7 @@ def read_all(source: Source) -> pa.Table:
 
 def read_range(source: Source, start: Offset | None, end: Offset) -> pa.Table:
     schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
-    batches = [b.drop_columns([SEQ]) for s in source.splits(start, end) for b in source.read(s)]
+    batches = [b.select(schema.names) for s in source.splits(start, end) for b in source.read(s)]
     return pa.Table.from_batches(batches, schema)
 
 
