@@ -340,6 +340,16 @@ def test_a_pattern_is_waited_for(app: App, tmp_path: Path) -> None:
     assert rows(app) == [(7,)]
 
 
+def test_a_query_with_other_options_changes_nothing(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("id;name\n1;a\n")
+    follow(app, file, more=", 'delimiter' = ';'")
+    assert len(app.sql(f"SELECT * FROM 'file://{file}' WITH ('watch' = 'false')").columns) == 1
+    append(file, "2;b\n")
+    app.drain()
+    assert rows(app) == [(1, "a"), (2, "b")]
+
+
 def test_empty_files_are_no_matter(app: App, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
     (tmp_path / "b.jsonl").write_text("")

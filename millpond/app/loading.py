@@ -100,12 +100,16 @@ class Filling:
         self._checked = checked
         self._report = report
         self._views = _sources_of(plan)
+        self._opened: dict[str, Source] = {}
         self._tried: list[tuple[str, ...]] = [i.relation.schema.names for i in self._views.values()]
 
     @property
     def sources(self) -> dict[str, Source]:
-        """By view."""
-        return {view: self._app._source(i.relation) for view, i in self._views.items()}
+        """By view. They stay those that the statement opened, whatever others say of the same addresses."""
+        for i in self._views.values():
+            if i.relation.name not in self._opened:
+                self._opened[i.relation.name] = self._app._source(i.relation)
+        return {view: self._opened[i.relation.name] for view, i in self._views.items()}
 
     @property
     def reads(self) -> list[Relation]:
