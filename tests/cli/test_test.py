@@ -47,6 +47,8 @@ def test_pytest_collects_them(cli):
         "pytest",
         "-q",
         "-p",
+        "no:millpond",
+        "-p",
         "millpond.testing.plugin",
         "--millpond-cuts",
         "2",
