@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millpond import App
-from millpond.errors import BadData, InvalidOption
+from millpond.errors import BadData
 
 
 def test_a_link_to_its_own_directory_leads_to_no_rows_twice(tmp_path: Path) -> None:
@@ -20,11 +20,15 @@ def test_a_link_to_its_own_directory_leads_to_no_rows_twice(tmp_path: Path) -> N
         assert app.sql(f"SELECT id FROM 'file://{tmp_path}/b c.csv'").rows() == [{"id": 2}]
 
 
-def test_a_pattern_makes_no_file(tmp_path: Path) -> None:
-    with App() as app, pytest.raises(InvalidOption, match="is for one named file"):
+def test_a_pattern_may_begin_without_files(tmp_path: Path) -> None:
+    with App() as app:
         app.sql(
             f"CREATE TABLE t (id INT) AS SELECT * FROM file://{tmp_path}/*.csv WITH ('file.create.empty' = 'true')"
         )
+        assert len(app.table("t")) == 0 and list(tmp_path.iterdir()) == []
+        (tmp_path / "a.csv").write_text("id\n1\n")
+        app.drain()
+        assert app.table("t").all_rows() == [{"id": 1}]
 
 
 def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:

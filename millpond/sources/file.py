@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from millpond.errors import FileMissing, InvalidOption, SourceChanged, SourceEmpty, SourceError
+from millpond.errors import FileMissing, SourceChanged, SourceEmpty, SourceError
 from millpond.formats.base import has_known_suffix
 from millpond.options import Option
 from millpond.retry import Patience
@@ -43,7 +43,12 @@ class FileSource(ListedSource):
         ),
         Option("file.wait.timeout", "duration", "how long to wait for a file that is not there", 0.0),
         Option("file.retry.interval", "duration", "how often to look for it meanwhile", 2.0),
-        Option("file.create.empty", "bool", "whether one named file that is not there is made, empty", False),
+        Option(
+            "file.create.empty",
+            "bool",
+            "whether a file that is not there is made, empty; a pattern begins without files",
+            False,
+        ),
         *FOLLOWING_OPTIONS,
     )
 
@@ -73,16 +78,13 @@ class FileSource(ListedSource):
     def _some(self) -> list[str]:
         found = self._matching()
         if not found and self.values["file.create.empty"]:
-            if is_pattern(self.path):
-                raise InvalidOption(
-                    f'option "file.create.empty" is for one named file: "{self.path}" is a pattern',
-                    hint='wait for a file that matches: WITH ("file.wait.timeout" = "30s")',
-                )
             if self.declared is None:
                 raise SourceEmpty(
                     f'"{self.uri}" would be empty: its columns cannot be discovered',
                     hint="declare the columns",
                 )
+            if is_pattern(self.path):
+                return []  # it begins with no file
             with self.reading(self.path):
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
                 with open(self.path, "a"):
