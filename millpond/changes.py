@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ROW = "_row"
 """The column of row numbers by which the rows of a table without a key are known."""
@@ -44,6 +45,11 @@ class Changes:
 
     rows: pa.Table
     deleted: pa.BooleanArray | None = None
+
+    @property
+    def put(self) -> pa.Table:
+        """The rows that come or take the place of others, without those that end some."""
+        return self.rows if self.deleted is None else self.rows.filter(pc.invert(self.deleted))
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millpond.app.living import News
+from millpond.app.living import OverSources
+from millpond.app.matching import aligned
 from millpond.changes import ROW, Offset
 from millpond.errors import BadData
 from millpond.formats.received import none_spoiled
+from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("millpond")
 
 
-class Inputs:
+class Inputs(OverSources):
     """The rows of some sources, by view; ``changed`` is told when those of one are others than before.
 
     The columns are those that the relations have: what else comes up in a source, also because another statement takes
@@ -32,11 +33,8 @@ class Inputs:
     def __init__(self, app: App, relations: Mapping[str, Relation], changed: Callable[[str, pa.Table], None]):
         self._app = app
         self._changed = changed
-        self.sources = {view: app._source(relation) for view, relation in relations.items()}
-        self._schemas = {
-            view: pa.schema([pa.field(c.name, c.type) for c in relation.schema])
-            for view, relation in relations.items()
-        }
+        self._sources = {view: app._source(relation) for view, relation in relations.items()}
+        self._schemas = {view: relation.schema.arrow() for view, relation in relations.items()}
         self._at: dict[str, Offset] = {}
         self._damaged: set[str] = set()
         """Why parts of the sources could not be read as a whole."""
@@ -45,18 +43,14 @@ class Inputs:
             self._at[view] = source.latest(None)
             self.rows[view] = self._read(view, None, self._at[view])
 
-    reads: Sequence[Relation] = ()
+    @property
+    def sources(self) -> dict[str, Source]:
+        return self._sources
 
     @property
-    def follows(self) -> bool:
-        return any(source.follows for source in self.sources.values())
-
-    def news(self) -> list[News]:
-        return [source.changes for source in self.sources.values() if source.follows]
-
-    def close(self) -> None:
-        for source in self.sources.values():
-            source.close()
+    def reads(self) -> Sequence[Relation]:
+        """None: it goes by the columns that it began with."""
+        return ()
 
     @property
     def settled(self) -> bool:
@@ -85,10 +79,10 @@ class Inputs:
     def _read(self, view: str, start: Offset | None, end: Offset, *, anew: bool = False) -> pa.Table:
         """The rows between two offsets. Read ``anew``, what could be read before must be there: else BadData."""
         source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
-        batches = []
+        found = [schema.empty_table()]
         for split in source.splits(start, end):
             for part in source.receive(split):
-                batches.append(_fitted(part.rows, schema))
+                found.append(aligned(pa.Table.from_batches([part.rows]), schema))
                 aside.append(part.spoiled)
         spoiled = pa.concat_tables(aside)
         reasons = set(spoiled.filter(spoiled["value"].is_null())["reason"].to_pylist())
@@ -99,25 +93,13 @@ class Inputs:
             said = "%s: %s records cannot be read and are left out: %s"
             uri, reason = (self._app._mask(text) for text in (source.uri, spoiled["reason"][0].as_py()))
             log.warning(said, uri, spoiled.num_rows, reason)
-        return pa.Table.from_batches(batches, schema)
+        return pa.concat_tables(found)
 
     def _with_missing(self, rows: pa.Table, before: pa.Table) -> pa.Table:
         """The rows, and those from before that are not among them: some of these cannot be read any more, and count."""
         numbered = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         missing = self._app._evaluator.difference(numbered, before, ())
-        kept = missing.rows if missing.deleted is None else missing.rows.filter(pc.invert(missing.deleted))
-        return pa.concat_tables([rows, kept.select(rows.column_names)])
-
-
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema, by name; NULL where there is none."""
-    if batch.schema.equals(schema):
-        return batch
-    arrays = [
-        batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.concat_tables([rows, missing.put.select(rows.column_names)])
 
 
 def keep_beside(app: App, relation: Relation) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
 from millpond.retry import AGAIN
-from millpond.sources.base import LOOK
+from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
@@ -53,10 +54,23 @@ class Kept(Protocol):
         """Frees what it holds."""
 
 
-def ticks(stop: threading.Event) -> Iterator[None]:
-    """Looks now and then."""
-    while not stop.wait(LOOK):
-        yield
+class OverSources(ABC):
+    """What is kept over some sources, by view."""
+
+    @property
+    @abstractmethod
+    def sources(self) -> Mapping[str, Source]: ...
+
+    @property
+    def follows(self) -> bool:
+        return any(source.follows for source in self.sources.values())
+
+    def news(self) -> list[News]:
+        return [source.changes for source in self.sources.values() if source.follows]
+
+    def close(self) -> None:
+        for source in self.sources.values():
+            source.close()
 
 
 class Follower:
@@ -91,9 +105,8 @@ class Follower:
                     while (pause := self._pause()) is not None and not self._stop.wait(pause):
                         self.advance()
                 return
-            except (
-                Exception
-            ) as error:  # nothing tells what is new: after a while it is looked for, and asked again
+            except Exception as error:
+                # Nothing tells what is new: after a while it is looked for, and asked again.
                 with self._turn:
                     self._fail(known(error))
                 self._stop.wait(max(self._retry_at - time.monotonic(), _PAUSE))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from millpond.app.drift import follow_loaded
 from millpond.app.errortable import beside, message_records, renewed
 from millpond.app.health import Load
-from millpond.app.living import News
+from millpond.app.living import OverSources
 from millpond.changes import Changes, Offset, Position
 from millpond.errors import BadData, Closed, SourceChanged, without_passwords
 from millpond.formats.received import none_spoiled, spoiled_table
@@ -86,7 +86,7 @@ class Reached:
         return Reached(at, to, position.batch + 1, at is not None or to is not None)
 
 
-class Filling:
+class Filling(OverSources):
     """Keeps a table as a query over sources outside says: first with all that they have, then with what is new.
 
     Where the rows of the one source ``plan.by`` each count by themselves, chunks of new ones are added, each with its
@@ -114,17 +114,6 @@ class Filling:
     @property
     def reads(self) -> list[Relation]:
         return [i.relation for i in self._views.values()]
-
-    @property
-    def follows(self) -> bool:
-        return any(source.follows for source in self.sources.values())
-
-    def news(self) -> list[News]:
-        return [source.changes for source in self.sources.values() if source.follows]
-
-    def close(self) -> None:
-        for source in self.sources.values():
-            source.close()
 
     @property
     def settled(self) -> bool:
@@ -222,7 +211,7 @@ class Filling:
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
             chunks = _noting(_chunks(source, splits[view], self.plan.errors is not None), aside)
-            schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
+            schema = source.schema().arrow()
             if len(self.sources) == 1 and app._evaluator.reads_once(query, view):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
                 inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
@@ -257,7 +246,7 @@ class Filling:
         changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
         partial = self.plan.by is not None and any(s.partial(end[v]) for v, s in self.sources.items())
         if changes.deleted is not None and partial:
-            changes = Changes(changes.rows.filter(pc.invert(changes.deleted)))
+            changes = Changes(changes.put)
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
         self._commit(changes, position, records, anew=True)
         return len(changes)
@@ -342,7 +331,7 @@ def _sizes(splits: Splits) -> Progress:
 
 def _chunks(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[Answer]:
     """Chunks of the same rows each time. With ``sifts`` records that cannot be read are put aside."""
-    schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
+    schema = source.schema().arrow()
     held: list[pa.RecordBatch] = []
     aside = [none_spoiled()]
     rows = read = 0
@@ -355,9 +344,7 @@ def _chunks(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[An
         before = read
         files[split.file] = None
         for batch, spoiled in _batches(source, split, sifts):
-            held.append(
-                batch.select(schema.names)
-            )  # another reader of the source may have found more columns
+            held.append(batch.select(schema.names))  # another reader may have found more columns
             aside.append(spoiled)
             rows += batch.num_rows
             # How much of the file a batch was is not known: its size in memory stands for it.
@@ -389,7 +376,7 @@ def read_all(source: Source) -> pa.Table:
 
 
 def read_range(source: Source, start: Offset | None, end: Offset) -> pa.Table:
-    schema = pa.schema([pa.field(c.name, c.type) for c in source.schema()])
+    schema = source.schema().arrow()
     batches = [b.select(schema.names) for s in source.splits(start, end) for b in source.read(s)]
     return pa.Table.from_batches(batches, schema)
 

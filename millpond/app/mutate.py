@@ -9,6 +9,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.app.matching import aligned
 from millpond.changes import ROW, Changes
 from millpond.errors import QueryFailed
 from millpond.sql.catalog import Relation
@@ -132,17 +133,8 @@ def _combined(target: Relation, ended: list[pa.Table], put: list[pa.Table]) -> C
     if not target.schema.key:
         schema = schema.append(pa.field(ROW, pa.int64()))
     gone = pa.concat_tables(ended, promote_options="default") if ended else None
-    made = pa.concat_tables([_shaped(t, schema) for t in put]) if put else schema.empty_table()
+    made = pa.concat_tables([aligned(t, schema) for t in put]) if put else schema.empty_table()
     if gone is None or not gone.num_rows:
         return Changes(made)
     deleted = pa.array([True] * gone.num_rows + [False] * made.num_rows)
-    return Changes(pa.concat_tables([_shaped(gone, schema), made]), deleted)
-
-
-def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with every column of the schema, NULL where it has none."""
-    columns = [
-        table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return Changes(pa.concat_tables([aligned(gone, schema), made]), deleted)

@@ -11,7 +11,7 @@ from millpond.app.columns import COLUMNS
 from millpond.app.drift import widen_table
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
-from millpond.app.living import News, ticks
+from millpond.app.living import News
 from millpond.app.loading import is_from_outside, load
 from millpond.app.outgoing import IDENTITY
 from millpond.app.pipelines import HELD
@@ -21,6 +21,7 @@ from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.plan.view import plan_view
+from millpond.sources.base import ticks
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.checked import Checked

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.app.feed import Touched
 from millpond.app.inputs import Inputs
@@ -304,10 +303,7 @@ class Views:
             return None
         view.error, view.whole = None, view.renewed != renewed
         if view.emit is not None and view.rounds and len(changes):
-            came = (
-                changes.rows if changes.deleted is None else changes.rows.filter(pc.invert(changes.deleted))
-            )
-            view.emit(came)
+            view.emit(changes.put)
         view.rounds += 1
         view.rows += len(changes)
         view.milliseconds = round(1000 * (time.perf_counter() - began))

@@ -66,13 +66,10 @@ def test(
                         for count in range(1, cuts + 1):
                             with tempfile.TemporaryDirectory(prefix="millpond-test-") as scratch:
                                 run_case(one, mode, Path(scratch), cuts=count)
-                except CaseFailed as error:
+                except (CaseFailed, Error) as error:
                     failed += 1
-                    print(f"FAILED  {path}:{one.line}  {one.name}\n{_indented(str(error))}", flush=True)
-                    continue
-                except Error as error:
-                    failed += 1
-                    print(f"FAILED  {path}:{one.line}  {one.name}\n{_indented(render(error))}", flush=True)
+                    said = render(error) if isinstance(error, Error) else str(error)
+                    print(f"FAILED  {path}:{one.line}  {one.name}\n{_indented(said)}", flush=True)
                     continue
                 passed += 1
                 print(f"ok      {path}:{one.line}  {one.name}  {time.monotonic() - began:.1f} s", flush=True)

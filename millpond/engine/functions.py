@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,31 +16,18 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession, sql: str) -> None:
-    """Makes the functions known to the session if the text names one."""
-    for name, (function, element) in FUNCTIONS.items():
-        if name in sql:
-            from pyspark.sql.pandas.functions import arrow_udf
-
-            made = arrow_udf(_typed(function), f"array<{type_name(element)}>")  # type: ignore[call-overload]
-            spark.udf.register(name, made)
-    for own in functions_in(sql):
+    """Makes the functions known to the session that the text names."""
+    named = [(name, f, f"array<{type_name(of)}>") for name, (f, of) in FUNCTIONS.items() if name in sql]
+    named += [(own.key, own.call, type_name(own.returns)) for own in functions_in(sql)]
+    for name, function, returns in named:
         from pyspark.sql.pandas.functions import arrow_udf
 
-        made = arrow_udf(_of_columns(own.call), type_name(own.returns))  # type: ignore[call-overload]
-        spark.udf.register(own.key, made)
+        spark.udf.register(name, arrow_udf(_typed(function), returns))  # type: ignore[call-overload]
 
 
-def _typed(function: Callable[[Any, Any], pa.Array]) -> Callable[[pa.Array, pa.Array], pa.Array]:
+def _typed(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
     """The function with the annotations that Spark asks for."""
 
-    def with_types(column: pa.Array, paths: pa.Array) -> pa.Array:
-        return function(column, paths)
-
-    with_types.__annotations__ = {"column": pa.Array, "paths": pa.Array, "return": pa.Array}
-    return with_types
-
-
-def _of_columns(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
     def with_types(*columns: pa.Array) -> pa.Array:
         return function(*columns)
 

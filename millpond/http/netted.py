@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.app.matching import aligned
 from millpond.changes import ROW, Changes
 from millpond.types import Schema
 
@@ -33,7 +34,7 @@ def netted(changes: Sequence[Changes], schema: Schema) -> Netted:
     nothing = pa.schema([wanted.field(k) for k in key]).empty_table()
     if not key:
         return _of_rows(changes, wanted, nothing)
-    rows = pa.concat_tables([_fitted(c.rows, wanted) for c in changes])
+    rows = pa.concat_tables([aligned(c.rows, wanted) for c in changes])
     flags = [
         pa.array([False] * len(c), pa.bool_()) if c.deleted is None else c.deleted.fill_null(False)
         for c in changes
@@ -53,17 +54,7 @@ def _of_rows(changes: Sequence[Changes], wanted: pa.Schema, nothing: pa.Table) -
         numbered = ROW in change.rows.column_names and pc.any(pc.is_valid(change.rows[ROW])).as_py()
         if change.deleted is not None or numbered:
             return Netted(wanted.empty_table(), nothing, anew=True)
-    return Netted(pa.concat_tables([_fitted(c.rows, wanted) for c in changes]), nothing)
-
-
-def _fitted(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The rows with exactly the wanted columns: a table may have got more of them since."""
-    there = set(rows.column_names)
-    arrays = [
-        rows.column(f.name).cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type)
-        for f in wanted
-    ]
-    return pa.Table.from_arrays(arrays, schema=wanted)
+    return Netted(pa.concat_tables([aligned(c.rows, wanted) for c in changes]), nothing)
 
 
 def _last(keys: pa.Table) -> pa.Array | None:

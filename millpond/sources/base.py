@@ -138,8 +138,7 @@ class Source(ABC):
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         """Comes whenever there may be something new, until ``stop`` is set."""
-        while not stop.wait(LOOK):
-            yield
+        return ticks(stop)
 
     def replaced(self, start: Offset, end: Offset) -> bool:
         """Whether the rows up to ``end`` are not those up to ``start`` and some more: what was made of the earlier ones
@@ -246,6 +245,12 @@ def sources() -> tuple[type[Source], ...]:
 def find_source(uri: str) -> type[Source]:
     """The source for the scheme of a URI."""
     return by_scheme(uri, sources(), 'there is no source for "{scheme}://"')
+
+
+def ticks(stop: threading.Event) -> Iterator[None]:
+    """Comes now and then, until ``stop`` is set."""
+    while not stop.wait(LOOK):
+        yield
 
 
 def with_seq(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
