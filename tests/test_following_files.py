@@ -22,6 +22,7 @@ from millpond import App, Error
 from millpond.app import loading
 from millpond.app.loading import Filling
 from millpond.errors import FileMissing, SourceError
+from millpond.sources import _watching
 from millpond.sources.file import FileSource
 
 DEBOUNCE = "'watch.debounce' = '50ms'"
@@ -60,6 +61,21 @@ def test_new_bytes_come_by_themselves(app: App, tmp_path: Path) -> None:
     append(file, "2,b\n")
     until(lambda: rows(app) == [(1, "a"), (2, "b")])
     assert app.table("t").health_check().status == "healthy"
+
+
+def test_where_the_file_system_tells_nothing_there_is_a_look(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> Iterator[None]:
+        raise OSError("no events here")
+        yield
+
+    monkeypatch.setattr(_watching, "_told", silent)
+    file = tmp_path / "a.csv"
+    file.write_text("id\n1\n")
+    follow(app, file, more=", 'watch.interval' = '20ms'")
+    append(file, "2\n")
+    until(lambda: rows(app) == [(1,), (2,)])
 
 
 def test_only_new_bytes_are_read(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
