@@ -286,6 +286,32 @@ class ConfigurationIssue(SourceError):
     code = "configuration"
 
 
+class DatabaseMissing(SourceError):
+    code = "database_missing"
+
+
+class TableMissing(SourceError):
+    code = "table_missing"
+
+
+class PrivilegeMissing(AccessRefused):
+    """Who has logged in may not do this."""
+
+    code = "privilege_missing"
+
+
+class CaptureRefused(SourceError):
+    """The database does not let its changes be followed: the hint says what is missing."""
+
+    code = "capture_refused"
+
+
+class CaptureLost(SourceError):
+    """Changes that were not read yet are gone from the log of the database."""
+
+    code = "capture_lost"
+
+
 class StateError(Error):
     code = "state"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements" / "lock.txt"
-EXTRAS = ("http", "java", "kafka", "polars", "postgresql", "redis", "s3", "dev")
+EXTRAS = ("clickhouse", "http", "java", "kafka", "mysql", "polars", "postgresql", "redis", "s3", "sql", "dev")
 # What must be exactly this, because something outside of PyPI has to match it (the Kafka connector's jars).
 EXACT = ("pyspark==4.2.0",)
 ALLOWED = re.compile(r"^( *#.*|\S+==\S+( ; .*)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?|)$")
