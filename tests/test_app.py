@@ -254,6 +254,8 @@ def test_results_as_rows_arrow_and_pandas(numbers: App) -> None:
     frame = result.to_pandas()
     assert list(frame["id"]) == [1, 2]
     assert result._repr_html_().count("<tr>") == 3
+    assert numbers.sql("EXPLAIN SELECT 1 < 2")._repr_html_().startswith("<pre>SELECT: answered once\n")
+    assert numbers.sql("EXPLAIN FORMAT SVG SELECT 1")._repr_html_().startswith("<svg ")
 
 
 def test_equal_column_names_keep_their_place(numbers: App) -> None:

@@ -14,6 +14,8 @@ from millpond.app.windows import describe_mark
 from millpond.errors import without_passwords
 from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
+from millpond.plan.forms import explained
+from millpond.query.result import EXPLAINED
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
@@ -179,15 +181,18 @@ class _ByIndex:
 
 
 def explain(app: App, checked: Checked) -> pa.Table:
+    """The plan in the form that is asked for, which the metadata of the schema name too."""
     statement = checked.statement
-    inner = statement.statement if isinstance(statement, Explain) else statement
+    assert isinstance(statement, Explain)
+    inner = statement.statement
     by = lookup_columns(app, inner.text) if isinstance(inner, Select) else ()
     if by and checked.resolved is not None:
         table = checked.resolved.inputs[0].relation.name
         lines = explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
     else:
         lines = explain_checked(checked, app._evaluator)
-    return pa.table({"plan": [app._mask(line) for line in lines]})
+    told = explained(checked, lines, statement.format, app._mask)
+    return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
 
 
 def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:

@@ -19,6 +19,8 @@ Examples:
 
   millpond explain app.sql --format mermaid > app.mmd
 
+  millpond explain app.sql --format svg > app.svg
+
   millpond explain app.sql --format json
 """
 
@@ -27,13 +29,16 @@ class Form(StrEnum):
     text = "text"
     json = "json"
     mermaid = "mermaid"
+    svg = "svg"
 
 
 def explain(
     file: Annotated[Path, typer.Argument(help="The SQL file.", metavar="APP.SQL")],
     format: Annotated[
         Form,
-        typer.Option(help="In words, as JSON with the graph of the app, or the graph as a Mermaid picture."),
+        typer.Option(
+            help="In words, as JSON with the graph of the app, or the graph as a picture: for Mermaid, or SVG."
+        ),
     ] = Form.text,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
@@ -41,14 +46,19 @@ def explain(
     with reporting(str(file), verbose=verbose):
         text = read_sql(file)
         from millpond.app.check import check_text, explain_text
+        from millpond.plan.drawing import draw_svg
         from millpond.plan.picture import graph_of
 
         found = check_text(text)
         if found.errors:
             say("\n\n".join(render(error, str(file)) for error in found.errors))
             raise typer.Exit(1)
+        graph = graph_of(found.statements).masked(found.script.mask)
         if format is Form.mermaid:
-            print(found.script.mask(graph_of(found.statements).mermaid()))
+            print(graph.mermaid())
+            return
+        if format is Form.svg:
+            print(draw_svg(graph))
             return
         explained = list(explain_text(found))
         if format is Form.json:
@@ -60,9 +70,7 @@ def explain(
                 }
                 for s, lines in explained
             ]
-            print(
-                found.script.mask(json.dumps({"statements": plans, **graph_of(found.statements).as_json()}))
-            )
+            print(json.dumps({"statements": plans, **graph.as_json()}))
             return
         for statement, lines in explained:
             place = f"{file}:{statement.place.line}" if statement.place else str(file)

@@ -40,7 +40,9 @@ class Printer:
         """The rows of a query that has an end."""
         with self._lock:
             self._current = None
-            if self.format is Format.table:
+            if self.format is Format.table and _is_plan(table):
+                self._write(table["plan"].to_pylist())
+            elif self.format is Format.table:
                 self._write([*self._block(table), _count(table.num_rows), ""])
             else:
                 self._write(self._lines(table, header=True))
@@ -147,6 +149,13 @@ def _is_number(dtype: pa.DataType) -> bool:
 
     t = pa.types
     return bool(t.is_integer(dtype) or t.is_floating(dtype) or t.is_decimal(dtype))
+
+
+def _is_plan(table: pa.Table) -> bool:
+    """Whether it is the answer of EXPLAIN: text that a person copies, and no table."""
+    from millpond.query.result import EXPLAINED
+
+    return EXPLAINED.encode() in (table.schema.metadata or {})
 
 
 def _number(rows: int) -> str:

@@ -29,6 +29,8 @@ Examples:
 
   echo "SELECT COUNT(*) AS n FROM prices;" | millpond sql --state ./state --format json
 
+  echo "EXPLAIN FORMAT SVG SELECT * FROM prices" | millpond sql --state ./state > plan.svg
+
 It asks the app that runs on the state directory (without --state: the one that you are running), or is an app
 of its own. A statement ends with a semicolon. A query on a stream shows rows until Ctrl-C.
 

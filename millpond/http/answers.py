@@ -20,6 +20,9 @@ JSON = "application/json"
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 EVENTS = "text/event-stream"
+TEXT = "text/plain"
+MERMAID = "text/vnd.mermaid"
+SVG = "image/svg+xml"
 _PIECE_ROWS = 10_000
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 InThread = Callable[..., Awaitable[Any]]

@@ -23,8 +23,9 @@ from millpond.http import (
     streams,
     tables,
 )
-from millpond.http.answers import ARROW, EVENTS, JSON, LINES
+from millpond.http.answers import ARROW, EVENTS, JSON, LINES, MERMAID, SVG, TEXT
 from millpond.http.settings import Role
+from millpond.sql.statements import EXPLAIN_FORMATS
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
@@ -100,6 +101,17 @@ _EXPLAIN = {
     "required": ["sql"],
     "additionalProperties": False,
 }
+_PLAN = {
+    "type": "object",
+    "properties": {
+        "statement": _TEXT,
+        "plan": {"type": "array", "items": _TEXT},
+        "columns": _COLUMNS,
+        "nodes": {"type": "array", "items": _OBJECT},
+        "edges": {"type": "array", "items": _OBJECT},
+    },
+    "required": ["statement", "plan", "columns", "nodes", "edges"],
+}
 
 TABLE = Param("table", "path", "The name of a table.", _TEXT, required=True)
 STREAM = Param("stream", "path", "The name of an embedded stream.", _TEXT, required=True)
@@ -159,10 +171,13 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/explain",
         Role.READ,
-        "How a statement would run.",
+        "How a statement would run: in words, as JSON with what it reads and fills as a graph, or the graph drawn. As "
+        "`format` says, or Accept.",
         statements.explain,
+        (Param("format", "query", "The form of the answer.", {"enum": list(EXPLAIN_FORMATS)}),),
         body=_EXPLAIN,
-        answer={"type": "object", "properties": {"plan": {"type": "array", "items": _TEXT}}},
+        answer=_PLAN,
+        media=(JSON, TEXT, MERMAID, SVG),
         errors=(400, 403, 413, 422, 502),
     ),
     Route("GET", "/tables", Role.READ, "All tables and views.", tables.list_tables, answer=_OBJECT),
@@ -268,7 +283,7 @@ ROUTES: tuple[Route, ...] = (
         Role.READ,
         "Numbers for Prometheus.",
         metrics.metrics,
-        media=("text/plain",),
+        media=(TEXT,),
     ),
     Route("GET", "/health", Role.NONE, "Whether the process answers.", health.health, answer=_OBJECT),
     Route(

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
-from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
+from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer_rows, as_json, wanted
 from millpond.http.body import parse_object, read_body
 from millpond.http.failures import Refused, bad_request
 from millpond.http.service import check_waited_for
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.http.service import Service
 
 
-_EXPLAIN = "EXPLAIN\n"
+_FORMS = {JSON: "json", TEXT: "text", MERMAID: "mermaid", SVG: "svg"}
 
 
 class HttpGate:
@@ -85,13 +85,18 @@ async def explain(service: Service, request: Request) -> Response:
     text = body.get("sql")
     if not isinstance(text, str):
         raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …"}')
+    form = request.query_params.get("format")
+    if form not in (None, *_FORMS.values()):
+        raise bad_request(f'"{form}" is no format', f"format={', '.join(_FORMS.values())}")
+    media = next((m for m, f in _FORMS.items() if f == form), None) or wanted(request, *_FORMS)
     gate = ExplainGate(service, request.scope["millpond.role"])
     try:
-        result = await service.run(service.app._ask, f"{_EXPLAIN}{text}", None, gate)
+        result = await service.run(service.app._ask, f"EXPLAIN FORMAT {_FORMS[media]}\n{text}", None, gate)
     except Error as error:
         _line_up(error)
         raise
-    return as_json({"plan": result.to_arrow().column("plan").to_pylist()})
+    told = "\n".join(result.to_arrow().column("plan").to_pylist())
+    return Response(told + "\n", media_type=media)
 
 
 def _line_up(error: Error) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import polars
 
 
+EXPLAINED = "millpond.explained"
+"""In the metadata of a schema: the rows are the text of a plan, in this form."""
+
+
 class Result:
     """The answer of a statement.
 
@@ -66,10 +70,14 @@ class Result:
         return f"<Result: {len(self)} rows of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        """A table in a notebook, at most 100 rows of it."""
+        """A table in a notebook, at most 100 rows of it; of EXPLAIN its text or picture."""
         if self.count is not None:
             return f"<p>{self.count} rows</p>"
         table = self.to_arrow()
+        form = (table.schema.metadata or {}).get(EXPLAINED.encode())
+        if form is not None:
+            text = "\n".join(table["plan"].to_pylist())
+            return text if form == b"svg" else f"<pre>{html.escape(text)}</pre>"
         head = "".join(f"<th>{html.escape(c)}</th>" for c in table.column_names)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"

@@ -271,7 +271,8 @@ def _(s: Describe) -> str:
 
 @print_statement.register
 def _(s: Explain) -> str:
-    return _join("EXPLAIN", "ANALYZE" if s.analyze else "", print_statement(s.statement))
+    form = f"FORMAT {s.format.upper()}" if s.format != "text" else ""
+    return _join("EXPLAIN", "ANALYZE" if s.analyze else "", form, print_statement(s.statement))
 
 
 @print_statement.register

@@ -7,7 +7,7 @@ Names are as spelled; comparisons elsewhere ignore case. Two statements are equa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 from sqlglot import exp
@@ -17,6 +17,8 @@ from millpond.options import Setting
 
 DropKind = Literal["stream", "table", "view", "materialized view", "query", "index"]
 WindowKind = Literal["tumbling", "hopping", "session"]
+ExplainFormat = Literal["text", "json", "mermaid", "svg"]
+EXPLAIN_FORMATS: tuple[ExplainFormat, ...] = get_args(ExplainFormat)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +272,7 @@ class Describe(Statement):
 class Explain(Statement):
     statement: Statement
     analyze: bool = False
+    format: ExplainFormat = "text"
 
 
 @dataclass(frozen=True)

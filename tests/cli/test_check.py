@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -12,6 +13,7 @@ from millpond.app.check import check_text
 from millpond.errors import UnknownName
 
 ROOT = Path(__file__).resolve().parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
 
 TEN_MISTAKES = """\
 CREATE STREAM trades (id BIGINT, symbol STRNG, qty INT);
@@ -205,6 +207,8 @@ def test_a_picture_of_the_app(cli):
     )
     picture = cli("explain", "app.sql", "--format", "mermaid").out
     assert picture.startswith("flowchart LR\n") and '(["s"])' in picture and '[("t")]' in picture
+    drawn = cli("explain", "app.sql", "--format", "svg").out
+    assert {e.text for e in ElementTree.fromstring(drawn).iter(f"{SVG}title")} >= {"s", "t", "f", "insert 4"}
     told = json.loads(cli("explain", "app.sql", "--format", "json").out)
     edges = {(e["from"], e["to"]) for e in told["edges"]}
     source = next(n["id"] for n in told["nodes"] if n["kind"] == "source")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -47,6 +48,24 @@ def test_statements_from_a_pipe(cli):
 def test_a_pipe_ends_at_the_first_error_and_names_its_line(cli):
     done = cli("sql", "--format", "csv", stdin="SELECT 1 AS a;\n\nSELECT x\nFROM nowhere;\nSELECT 2 AS b;")
     assert (done.code, done.out) == (1, "a\n1\n") and "sql:4:6: " in done.err
+
+
+def test_plans_come_as_text_that_can_be_copied(cli):
+    table = "CREATE TABLE t (id INT PRIMARY KEY);"
+    done = cli("sql", stdin=f"{table} EXPLAIN FORMAT MERMAID SELECT * FROM t;")
+    assert done.out.splitlines()[1:] == [
+        "flowchart LR",
+        '    n0{{"select"}}',
+        '    n1[("t")]',
+        "    n1 --> n0",
+    ]
+    done = cli("sql", stdin=f"{table} EXPLAIN FORMAT JSON SELECT * FROM t;")
+    assert json.loads(done.out.partition("\n")[2])["columns"] == [{"name": "id", "type": "INT"}]
+    cli.file("app.sql", table)
+    cli.start("run", "app.sql").wait_for("running")
+    told = cli("query", "EXPLAIN SELECT * FROM t")
+    assert told.out.splitlines()[:2] == ["SELECT: answered once", "read table t as t"]
+    assert cli("query", "EXPLAIN FORMAT SVG SELECT * FROM t").out.startswith("<svg ")
 
 
 def test_a_shell_of_its_own_keeps_what_it_did(cli):

@@ -116,6 +116,25 @@ def test_sql(page: Page) -> None:
     expect(page.locator("#sql-error")).to_contain_text("^^^^^")
 
 
+def test_a_statement_is_drawn(page: Page, works: Serving) -> None:
+    page.locator("#sql").fill(
+        "SELECT o.id, i.name FROM orders o JOIN items i ON i.sku = o.sku WHERE o.qty > 1 AND o.sku <> '<b>'"
+    )
+    page.locator("#explain").click()
+    picture = page.locator("#picture")
+    for id_ in ("stream:orders", "table:items", "query:select"):
+        expect(picture.locator(f'[data-id="{id_}"]')).to_have_count(1)
+    expect(picture.locator("path.edge")).to_have_count(2)
+    expect(picture).to_contain_text("by sku = o.sku")
+    plan = works.client.post("/explain", json={"sql": page.locator("#sql").input_value()}).json()["plan"]
+    expect(page.locator("#plan pre")).to_have_text("\n".join(plan))
+    assert page.locator("#plan b").count() == 0
+    page.locator("#sql").fill("SELECT 1 AS one")
+    page.locator("#run").click()
+    expect(page.locator("#plan")).to_be_hidden()
+    expect(page.locator("#result tbody tr")).to_have_count(1)
+
+
 def test_queries_are_held_and_failures_are_red(page: Page, works: Serving) -> None:
     row = page.locator('#queries tr[data-name="table:totals"]')
     row.get_by_role("button", name="pause").click()

@@ -121,6 +121,25 @@ def test_explain(shop: Serving) -> None:
     assert "items" in shop.app.tables()
 
 
+@pytest.mark.parametrize(
+    ("form", "media", "has"),
+    [
+        ("text", "text/plain", "SELECT: answered once\n"),
+        ("json", "application/json", '"from": "table:items"'),
+        ("mermaid", "text/vnd.mermaid", '[("items")]'),
+        ("svg", "image/svg+xml", "<title>items</title>"),
+    ],
+)
+def test_explain_in_every_form(shop: Serving, form: str, media: str, has: str) -> None:
+    body = {"sql": "SELECT name FROM items WHERE price > 1"}
+    by_name = shop.client.post(f"/explain?format={form}", json=body)
+    by_header = shop.client.post("/explain", json=body, headers={"Accept": media})
+    assert by_name.headers["content-type"].split(";")[0] == media and has in by_name.text
+    assert by_header.content == by_name.content
+    assert shop.client.post("/explain?format=png", json=body).status_code == 400
+    assert shop.client.post("/explain", json=body, headers={"Accept": "image/png"}).status_code == 406
+
+
 # roles
 
 

@@ -206,7 +206,10 @@ def test_small_statements() -> None:
         s.ExplainUpgrade("new.sql"),
     )
     explain = one("EXPLAIN ANALYZE SELECT 1")
-    assert explain.analyze
+    assert explain.analyze and explain.format == "text"
+    for form in ("FORMAT JSON", "format = json", "(FORMAT JSON)", "(FORMAT = Json)"):
+        assert one(f"EXPLAIN {form} SELECT 1") == s.Explain(explain.statement, format="json")
+    assert one("EXPLAIN (SELECT 1)").statement == one("(SELECT 1)")
     assert explain.statement.text == "SELECT 1"
 
 

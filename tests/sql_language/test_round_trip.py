@@ -187,6 +187,7 @@ def test_generated_statements(statement: s.Statement) -> None:
 @given(made)
 def test_explain_of_generated_statements(statement: s.Statement) -> None:
     check(s.Explain(statement, True))
+    check(s.Explain(statement, format="svg"))
 
 
 @settings(max_examples=300, deadline=None)

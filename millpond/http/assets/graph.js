@@ -42,7 +42,8 @@ export function drawGraph(target, graph, onTable) {
     ...graph.edges.flatMap((edge) => {
       const [x1, y1] = place.get(edge.from), [x2, y2] = place.get(edge.to);
       const a = x1 + WIDTH, b = y1 + HEIGHT / 2, c = x2, d = y2 + HEIGHT / 2, m = (a + c) / 2;
-      const rate = edge.rate ? svg("text", { class: "soft", x: m, y: (b + d) / 2 - 4, "text-anchor": "middle" }, `${short(edge.rate)}/s`) : null;
+      const said = edge.label || (edge.rate ? `${short(edge.rate)}/s` : "");
+      const rate = said ? svg("text", { class: "soft", x: m, y: (b + d) / 2 - 4, "text-anchor": "middle" }, cut(said, 16), svg("title", {}, said)) : null;
       return [svg("path", { class: "edge", d: `M${a} ${b}C${m} ${b} ${m} ${d} ${c} ${d}` }), rate].filter(Boolean);
     }),
     ...graph.nodes.map((node) => {

@@ -5,7 +5,7 @@ import { $, el, megabytes, short } from "./dom.js";
 import { drawGraph } from "./graph.js";
 import { drawPlots } from "./plots.js";
 import { drawQueries } from "./queries.js";
-import { drawAnswer, runSql } from "./sql.js";
+import { drawAnswer, explainSql, runSql } from "./sql.js";
 import { current, draw, openTable } from "./tables.js";
 
 const PAUSE = 2000;
@@ -71,6 +71,7 @@ $("login").addEventListener("submit", (event) => {
 $("table-name").addEventListener("change", (event) => openTable(event.target.value, trouble));
 $("search").addEventListener("input", draw);
 $("run").addEventListener("click", runSql);
+$("explain").addEventListener("click", explainSql);
 $("shape").addEventListener("change", drawAnswer);
 $("sql").value = "SHOW TABLES";
 $("sql").addEventListener("keydown", (event) => { if (event.ctrlKey && event.key === "Enter") runSql(); });

@@ -1,26 +1,41 @@
-// A place to type SQL: the answer as a table, or as bars of its first number.
+// A place to type SQL: the answer as a table, or as bars of its first number; how a statement would run, drawn.
 
 import { post } from "./api.js";
 import { $, el, isNumber, shown, svg } from "./dom.js";
+import { drawGraph } from "./graph.js";
 
 const MOST = 1000;
 let answer = null;
 
-export async function runSql() {
-  const began = performance.now();
-  $("sql-error").hidden = true;
+async function ask(path, take) {
+  $("sql-error").hidden = $("plan").hidden = true;
+  $("sql-about").textContent = "";
+  answer = null;
   try {
-    answer = await post("/sql", { sql: $("sql").value });
-    const what = answer.count === undefined ? `${answer.rows.length} rows` : `${answer.count} rows changed`;
-    $("sql-about").textContent = `${what}, ${Math.round(performance.now() - began)} ms`;
+    take(await post(path, { sql: $("sql").value }));
   } catch (failure) {
     const error = failure.error || { message: String(failure) };
     $("sql-error").textContent = [error.message, error.caret, error.hint && `hint: ${error.hint}`].filter(Boolean).join("\n");
     $("sql-error").hidden = false;
-    $("sql-about").textContent = "";
-    answer = null;
   }
   drawAnswer();
+}
+
+export function runSql() {
+  const began = performance.now();
+  return ask("/sql", (found) => {
+    answer = found;
+    const what = answer.count === undefined ? `${answer.rows.length} rows` : `${answer.count} rows changed`;
+    $("sql-about").textContent = `${what}, ${Math.round(performance.now() - began)} ms`;
+  });
+}
+
+export function explainSql() {
+  return ask("/explain", (found) => {
+    drawGraph($("picture"), found, () => {});
+    $("plan").querySelector("pre").textContent = found.plan.join("\n");
+    $("plan").hidden = false;
+  });
 }
 
 export function drawAnswer() {

@@ -14,11 +14,13 @@ from millpond.sql.parser.functions import careful_functions, worded_functions
 from millpond.sql.parser.queries import Tail
 from millpond.sql.parser.writes import WriteParser
 from millpond.sql.statements import (
+    EXPLAIN_FORMATS,
     Begin,
     Commit,
     ControlQuery,
     Describe,
     Explain,
+    ExplainFormat,
     ExplainUpgrade,
     Replay,
     Rollback,
@@ -220,7 +222,25 @@ class MillpondParser(WriteParser):
         if self.match_words("UPGRADE"):
             return ExplainUpgrade(self._parse_path_of_file())
         analyze = self.match_words("ANALYZE")
-        return Explain(self._parse_one(), analyze)
+        form = self._parse_explain_format()
+        return Explain(self._parse_one(), analyze, form)
+
+    def _parse_explain_format(self) -> ExplainFormat:
+        """``FORMAT JSON``, ``FORMAT = JSON`` or ``(FORMAT JSON)``."""
+        after = self.peek(1)
+        wrapped = self.at_token(TokenType.L_PAREN) and after is not None and after.text.upper() == "FORMAT"
+        if wrapped:
+            self.expect_open()
+        if not self.match_words("FORMAT"):
+            return "text"
+        self.match_token(TokenType.EQ)
+        word = self._curr.text.lower() if self._curr else ""
+        if word not in EXPLAIN_FORMATS:
+            self.fail_expected("TEXT, JSON, MERMAID or SVG", hint=did_you_mean(word, EXPLAIN_FORMATS))
+        self._advance()
+        if wrapped:
+            self.expect_close()
+        return word
 
     def _parse_path_of_file(self) -> str:
         if not self._curr:

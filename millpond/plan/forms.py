@@ -1,0 +1,42 @@
+"""EXPLAIN in its forms: words, JSON, a picture in Mermaid's words or as SVG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from millpond.plan.drawing import draw_svg
+from millpond.plan.picture import graph_of_one
+from millpond.sql.checked import Checked
+from millpond.sql.statements import Explain, ExplainFormat
+from millpond.types import type_name
+
+
+def explained(
+    checked: Checked, lines: Sequence[str], form: ExplainFormat, mask: Callable[[str], str]
+) -> list[str]:
+    """The plan that ``lines`` tell of, in a form: one text, or the lines themselves. Secrets are masked first."""
+    plan = [mask(line) for line in lines]
+    if form == "text":
+        return plan
+    graph = graph_of_one(checked).masked(mask)
+    if form == "mermaid":
+        return [graph.mermaid()]
+    if form == "svg":
+        return [draw_svg(graph)]
+    statement = checked.statement
+    inner = statement.statement if isinstance(statement, Explain) else statement
+    query = checked.resolved if checked.fold is None else None
+    schema = query.schema if query is not None else ()
+    return [
+        json.dumps(
+            {
+                "statement": mask(inner.text),
+                "plan": plan,
+                "columns": [{"name": c.name, "type": type_name(c.type)} for c in schema],
+                **graph.as_json(),
+            },
+            ensure_ascii=False,
+            indent=2,
+        )
+    ]
