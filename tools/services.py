@@ -1,5 +1,5 @@
-"""Servers that the tests start: PostgreSQL, Redis and Kafka, the jars by which Spark reads Kafka, and the programs that
-check what we serve: promtool, curl, Chromium. Run by ``make setup``; does nothing when they are there.
+"""Servers that the tests start: PostgreSQL, MariaDB, Redis and Kafka, the jars by which Spark reads Kafka, and the
+programs that check what we serve: promtool, curl, Chromium. Run by ``make setup``; does nothing when they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.
@@ -18,6 +18,7 @@ from millpond.errors import Error
 
 PROGRAMS = {
     "postgresql": "initdb",
+    "mariadb-server": "mariadbd",
     "redis-server": "redis-server",
     "maven": "mvn",
     "prometheus": "promtool",
@@ -32,7 +33,11 @@ BROKER = (
 
 
 def is_there(program: str) -> bool:
-    return shutil.which(program) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
+    return shutil.which(program) is not None or any(
+        found
+        for place in ("usr/lib/postgresql/*/bin", "usr/sbin")
+        for found in Path("/").glob(f"{place}/{program}")
+    )
 
 
 def broker() -> Path:
@@ -69,7 +74,9 @@ def install_programs() -> int:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"Not installed, and needed by some of the tests: {names}", file=sys.stderr)
         print(f"  Debian, Ubuntu: sudo apt-get install {names}", file=sys.stderr)
-        print("  macOS: brew install postgresql redis maven prometheus curl chromium", file=sys.stderr)
+        print(
+            "  macOS: brew install postgresql mariadb redis maven prometheus curl chromium", file=sys.stderr
+        )
         return 0
     print(f"installing {names} for the tests")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -81,7 +88,18 @@ def install_programs() -> int:
         if done.returncode:
             print(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}", file=sys.stderr)
             return 1
+    if "mariadb-server" in missing:
+        leave_stopped("mariadb")
     return 0
+
+
+def leave_stopped(service: str) -> None:
+    """The tests start servers of their own: what a package has started is ended, now and for the next boot."""
+    if Path("/run/systemd/system").is_dir():
+        command = ["systemctl", "disable", "--now", "--quiet", service]
+    else:
+        command = ["service", service, "stop"]
+    subprocess.run(command, capture_output=True)
 
 
 if __name__ == "__main__":
