@@ -1,0 +1,235 @@
+"""What is asked of a database, on SQLAlchemy. Each kind is a subclass with what is its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import event, exc, pool
+
+from millpond.errors import (
+    ConnectionLost,
+    Error,
+    InvalidOption,
+    SourceError,
+    TableMissing,
+    did_you_mean,
+    without_passwords,
+)
+from millpond.sources._sqluri import Place
+from millpond.sources.databases.arrow import array_of, arrow_type, discovered
+from millpond.sources.databases.rows import Rows
+from millpond.sources.databases.text import named
+from millpond.types import Column, Schema
+
+if TYPE_CHECKING:
+    from millpond.sources._captured import Log
+
+SAMPLE = 1_000
+"""Rows that the columns of a query are discovered from, where the database does not tell them."""
+
+
+class Database:
+    """A database and the rows that are read of it. Its methods may be called by several threads."""
+
+    dialect: ClassVar[str] = ""
+    """The name that sqlglot has for its SQL."""
+
+    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
+        self.uri = uri
+        self.place = place
+        self.values = values
+        self.rows = Rows(place.table, values, self.dialect)
+        self._engine: sa.Engine | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages: without a login, without parameters."""
+        return without_passwords(self.uri.partition("?")[0])
+
+    # connections
+
+    def url(self) -> sa.URL:
+        """Where SQLAlchemy connects to."""
+        raise NotImplementedError
+
+    def connect_args(self) -> dict[str, Any]:
+        """What the driver's connect is given besides."""
+        return {}
+
+    def prepared(self, connection: sa.Connection) -> None:
+        """Sets up the session of a connection before it reads. Called in its transaction, before anything else."""
+
+    @property
+    def engine(self) -> sa.Engine:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._made()
+            return self._engine
+
+    def _made(self) -> sa.Engine:
+        values = self.values
+        size = max(values["pool.size"], values["parallel.readers"] + 1)
+        kept = min(values["pool.max.idle"], size)
+        try:
+            engine = (
+                sa.create_engine(
+                    self.url(),
+                    connect_args=self.connect_args(),
+                    poolclass=pool.QueuePool,
+                    pool_size=kept,
+                    max_overflow=size - kept,
+                    pool_timeout=values["connect.timeout"],
+                    pool_pre_ping=values["pool.validation.query"] is None,
+                    pool_reset_on_return="rollback",
+                )
+                if kept
+                else sa.create_engine(self.url(), connect_args=self.connect_args(), poolclass=pool.NullPool)
+            )
+        except exc.ArgumentError as error:
+            raise InvalidOption(
+                f'"{self.name}" is no URL of SQLAlchemy: {without_passwords(str(error))}'
+            ) from None
+        validation = values["pool.validation.query"]
+        if validation is not None:
+            event.listen(engine, "checkout", _validating(validation))
+        return engine
+
+    @contextmanager
+    def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
+        """A connection in a transaction, which sees the database at a ``moment`` if one is named. What the driver
+        raises is explained."""
+        with self.explaining(), self.engine.connect() as connection:
+            self.enter(connection, moment)
+            self.prepared(connection)
+            yield connection
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """What the driver raises, in our words."""
+        try:
+            yield
+        except Error:
+            raise
+        except exc.SQLAlchemyError as error:
+            raise self.explained(error) from None
+
+    def explained(self, error: exc.SQLAlchemyError) -> Error:
+        """An error of SQLAlchemy or its driver as one of ours."""
+        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        text = without_passwords(f"{self.name}: {said}")
+        if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
+            return ConnectionLost(text)
+        if isinstance(error, exc.TimeoutError):
+            return ConnectionLost(text, hint="'pool.size' is the most connections at a time")
+        return SourceError(text)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._engine is not None:
+                self._engine.dispose()
+                self._engine = None
+
+    # moments
+
+    def moment(self) -> str | None:
+        """The name of a moment that several connections can see, held until the next one or ``close``; None where the
+        database has none."""
+        return None
+
+    def enter(self, connection: sa.Connection, moment: str | None) -> None:
+        """Lets a connection see the database as it was at a moment, all the time of its transaction."""
+
+    # columns
+
+    def discover(self, connection: sa.Connection) -> Schema:
+        """The columns, and the key if there is one."""
+        if self.rows.table is None:
+            return self.discover_query(connection)
+        inspector = sa.inspect(connection)
+        try:
+            columns = inspector.get_columns(self.rows.table, self.rows.schema)
+        except exc.NoSuchTableError:
+            self.refuse_table(inspector)
+        if not columns:
+            self.refuse_table(inspector)
+        key: Sequence[str] = ()
+        try:
+            key = inspector.get_pk_constraint(self.rows.table, self.rows.schema)["constrained_columns"] or ()
+        except (NotImplementedError, exc.SQLAlchemyError):
+            key = ()
+        found = tuple(
+            Column(c["name"], arrow_type(c["name"], c["type"]), bool(c.get("nullable", True)))
+            for c in columns
+        )
+        return Schema(found, tuple(key))
+
+    def discover_query(self, connection: sa.Connection) -> Schema:
+        """The columns of a query: from its first rows."""
+        relation = self.rows.relation(poll=self.rows.query is None)
+        result = connection.execute(sa.select(sa.text("*")).select_from(relation).limit(SAMPLE))
+        return discovered(list(result.keys()), result.fetchall())
+
+    def refuse_table(self, inspector: sa.Inspector) -> NoReturn:
+        """Raises TableMissing, with the names that are there."""
+        schema, _table = self.rows.schema, self.rows.table
+        try:
+            known = [*inspector.get_table_names(schema), *inspector.get_view_names(schema)]
+        except (NotImplementedError, exc.SQLAlchemyError):
+            known = []
+        self.no_table(known)
+
+    def no_table(self, known: Sequence[str]) -> NoReturn:
+        there = f"there are: {', '.join(sorted(known)[:20])}" if known else "there are no tables"
+        raise TableMissing(
+            f"{self.name} has no {self.rows.what}", hint=did_you_mean(self.rows.table or "", known, there)
+        )
+
+    # rows
+
+    def wire(self, column: Column) -> sa.ColumnElement[Any]:
+        """What is selected for a column."""
+        return named(column.name)
+
+    def batches(
+        self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a SELECT of exactly the columns of ``schema``, as they come: no more of them are in memory than
+        ``fetch.size`` and what was handed on."""
+        size = self.values["fetch.size"]
+        options = {"stream_results": True, "max_row_buffer": size}
+        result = connection.execution_options(**options).execute(statement)
+        arrow = schema.arrow()
+        for rows in result.partitions(size):
+            columns = zip(*rows, strict=True)
+            arrays = [array_of(c.name, c.type, list(v)) for c, v in zip(schema, columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    def estimate(self, connection: sa.Connection) -> int | None:
+        """How many rows there are, about; None where only counting would tell."""
+        return None
+
+    # changes
+
+    def log(self, owner: str, schema: Schema) -> Log:
+        """The log of changes of the table, for one who follows it."""
+        raise NotImplementedError
+
+
+def _validating(query: str) -> Any:
+    def check(connection: Any, _: Any, __: Any) -> None:
+        cursor = connection.cursor()
+        try:
+            cursor.execute(query)
+            cursor.fetchall()
+        except Exception as error:
+            raise exc.DisconnectionError(str(error)) from error  # the pool takes another one
+        finally:
+            cursor.close()
+
+    return check

@@ -1,0 +1,123 @@
+"""What is read of a database: a table or a query, and the SELECTs over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql import quoted_name
+
+from millpond.errors import InvalidOption
+from millpond.predicates import All, Any_, Compare, IsNull, Predicate
+from millpond.sources.databases.text import bound, check_condition, check_query, named, order_of, params_of
+from millpond.types import Column, Schema
+
+Wire = Callable[[Column], "sa.ColumnElement[Any]"]
+
+
+class Rows:
+    """The rows that the options name. Names are quoted, values are bound."""
+
+    def __init__(self, table: str | None, values: Mapping[str, Any], dialect: str):
+        self.query: str | None = values["query"]
+        self.poll_query: str | None = values["poll.query"]
+        self.table = table or values["table"]
+        self.schema: str | None = values["schema"]
+        self._values = values
+        self._dialect = dialect
+        if self.table is not None and self.query is not None:
+            raise InvalidOption(
+                'options "table" and "query" name rows in two ways', hint="leave one of them out"
+            )
+        if self.table is None and self.query is None and self.poll_query is None:
+            raise InvalidOption("no table is named", hint="'table' = '…' or 'query' = 'SELECT …'")
+        if self.table is not None and self.schema is None and "." in self.table:
+            self.schema, _, self.table = self.table.partition(".")
+        if self.schema is not None and self.table is None:
+            raise InvalidOption('option "schema" is for a table', hint="name it in the query")
+        self.params = params_of(values["query.params"])
+        if self.params is not None and self.query is None:
+            raise InvalidOption(
+                'option "query.params" is for a query', hint="'query' = 'SELECT … WHERE a = ?'"
+            )
+        for option, text in (("query", self.query), ("poll.query", self.poll_query)):
+            if text is not None:
+                check_query(option, text, dialect)
+        if values["where"] is not None:
+            check_condition("where", values["where"], dialect)
+
+    @property
+    def what(self) -> str:
+        """Its name for people."""
+        if self.table is None:
+            return "the query"
+        return f'table "{self.schema}.{self.table}"' if self.schema else f'table "{self.table}"'
+
+    def relation(
+        self, columns: Sequence[str] = (), since: Any = None, *, poll: bool = False
+    ) -> sa.FromClause:
+        """What stands after FROM. With ``poll`` that is the query for what is new ``since`` a value."""
+        if poll and self.poll_query is not None:
+            text = bound("poll.query", self.poll_query, [since], self._dialect)
+        elif self.query is not None:
+            text = bound("query", self.query, self.params, self._dialect)
+        elif self.table is not None:
+            schema = quoted_name(self.schema, True) if self.schema else None
+            return sa.table(quoted_name(self.table, True), *map(named, columns), schema=schema)
+        else:
+            assert self.poll_query is not None
+            text = bound("poll.query", self.poll_query, [since], self._dialect)
+        return text.columns(*map(named, columns)).subquery("millpond_rows")
+
+    def select(
+        self,
+        schema: Schema,
+        wire: Wire,
+        *conditions: sa.ColumnElement[bool],
+        since: Any = None,
+        poll: bool = False,
+        ordered: bool = True,
+    ) -> sa.Select[Any]:
+        """The columns of a schema, of the rows that meet the conditions and those of the options."""
+        statement = sa.select(*(wire(c).label(quoted_name(c.name, True)) for c in schema))
+        statement = statement.select_from(self.relation(schema.names, since, poll=poll))
+        statement = statement.where(*self._where(), *conditions)
+        if ordered and self._values["order.by"] is not None:
+            statement = statement.order_by(*order_of(self._values["order.by"], schema.names))
+        if ordered and self._values["limit"] is not None:
+            statement = statement.limit(self._values["limit"])
+        return statement
+
+    def one(self, expression: Any, *conditions: Any, since: Any = None, poll: bool = False) -> sa.Select[Any]:
+        """One value of all rows."""
+        statement = sa.select(expression).select_from(self.relation((), since, poll=poll))
+        return statement.where(*self._where(), *conditions)
+
+    def _where(self) -> list[Any]:
+        where = self._values["where"]
+        # On lines of its own: a comment at its end must not hide the bracket.
+        return (
+            [sa.text("(\n" + bound("where", where, None, self._dialect).text + "\n)")]
+            if where is not None
+            else []
+        )
+
+    @property
+    def cut(self) -> bool:
+        """Whether only some of the rows are read, as many as ``limit`` says."""
+        return self._values["limit"] is not None
+
+
+def condition(predicate: Predicate) -> sa.ColumnElement[bool]:
+    """A condition that all databases understand alike."""
+    match predicate:
+        case Compare(column, operator, value):
+            found: sa.ColumnElement[bool] = named(column).op(operator if operator != "!=" else "<>")(value)
+            return found
+        case IsNull(column, is_null):
+            return named(column).is_(None) if is_null else named(column).is_not(None)
+        case All(parts):
+            return sa.and_(*(condition(p) for p in parts))
+        case Any_(parts):
+            return sa.or_(*(condition(p) for p in parts))

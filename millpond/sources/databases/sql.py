@@ -1,0 +1,88 @@
+"""Any database that SQLAlchemy has a dialect for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from millpond.errors import (
+    ConnectionLost,
+    DatabaseMissing,
+    Error,
+    InvalidOption,
+    PackageMissing,
+    without_passwords,
+)
+from millpond.sources._sqluri import Place, split_query
+from millpond.sources.databases.base import Database
+
+_READ_ONLY = {"sqlite": "PRAGMA query_only = ON"}
+"""How a dialect is told that nothing is to be changed."""
+
+
+class AnyDatabase(Database):
+    """The URL after ``sql://``."""
+
+    dialect: ClassVar[str] = ""
+
+    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
+        self._url = _url_of(uri, place, values["driver"])
+        super().__init__(uri, place, values)
+
+    @property
+    def name(self) -> str:
+        return self._url.set(query={}).render_as_string(hide_password=True)
+
+    def url(self) -> sa.URL:
+        return self._url
+
+    def _made(self) -> sa.Engine:
+        try:
+            return super()._made()
+        except exc.NoSuchModuleError:
+            raise PackageMissing(
+                f'SQLAlchemy has no dialect "{self._url.drivername}"',
+                hint="install the package that brings it",
+            ) from None
+        except ImportError as error:
+            raise PackageMissing(
+                f'the driver of "{self._url.drivername}" is not installed: {error.name}',
+                hint=f"pip install {error.name}",
+            ) from None
+
+    def prepared(self, connection: sa.Connection) -> None:
+        read_only = _READ_ONLY.get(self._url.get_backend_name())
+        if read_only is not None:
+            connection.exec_driver_sql(read_only)
+
+    def explained(self, error: exc.SQLAlchemyError) -> Error:
+        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        if self._url.get_backend_name() == "sqlite" and "unable to open database file" in said:
+            return DatabaseMissing(
+                without_passwords(f"{self.name}: {said}"),
+                hint="check the path: sql://sqlite:////absolute/path.db",
+            )
+        if isinstance(error, exc.OperationalError) and not isinstance(error, exc.ProgrammingError):
+            known = super().explained(error)
+            if self._url.host is not None and not isinstance(known, ConnectionLost):
+                return ConnectionLost(known.message)
+            return known
+        return super().explained(error)
+
+
+def _url_of(uri: str, place: Place, driver: str | None) -> sa.URL:
+    before, _ = split_query(uri)
+    text = before.partition("://")[2]
+    try:
+        url = sa.make_url(text)
+    except exc.ArgumentError:
+        raise InvalidOption(
+            f'"{without_passwords(text)}" is no URL of SQLAlchemy',
+            hint="sql://sqlite:////absolute/path.db?table=…",
+        ) from None
+    if driver is not None:
+        url = url.set(drivername=f"{url.get_backend_name()}+{driver}")
+    return url.update_query_pairs(place.rest)

@@ -1,0 +1,34 @@
+"""Any database that SQLAlchemy reaches: ``sql://`` before its URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from millpond.options import Option
+from millpond.sources._sqloptions import SHARED_OPTIONS
+from millpond.sources._sqlsource import SqlSource
+from millpond.sources._sqluri import Place
+
+if TYPE_CHECKING:
+    from millpond.sources.databases.base import Database
+
+
+class AnySqlSource(SqlSource):
+    """Reads by SQLAlchemy alone."""
+
+    kind: ClassVar[str] = "sql"
+    schemes: ClassVar[tuple[str, ...]] = ("sql",)
+    extra: ClassVar[str] = "sql"
+    options: ClassVar[tuple[Option, ...]] = (
+        *SHARED_OPTIONS,
+        Option("driver", "text", "the driver that SQLAlchemy takes, in the place of the URL's"),
+    )
+
+    def _place(self, rest: tuple[tuple[str, str], ...]) -> Place:
+        """The URL says where; parameters that are none of our options are its own."""
+        return Place(rest=rest)
+
+    def _open(self) -> Database:
+        from millpond.sources.databases.sql import AnyDatabase
+
+        return AnyDatabase(self.uri, self.place, self.values)
