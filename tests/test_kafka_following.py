@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millpond import App
-from millpond.app.loading import Progress
+from millpond.app.filling import Progress
 from millpond.errors import TopicMissing, TopicReplaced
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, orders, uri

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond import App, Error
-from millpond.app.loading import Progress
+from millpond.app.filling import Progress
 
 ROWS = 300_000
 

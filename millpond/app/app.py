@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from millpond.app.capturing import keep_copy
 from millpond.app.catalog import Saved, saved, widths_of
 from millpond.app.columns import KeptColumns
 from millpond.app.dropping import forget
+from millpond.app.filling import Report
 from millpond.app.gate import Gate
 from millpond.app.health import Load, followed, health_of
 from millpond.app.home import AppHome, ViewHome
@@ -26,7 +28,7 @@ from millpond.app.identity import identity
 from millpond.app.inputs import keep_beside
 from millpond.app.living import Living
 from millpond.app.loader import Loader
-from millpond.app.loading import Report, read_all
+from millpond.app.loading import read_all
 from millpond.app.lookups import plan_lookup
 from millpond.app.pipelines import Pipelines
 from millpond.app.published import Publications
@@ -587,7 +589,9 @@ class App:
             self._source_values.update(one.source_options)
         resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
         for i in all_inputs(i for r in resolved for i in r.inputs):
-            if i.relation.kind == "source" and not i.relation.running:
+            if i.relation.captured:
+                keep_copy(self, i.relation)
+            elif i.relation.kind == "source" and not i.relation.running:
                 keep_beside(self, i.relation)
         sources = [self._source(stream) for stream in plan.streams]
         for source in sources:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millpond.app.capturing import Copying
 from millpond.app.catalog import Saved
+from millpond.app.filling import Filling
 from millpond.app.indexes import drop_index
 from millpond.errors import InUse, Place, UnknownName
 from millpond.plan.plans import PipelinePlan
@@ -42,7 +44,10 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         if target is not None and name == f"{target.kind}:{target.name}":
             drop(app, target, cascade=True, place=place)
         forget_named(app, "query", name)
+    kept = app._living.kept(relation.name.lower())
     app._living.remove(relation.name.lower())
+    if isinstance(kept, Filling):
+        kept.release()
     app._runner.remove(own)
     for index in app._catalog.indexes(relation.name):
         drop_index(app, index)
@@ -59,6 +64,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         app._store.drop(relation.name)
     elif relation.kind == "stream":
         app._journal.drop_stream(relation.name)
+    drop_copies(app)
     app._columns.forget_unused()
 
 
@@ -81,7 +87,24 @@ def drop_query(app: App, name: str, *, if_exists: bool, place: Place | None) -> 
     forget_named(app, "query", name)
     app._runner.drop(name)
     app._emitted.pop(name, None)
+    drop_copies(app)
     app._columns.forget_unused()
+
+
+def drop_copies(app: App) -> None:
+    """Copies of captured tables that nothing reads any more go, and what their databases keep for them."""
+    for name, kept in app._living:
+        if not isinstance(kept, Copying) or not kept.hidden or app._views.users(kept.plan.target.name):
+            continue
+        tables = {
+            t.table.lower()
+            for p in app._runner
+            for plan in (p.plan, *p.plan.block)
+            for t in plan.batch.tables
+        }
+        if name not in tables:
+            app._living.remove(name)
+            app._store.drop(kept.plan.target.name)
 
 
 def uses(plan: PipelinePlan, relation: Relation) -> bool:

@@ -209,12 +209,19 @@ class Living:
             follower.stop()
             follower.join()
 
+    def kept(self, name: str) -> Kept | None:
+        follower = self._followers.get(name)
+        return None if follower is None else follower.kept
+
     def gone(self, name: str, kept: Kept) -> None:
         """What was followed is followed no more, or by another one."""
         follower = self._followers.get(name)
         if follower is not None and follower.kept is kept:
             follower.stop()
             del self._followers[name]
+
+    def __iter__(self) -> Iterator[tuple[str, Kept]]:
+        return iter([(name, follower.kept) for name, follower in self._followers.items()])
 
     def errors(self) -> dict[str, str]:
         """Why something does not go on, by its name."""

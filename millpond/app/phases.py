@@ -9,8 +9,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from millpond.app.filling import Progress
 from millpond.app.health import Load
-from millpond.app.loading import Progress
 from millpond.changes import Offset
 from millpond.errors import Error
 from millpond.plan.plans import PipelinePlan

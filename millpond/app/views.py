@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.app.capturing import keep_copy
 from millpond.app.feed import Touched
 from millpond.app.inputs import Inputs
 from millpond.app.store import Moment
@@ -172,6 +173,9 @@ class Views:
 
         A query that fails is not taken; a ``restored`` one is, and tried again when its inputs change.
         """
+        for i in plan.query.inputs:
+            if i.relation.captured:
+                keep_copy(self._app, i.relation)
         with self._turn:
             view = LiveView(plan, schema, self._app, emit)
             self._views[plan.name] = view

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from millpond.app.loading import Progress
+    from millpond.app.filling import Progress
 
 _MB = 1 << 20
 EVERY = 2.0

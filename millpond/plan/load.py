@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from sqlglot import exp
 
 from millpond.plan.plans import LoadPlan, Target
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_table
 from millpond.sql.grouping import contains_window, is_aggregated
@@ -18,6 +21,18 @@ def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
     spoils = any(i.relation.spoils for i in resolved.inputs)
     errors = error_table(name) if spoils and checked.query_options.get("on.error") != "fail" else None
     return LoadPlan(name, s.text, resolved, target, _chunk_by(resolved), s.place, errors)
+
+
+def plan_copy(relation: Relation) -> LoadPlan:
+    """A copy of all columns of a source, in a table of its name."""
+    name = relation.name
+    source = Input(name, name, dataclasses.replace(relation, kind="source"))
+    select = exp.Select(
+        expressions=[exp.Column(this=exp.to_identifier(c.name, quoted=True)) for c in relation.schema],
+        from_=exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True))),
+    )
+    query = Resolved(select, relation.schema, (source,))
+    return LoadPlan(f"copy:{name}", "", query, Target("table", name), source)
 
 
 def _chunk_by(resolved: Resolved) -> Input | None:

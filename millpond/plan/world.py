@@ -93,6 +93,7 @@ class Rooms:
             guessed=source.guesses,
             declared=declared,
             spoils=source.sifts,
+            captured=source.captures,
         )
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:

@@ -193,6 +193,26 @@ class SqlSource(Source):
         check_column(name, column.type)
         return column.name
 
+    def notice(self, splits: Sequence[Split]) -> None:
+        """Columns that came to the table are taken in, unless the columns were declared; those that it has lost are
+        NULL."""
+        if self._physical is None or not splits or self._narrow[0] is not None:
+            return
+        found = self._asked(self.database.discover)
+        fresh = tuple(c for c in found if c.name not in self._physical)
+        self._physical = found
+        if fresh and self.declared is None:
+            known = self.schema()
+            self.take_columns(Schema((*known, *fresh), known.key))
+
+    def take_columns(self, columns: Schema) -> None:
+        """There are other columns by now."""
+        self._schema = columns
+
+    @property
+    def drifts(self) -> bool:
+        return self.declared is None
+
     def _asked(self, ask: Any) -> Any:
         """What a database answers; a lost connection is tried again for a while."""
 
@@ -321,15 +341,23 @@ class SqlSource(Source):
         place = end if "value" in end else None
         rows = self._asked(self.database.estimate)
         bounds = self._asked(self._bounds) if self.parallel > 1 else []
+        moment = self._moment() if bounds else self._held()
         if not bounds:
-            return [SqlSplit(rows, None, 0, None, place)]
-        moment = self.database.moment()
+            return [SqlSplit(rows, None, 0, None, place, moment=moment)]
         each = None if rows is None else rows // (len(bounds) + 1)
         edges = [None, *bounds, None]
         return [
             SqlSplit(each, None, i << ROW_BITS, None, place, low, high, moment)
             for i, (low, high) in enumerate(itertools.pairwise(edges))
         ]
+
+    def _held(self) -> str | None:
+        """The moment at which one reader sees the database: the one that it begins at, unless one is held."""
+        return None
+
+    def _moment(self) -> str | None:
+        """The moment at which several readers see the database."""
+        return self.database.moment()
 
     @property
     def _range_column(self) -> str | None:
@@ -422,19 +450,22 @@ class SqlSource(Source):
     def _read_schema(self) -> Schema:
         """The columns that are read, with the types that the database has."""
         found = self._discovered()
-        columns = (found.find(c.name) for c in self.schema())
+        columns = (found.find(c.name) for c in self.schema())  # one that the table has lost is not read
         return Schema(tuple(c for c in columns if c is not None))
 
     def _rows(self, connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[pa.RecordBatch]:
         """The rows of a SELECT, with the types of ``schema()``."""
         physical, schema = self._read_schema, self.schema()
         target = schema.arrow()
+        places = {c.name.lower(): i for i, c in enumerate(physical)}
         for batch in self.database.batches(connection, statement, physical):
             if batch.schema.equals(target):
                 yield batch
                 continue
             arrays = []
-            for column, array in zip(schema, batch.columns, strict=True):
+            for column in schema:
+                at = places.get(column.name.lower())
+                array = pa.nulls(batch.num_rows, column.type) if at is None else batch.column(at)
                 try:
                     arrays.append(array if array.type == column.type else array.cast(column.type))
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

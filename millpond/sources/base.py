@@ -22,6 +22,7 @@ from millpond.errors import Error, NotSupported
 from millpond.folder import by_scheme, classes_in
 from millpond.formats.received import Received, none_spoiled
 from millpond.options import Option, defaults
+from millpond.predicates import Predicate
 from millpond.retry import AGAIN, Issues, Patience
 from millpond.types import Schema
 
@@ -68,6 +69,11 @@ class Source(ABC):
     def follows(self) -> bool:
         """Whether rows may come after ``latest()``: a table over it follows it. Else it is loaded once."""
         return self.endless
+
+    @property
+    def captures(self) -> bool:
+        """Whether a table over it follows changes of rows, by their key: see ``Captured``."""
+        return False
 
     @property
     def runs(self) -> bool:
@@ -188,6 +194,16 @@ class Source(ABC):
     def patience(self, error: Error) -> Patience:
         """How long reading is tried again after an error that may pass."""
         return AGAIN
+
+    @property
+    def parallel(self) -> int:
+        """How many may read splits at once, in any order."""
+        return 1
+
+    def narrowed(self, columns: Sequence[str] | None, predicate: Predicate | None) -> Source:
+        """A source of which only some columns are read, and only rows that may meet a condition; itself if it cannot
+        look for them."""
+        return self
 
     def close(self) -> None:
         """Frees what the source holds. It may be called twice."""

@@ -34,7 +34,7 @@ class Relation:
     of its key.
     ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
     ``spoils`` says that a source may have records that cannot be read, which are put aside, ``follows`` that a table
-    over a source follows it.
+    over a source follows it, ``captured`` that it then does so by the changes that a database logs.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Relation:
     limits: Limits | None = None
     spoils: bool = False
     follows: bool = False
+    captured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from millpond.app.loading import Progress
+from millpond.app.filling import Progress
 from millpond.cli import progress
 from millpond.cli.progress import Loading
 

@@ -28,6 +28,7 @@ from millpond.sql.checked import (
     named,
 )
 from millpond.sql.checking.queries import Queries
+from millpond.sql.copying import is_copy, key_through, over_copies
 from millpond.sql.errortables import error_relation
 from millpond.sql.live import check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
@@ -173,6 +174,8 @@ class Creates(Queries):
         values = read_options(f'table "{s.name}"', table_options, own)
         if values["primary.key"]:
             key = key or _split_key(values["primary.key"])
+        if not resolved.running and values["refresh"] == "live" and not is_copy(resolved, key):
+            resolved = over_copies(resolved)
         over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
         live = not resolved.running and values["refresh"] == "live" and over_tables
         if live:
@@ -188,10 +191,13 @@ class Creates(Queries):
                 if keyed or tuple(k.lower() for k in key) == (KEY,):
                     key, resolved = (KEY,), with_message_key(resolved, stream)
         grouping = () if resolved.running else grouping_outputs(resolved)
+        copies = key_through(resolved)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
         if not key and grouping and values["primary.key"] is None:
             key = tuple(resolved.schema.names[i] for i in grouping)
             values = {**values, "null_keys": True}
+        if not key and copies and values["primary.key"] is None:
+            key = tuple(resolved.schema.names[i] for i in copies)
         if groups is not None:
             said = key if key or values["primary.key"] is not None else None
             key = self._group_key(groups, resolved.schema, said, s)

@@ -1,0 +1,224 @@
+"""Databases that log their changes: a table over one follows the log.
+
+An offset is a place in the log. The rows before the first one are read as they were at exactly that place. Where the
+log cannot be followed the table is polled, if a column for that is named, or read once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.errors import Error, InvalidOption, SourceChanged
+from millpond.retry import for_connections
+from millpond.sources._captured import Log
+from millpond.sources._sqlsource import SqlSource
+from millpond.sources.base import Split
+from millpond.types import Schema
+
+log = logging.getLogger("millpond")
+CHANGES = 50_000
+"""Changes that are taken at once, about: a transaction is never divided."""
+AGAIN = 10.0
+"""Seconds between two looks whether changes can be followed by now."""
+POLL = 10.0
+"""Seconds between two looks at a table that is polled because its changes cannot be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSplit(Split):
+    """What a log has between two places."""
+
+    start: Mapping[str, Any]
+    end: Mapping[str, Any]
+
+
+class CapturingSource(SqlSource):
+    """A database with a log of changes."""
+
+    def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
+        super().__init__(uri, values, declared)
+        self._log: Log | None = None
+        self._begun: tuple[Offset, str | None] | None = None
+        self._instead: Error | None = None
+        """Why the log is not followed."""
+        self._loads = True
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        if not self.values["cdc"]:
+            return
+        if self.values["query"] is not None or self.values["limit"] is not None:
+            raise InvalidOption(
+                "changes are captured of a table, not of a query or a part of it", hint="'table' = '…'"
+            )
+        if self.values["where"] is not None:
+            raise InvalidOption(
+                'options "cdc" and "where" do not go together',
+                hint="put the condition into the statement's WHERE",
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_log"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._log = None
+
+    @property
+    def captures(self) -> bool:
+        return bool(self.values["cdc"])
+
+    @property
+    def follows(self) -> bool:
+        return self.captures or super().follows
+
+    @property
+    def runs(self) -> bool:
+        return super().follows
+
+    # whose log it is
+
+    def claim(self, owner: str) -> None:
+        """A table follows the changes from now on. Its name says which of the things that the database keeps for such
+        tables are its own."""
+        self._log = self.database.log(owner, self.schema())
+
+    def begin_capture(self) -> Offset:
+        """A place in the log, whose rows before it ``splits(None, place)`` reads. Raises CaptureRefused."""
+        assert self._log is not None
+        held = self._log
+        self._instead = None
+        self._again(held.check)
+        if self.values["initial.load"] == "none":
+            self._loads = False
+            return {"log": dict(self._again(lambda: held.start(self.values["cdc.start"])))}
+        if self.values["cdc.start"] != "latest":
+            raise InvalidOption(
+                "option \"cdc.start\" is for tables without 'initial.load': after a load changes begin where it ends",
+                hint="'initial.load' = 'none', or leave 'cdc.start' out",
+            )
+        self._loads = True
+        self._begun = self._again(held.begin)
+        return {"log": dict(self._begun[0])}
+
+    def begun(self) -> None:
+        """The rows before the first place were read."""
+        if self._begun is not None and self._log is not None:
+            self._log.begun()
+        self._begun = None
+
+    def fall_back(self, why: Error) -> None:
+        """The log is not followed, until ``begin_capture``."""
+        self._instead = why
+
+    def _again(self, work: Any) -> Any:
+        return for_connections(self.values["retry.timeout"]).wait_for(work, issues=self.issues)
+
+    def release(self) -> None:
+        """The table is gone: what the database keeps for it is not needed any more."""
+        if self._log is not None:
+            self._log.drop()
+
+    # offsets
+
+    @property
+    def _logs(self) -> bool:
+        return self._log is not None and self._instead is None
+
+    def latest(self, start: Offset | None) -> Offset:
+        if not self._logs or start is None or "log" not in start:
+            return super().latest(None if start is not None and "log" in start else start)
+        assert self._log is not None
+        end = self._log.latest(start["log"], CHANGES)
+        return start if dict(end) == dict(start["log"]) else {"log": dict(end)}
+
+    def settled(self, at: Offset) -> bool:
+        if not self._logs:
+            return super().settled(at)
+        return "log" in at and self.reached(at, self.latest(at))
+
+    def replaced(self, start: Offset, end: Offset) -> bool:
+        if "log" in start and "log" in end:
+            return False
+        return "log" in start or "log" in end or super().replaced(start, end)
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        if "log" not in end:
+            return super().splits(start, end)
+        if self.reached(start, end):
+            return []
+        if start is not None:
+            return [LogSplit(None, None, start["log"], end["log"])]
+        if not self._loads:
+            return []
+        if self._begun is None or dict(self._begun[0]) != dict(end["log"]):
+            raise SourceChanged(f"{self.database.name} is not what it was")
+        return self._whole({"read": 0, "step": 0})
+
+    def _held(self) -> str | None:
+        return self._begun[1] if self._begun is not None else None
+
+    def _moment(self) -> str | None:
+        return self._begun[1] if self._begun is not None else super()._moment()
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Of a log the rows are those of ``log_schema``."""
+        if not isinstance(split, LogSplit):
+            return super().read(split)
+        assert self._log is not None
+        return self._log.read(split.start, split.end)
+
+    def notice(self, splits: Sequence[Split]) -> None:
+        """Columns that came to the table are taken in, unless the columns were declared."""
+        for split in splits:
+            if not isinstance(split, LogSplit):
+                continue
+            assert self._log is not None
+            fresh = self._log.fresh(split.start, split.end)
+            if len(fresh) and self.declared is None:
+                for column in fresh:
+                    log.info('%s has a new column: "%s"', self.database.name, column.name)
+                known = self.schema()
+                self.take_columns(Schema((*known, *fresh), known.key))
+        if not any(isinstance(s, LogSplit) for s in splits):
+            super().notice(splits)
+
+    def take_columns(self, columns: Schema) -> None:
+        super().take_columns(columns)
+        if self._log is not None:
+            self._log.schema = columns
+
+    def changes(self, stop: threading.Event) -> Iterator[None]:
+        if not self.captures:
+            yield from super().changes(stop)
+            return
+        while not stop.is_set():
+            if self._logs:
+                assert self._log is not None
+                yield from self._log.news(stop)
+            elif not stop.wait(
+                AGAIN if self.values["incremental.column"] is None else self.values["poll.interval"] or POLL
+            ):
+                yield
+
+    @property
+    def _pause(self) -> float:
+        """Seconds between two looks while the log is not followed."""
+        polled = self.values["incremental.column"] is not None
+        return (self.values["poll.interval"] or POLL) if polled else AGAIN
+
+    def lag(self, at: Offset | None) -> dict[str, int]:
+        kept = self._log.lag() if self._log is not None else None
+        return {} if kept is None else {"log": kept}
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        super().close()

@@ -1,0 +1,74 @@
+"""Queries that copy a table of a database: their rows are its rows, known by its key."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlglot import exp
+
+from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.resolve import Input, Resolved
+from millpond.sql.running import from_items
+
+_MORE = ("distinct", "limit", "offset", "qualify", "laterals", "with_", "pivots")
+
+
+def copied(resolved: Resolved) -> tuple[str, ...] | None:
+    """The column of the one input that each output is; None for a query that is more than a copy of columns."""
+    select, source = resolved.expression, _alone(resolved)
+    if source is None or select.args.get("where") or select.args.get("order"):
+        return None
+    names = _columns(select)
+    if any(name is None or name not in source.relation.schema for name in names):
+        return None
+    return tuple(name for name in names if name is not None)
+
+
+def is_copy(resolved: Resolved, key: tuple[str, ...]) -> bool:
+    """Whether the query copies columns of a table with its key, which no other ``key`` is said to be."""
+    names, outputs = copied(resolved), key_through(resolved)
+    if names is None or (resolved.inputs[0].relation.schema.key and not outputs):
+        return False
+    own = {resolved.schema.names[i].lower() for i in outputs}
+    return not key or {k.lower() for k in key} == own
+
+
+def key_through(resolved: Resolved) -> tuple[int, ...]:
+    """The outputs that are the key of the one source of a query, each of whose rows is one of the source's; nothing if
+    there is none, or it is not given."""
+    source = _alone(resolved)
+    if source is None or source.relation.kind != "source" or not source.relation.schema.key:
+        return ()
+    names = [name.lower() if name is not None else None for name in _columns(resolved.expression)]
+    key = [k.lower() for k in source.relation.schema.key]
+    return tuple(names.index(k) for k in key) if all(k in names for k in key) else ()
+
+
+def _alone(resolved: Resolved) -> Input | None:
+    """The one input of a query that takes its rows one by one."""
+    select = resolved.expression
+    if not isinstance(select, exp.Select) or is_aggregated(select) or any(select.args.get(k) for k in _MORE):
+        return None
+    if any(contains_window(p) for p in select.expressions) or select.find(exp.UDTF):
+        return None
+    items = [item for item, _ in from_items(select)]
+    if len(items) != 1 or not isinstance(items[0], exp.Table) or len(resolved.inputs) != 1:
+        return None
+    return resolved.inputs[0] if resolved.inputs[0].view == items[0].name else None
+
+
+def _columns(select: exp.Expr) -> list[str | None]:
+    """The column that each output is, if it is one."""
+    outputs = [p.unalias() for p in select.args["expressions"]]
+    return [o.name if isinstance(o, exp.Column) else None for o in outputs]
+
+
+def over_copies(resolved: Resolved) -> Resolved:
+    """The query with the sources whose changes are captured as tables that others keep: copies of them."""
+    inputs = tuple(
+        dataclasses.replace(i, relation=dataclasses.replace(i.relation, kind="table"))
+        if i.relation.captured
+        else i
+        for i in resolved.inputs
+    )
+    return dataclasses.replace(resolved, inputs=inputs)
