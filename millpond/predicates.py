@@ -44,6 +44,15 @@ class Any_:
 Predicate: TypeAlias = Compare | IsNull | All | Any_
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a query needs of an input: some columns (None for all), rows that meet a condition, so many of them."""
+
+    columns: tuple[str, ...] | None
+    predicate: Predicate | None
+    limit: int | None
+
+
 def all_of(*parts: Predicate | None) -> Predicate | None:
     """The parts that there are, together."""
     there = tuple(q for p in parts if p is not None for q in (p.parts if isinstance(p, All) else (p,)))

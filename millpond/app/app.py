@@ -72,7 +72,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
 from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.parse import parse
-from millpond.sql.pushdown import pushed
+from millpond.sql.pushdown import needs, pushed
 from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
@@ -642,7 +642,7 @@ class App:
             if i.view in found:
                 continue
             if i.relation.kind == "source":
-                found[i.view] = read_all(self._source(i.relation))
+                found[i.view] = read_all(self._source(i.relation).narrowed(needs(resolved)[i.view]))
             else:
                 name = i.relation.rows_of or i.relation.name
                 with_rows = i.relation.rows_of is not None and not i.relation.schema.key

@@ -20,6 +20,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
 from millpond.sql.functions import known_functions
+from millpond.sql.pushdown import needs
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
 from millpond.types import type_name
@@ -180,6 +181,20 @@ class _ByIndex:
         raise AssertionError("an index applies no events")
 
 
+def _asked(app: App, checked: Checked) -> dict[str, str]:
+    """What databases are sent for the inputs of a query, by view."""
+    if checked.resolved is None:
+        return {}
+    app._source_values.update(checked.source_options)
+    found = {}
+    for i in checked.resolved.inputs:
+        if i.relation.kind == "source" and not i.relation.running:
+            sent = app._source(i.relation).narrowed(needs(checked.resolved)[i.view]).sent
+            if sent is not None:
+                found[i.view] = sent
+    return found
+
+
 def explain(app: App, checked: Checked) -> pa.Table:
     """The plan in the form that is asked for, which the metadata of the schema name too."""
     statement = checked.statement
@@ -190,7 +205,7 @@ def explain(app: App, checked: Checked) -> pa.Table:
         table = checked.resolved.inputs[0].relation.name
         lines = explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
     else:
-        lines = explain_checked(checked, app._evaluator)
+        lines = explain_checked(checked, app._evaluator, _asked(app, checked))
     told = explained(checked, lines, statement.format, app._mask)
     return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
 

@@ -26,6 +26,7 @@ from millpond.sources.base import SEQ, Source, Split
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import ERROR_COLUMNS
+from millpond.sql.pushdown import needs
 from millpond.sql.resolve import Input
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ class Filling(OverSources):
     @property
     def sources(self) -> dict[str, Source]:
         """By view. They stay those that the statement opened, whatever others say of the same addresses."""
-        for i in self._views.values():
-            if i.relation.name not in self._opened:
-                self._opened[i.relation.name] = self._app._source(i.relation)
-        return {view: self._opened[i.relation.name] for view, i in self._views.items()}
+        for view, i in self._views.items():
+            if view not in self._opened:
+                self._opened[view] = self._app._source(i.relation).narrowed(needs(self.plan.query)[view])
+        return {view: self._opened[view] for view in self._views}
 
     @property
     def reads(self) -> list[Relation]:

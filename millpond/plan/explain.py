@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from millpond.errors import without_passwords
@@ -32,13 +32,14 @@ class Ways(Protocol):
     def fold_way(self, fold: Fold) -> tuple[str, str]: ...
 
 
-def explain_checked(checked: Checked, ways: Ways) -> list[str]:
-    """The lines of EXPLAIN for a statement. ``ways`` tells who answers a query."""
+def explain_checked(checked: Checked, ways: Ways, asked: Mapping[str, str] | None = None) -> list[str]:
+    """The lines of EXPLAIN for a statement. ``ways`` tells who answers a query, ``asked`` what other systems are asked
+    for, by view."""
     statement = checked.statement
     inner = statement.statement if isinstance(statement, st.Explain) else statement
     lines = [_headline(inner, checked)]
     if checked.resolved is not None:
-        lines += list(_query(checked, inner, ways))
+        lines += list(_query(checked, inner, ways, asked or {}))
         lines.append("output: " + ", ".join(f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema))
     if checked.target is not None:
         lines.append(_target(checked))
@@ -75,7 +76,7 @@ def _follows(checked: Checked, statement: st.Statement) -> bool:
     return any(i.relation.follows for i in checked.resolved.inputs)
 
 
-def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[str]:
+def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping[str, str]) -> Iterator[str]:
     assert checked.resolved is not None
     for caution in join_warnings(checked.resolved):
         yield f"warning: {caution.message}; {caution.hint}"
@@ -106,6 +107,8 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways) -> Iterator[st
                 f" where {text(where)}" if where else ""
             )
         yield line
+        if i.view in asked:
+            yield f"asks for: {asked[i.view]}"
     if checked.live:
         parts = find_parts(checked.resolved)
         yield (

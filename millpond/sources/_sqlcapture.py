@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import Error, InvalidOption, SourceChanged
+from millpond.predicates import Need
 from millpond.retry import for_connections
 from millpond.sources._captured import Log
 from millpond.sources._sqlsource import SqlSource
-from millpond.sources.base import Split
+from millpond.sources.base import Source, Split
 from millpond.types import Schema
 
 log = logging.getLogger("millpond")
@@ -64,6 +65,9 @@ class CapturingSource(SqlSource):
                 hint="put the condition into the statement's WHERE",
             )
 
+    def narrowed(self, need: Need) -> Source:
+        return self if self._logs else super().narrowed(need)
+
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in super().__getstate__().items() if k != "_log"}
 
@@ -78,10 +82,6 @@ class CapturingSource(SqlSource):
     @property
     def follows(self) -> bool:
         return self.captures or super().follows
-
-    @property
-    def runs(self) -> bool:
-        return super().follows
 
     # whose log it is
 

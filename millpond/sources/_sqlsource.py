@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import math
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +23,7 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import BadData, InvalidOption, without_passwords
 from millpond.packages import needed
-from millpond.predicates import Predicate
+from millpond.predicates import All, Any_, Compare, IsNull, Need, Predicate, all_of
 from millpond.retry import for_connections
 from millpond.sources._ahead import ahead
 from millpond.sources._sqluri import Place, options_in, place_of
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millpond")
 ROW_BITS = 40
+_ALL = Need(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,12 @@ class SqlSource(Source):
         self._schema: Schema | None = None
         self._physical: Schema | None = None
         self._database: Database | None = None
-        self._narrow: tuple[tuple[str, ...] | None, Predicate | None] = (None, None)
+        self._need = _ALL
+        self._origin: SqlSource | None = None
+        """The one that this is a part of."""
         self._newest: Offset | None = None
         self._compared_at: float | None = None
+        self._polled_at = -math.inf
         self._lock = threading.Lock()
         self._check_options()
 
@@ -140,7 +146,8 @@ class SqlSource(Source):
 
     @property
     def runs(self) -> bool:
-        return self.follows
+        """What is new is known by a column that grows."""
+        return self.follows and self.values["incremental.column"] is not None
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         while not stop.wait(self.values["poll.interval"]):
@@ -157,7 +164,7 @@ class SqlSource(Source):
         if self._schema is None:
             found = self._discovered()
             if self.declared is not None:
-                self._refuse_unknown(self.declared, found)
+                self._look_for(self.declared, found)
                 key = found.key if all(k in self.declared for k in found.key) else ()
                 self._schema = Schema(self.declared.columns, key)
             else:
@@ -171,13 +178,17 @@ class SqlSource(Source):
                 self._column(self._physical)
         return self._physical
 
-    def _refuse_unknown(self, declared: Schema, found: Schema) -> None:
-        for column in declared:
-            if column.name not in found:
-                raise InvalidOption(
-                    f'{self.database.rows.what} has no column "{column.name}"',
-                    hint=f"its columns: {', '.join(found.names)}",
-                )
+    def _look_for(self, declared: Schema, found: Schema) -> None:
+        """A declared column that is not there is NULL; one of them must be there."""
+        missing = [c.name for c in declared if c.name not in found]
+        if len(missing) == len(declared):
+            raise InvalidOption(
+                f'{self.database.rows.what} has no column "{missing[0]}"',
+                hint=f"its columns: {', '.join(found.names)}",
+            )
+        if missing:
+            listed = ", ".join(f'"{m}"' for m in missing)
+            log.warning("%s has no column %s: it is NULL", self.database.rows.what, listed)
 
     def _column(self, schema: Schema) -> str:
         """The incremental column as the database spells it."""
@@ -196,7 +207,7 @@ class SqlSource(Source):
     def notice(self, splits: Sequence[Split]) -> None:
         """Columns that came to the table are taken in, unless the columns were declared; those that it has lost are
         NULL."""
-        if self._physical is None or not splits or self._narrow[0] is not None:
+        if self._physical is None or not splits or self._need.columns is not None:
             return
         found = self._asked(self.database.discover)
         fresh = tuple(c for c in found if c.name not in self._physical)
@@ -208,6 +219,8 @@ class SqlSource(Source):
     def take_columns(self, columns: Schema) -> None:
         """There are other columns by now."""
         self._schema = columns
+        if self._origin is not None:
+            self._origin.take_columns(columns)
 
     @property
     def drifts(self) -> bool:
@@ -224,24 +237,29 @@ class SqlSource(Source):
 
     # what the query needs
 
-    def narrowed(self, columns: Sequence[str] | None, predicate: Predicate | None) -> Source:
-        """The same source, of which only some columns are read, and only rows that may meet a condition."""
-        if self.values.get("cdc") or self.values["incremental.column"] is not None or self.database.rows.cut:
+    def narrowed(self, need: Need) -> Source:
+        """Columns, rows and their number are looked for by the database; not while a column tells what is new."""
+        if self.values["incremental.column"] is not None or self.database.rows.cut or need == _ALL:
             return self
-        found = type(self)(self.uri, self.values, self.declared)
-        found._physical, found._schema = self._physical, self._schema
-        found._narrow = (tuple(columns) if columns is not None else None, predicate)
-        if columns is not None:
-            schema = self.schema()
-            kept = tuple(c for c in schema if c.name in columns) or schema.columns[:1]
-            found._schema = Schema(kept)
+        physical, schema = self._discovered(), self.schema()
+        sound = None if need.predicate is None else _sound(need.predicate, physical, self.database.compares)
+        found = copy(self)
+        found._database, found._origin = self.database, self
+        found._need = Need(need.columns, sound, need.limit)
+        if need.columns is not None:
+            found._schema = Schema(tuple(c for c in schema if c.name in need.columns) or schema.columns[:1])
         return found
 
     @property
     def sent(self) -> str:
         """The SELECT that the database is sent, for people."""
         statement = self._select(*self._pushed())
-        return " ".join(str(statement.compile(dialect=self.database.engine.dialect)).split())
+        dialect = self.database.engine.dialect
+        try:
+            text = statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        except Exception:  # a value that has no text in this SQL
+            text = statement.compile(dialect=dialect)
+        return " ".join(str(text).split())
 
     # offsets
 
@@ -317,7 +335,7 @@ class SqlSource(Source):
 
     def settled(self, at: Offset) -> bool:
         """Without asking: that is done once in an interval."""
-        return self._newest is None or dict(self._newest) == dict(at)
+        return self._newest is None or self.reached(at, self._newest)
 
     def replaced(self, start: Offset, end: Offset) -> bool:
         return bool(start["read"] != end["read"])
@@ -327,7 +345,16 @@ class SqlSource(Source):
         return False
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
-        return at is not None and dict(at) == dict(end)
+        """Two offsets of one place may have been reached in other steps."""
+        return at is not None and {**at, "step": 0} == {**end, "step": 0}
+
+    def poll(self, start: Offset | None) -> Offset:
+        """What is known, until it is time to look again."""
+        now = time.monotonic()
+        if start is not None and now - self._polled_at < self.values["poll.interval"]:
+            return start
+        self._polled_at = now
+        return self.latest(start)
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         if self.reached(start, end):
@@ -438,12 +465,13 @@ class SqlSource(Source):
 
     def _select(self, *conditions: Any, **more: Any) -> sa.Select[Any]:
         database = self.database
-        return database.rows.select(self._read_schema, database.wire, *conditions, **more)
+        statement = database.rows.select(self._read_schema, database.wire, *conditions, **more)
+        return statement if self._need.limit is None else statement.limit(self._need.limit)
 
     def _pushed(self) -> list[Any]:
         from millpond.sources.databases.rows import condition
 
-        predicate = self._narrow[1]
+        predicate = self._need.predicate
         return [] if predicate is None else [condition(predicate)]
 
     @property
@@ -478,6 +506,24 @@ class SqlSource(Source):
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
+
+
+def _sound(
+    predicate: Predicate, schema: Schema, compares: Callable[[pa.DataType, str], bool]
+) -> Predicate | None:
+    """What of a condition the database looks for as Spark would; at least the rows that meet all of it are found."""
+    match predicate:
+        case Compare(column, operator, _):
+            known = schema.find(column)
+            dtype = known.type if known is not None else None
+            return predicate if dtype is not None and compares(dtype, operator) else None
+        case IsNull(column, _):
+            return predicate if column in schema else None
+        case All(parts):
+            return all_of(*(_sound(p, schema, compares) for p in parts))
+        case Any_(parts):
+            found = [_sound(p, schema, compares) for p in parts]
+            return None if any(f is None for f in found) else Any_(tuple(f for f in found if f is not None))
 
 
 def _same(one: Mark, other: Mark) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from millpond.errors import InvalidOption, without_passwords
 from millpond.options import Option, Setting, find_option, read_options
 
-_PART = re.compile(r"""(?:[^&'"]|'[^']*'|"[^"]*")+""")
+_PART = re.compile(r"""(?:[^&'"]|'[^']*'|"[^"]*"|['"])+""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from millpond.errors import Error, NotSupported
 from millpond.folder import by_scheme, classes_in
 from millpond.formats.received import Received, none_spoiled
 from millpond.options import Option, defaults
-from millpond.predicates import Predicate
+from millpond.predicates import Need
 from millpond.retry import AGAIN, Issues, Patience
 from millpond.types import Schema
 
@@ -200,10 +200,14 @@ class Source(ABC):
         """How many may read splits at once, in any order."""
         return 1
 
-    def narrowed(self, columns: Sequence[str] | None, predicate: Predicate | None) -> Source:
-        """A source of which only some columns are read, and only rows that may meet a condition; itself if it cannot
-        look for them."""
+    def narrowed(self, need: Need) -> Source:
+        """A source that gives no more than what is needed, as far as it can look for that; else itself."""
         return self
+
+    @property
+    def sent(self) -> str | None:
+        """What it asks another system for, for people."""
+        return None
 
     def close(self) -> None:
         """Frees what the source holds. It may be called twice."""

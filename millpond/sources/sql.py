@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from millpond.options import Option
-from millpond.sources._sqloptions import SHARED_OPTIONS
+from millpond.errors import InvalidOption
+from millpond.options import Option, find_option
+from millpond.sources._sqloptions import CAPTURE_OPTIONS, LOGIN_OPTIONS, SHARED_OPTIONS
 from millpond.sources._sqlsource import SqlSource
 from millpond.sources._sqluri import Place
 
@@ -26,6 +27,12 @@ class AnySqlSource(SqlSource):
 
     def _place(self, rest: tuple[tuple[str, str], ...]) -> Place:
         """The URL says where; parameters that are none of our options are its own."""
+        for name, _ in rest:
+            if find_option((*CAPTURE_OPTIONS, *LOGIN_OPTIONS), name) is not None:
+                raise InvalidOption(
+                    f'sql:// has no option "{name}"',
+                    hint="'poll.interval' follows a table; where the database is, and who logs in, stands in its URL",
+                )
         return Place(rest=rest)
 
     def _open(self) -> Database:

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.predicates import All, Any_, Compare, IsNull, Operator, Predicate, all_of
-from millpond.sql.resolve import Resolved
+from millpond.predicates import All, Any_, Compare, IsNull, Need, Operator, Predicate, all_of
+from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
 from millpond.types import Column, Schema
 
@@ -72,6 +73,54 @@ def pushed(resolved: Resolved) -> dict[str, Predicate]:
         if predicate is not None:
             found[source.view] = predicate
     return found
+
+
+def needs(resolved: Resolved) -> dict[str, Need]:
+    """View → what the query needs of what is behind it."""
+    conditions, found = pushed(resolved), dict[str, Need]()
+    for i in resolved.inputs:
+        columns = _columns(resolved, i)
+        found[i.view] = Need(columns, conditions.get(i.view), _limit(resolved))
+    return found
+
+
+def _columns(resolved: Resolved, source: Input) -> tuple[str, ...] | None:
+    """The columns of an input that are named anywhere; None for all, or if that cannot be told."""
+    tables = [t for t in resolved.expression.find_all(exp.Table) if t.name == source.view]
+    aliases = [t.args.get("alias") for t in tables]
+    if len(tables) != 1 or any(a is not None and a.args.get("columns") for a in aliases):
+        return None
+    read = set[str]()
+    for node in resolved.expression.find_all(exp.Column):
+        if isinstance(node.this, exp.Star):
+            return None
+        if not node.table or node.table.lower() == source.alias.lower() or node.table == source.view:
+            read.add(node.name.lower())
+    names = tuple(c.name for c in source.relation.schema if c.name.lower() in read)
+    return None if len(names) == len(source.relation.schema) else names
+
+
+def _limit(resolved: Resolved) -> int | None:
+    """How many rows of its one input a query takes, any of them, if nothing chooses among them."""
+    select = resolved.expression
+    if not isinstance(select, exp.Select):
+        return None
+    limit = select.args.get("limit")
+    others = ("where", "group", "having", "order", "distinct", "offset", "qualify", "joins", "laterals")
+    if (
+        limit is None
+        or not isinstance(limit.expression, exp.Literal)
+        or any(select.args.get(k) for k in others)
+    ):
+        return None
+    alone = len(resolved.inputs) == 1 and not is_aggregated(select)
+    if (
+        not alone
+        or any(contains_window(p) for p in select.expressions)
+        or select.find(exp.UDTF, exp.Subquery)
+    ):
+        return None
+    return int(limit.expression.name) if limit.expression.is_int else None
 
 
 def _may_be_missing(own: exp.Join | None, later: list[exp.Join | None]) -> bool:

@@ -22,6 +22,7 @@ from millpond.errors import (
 )
 from millpond.sources._sqluri import Place
 from millpond.sources.databases.arrow import array_of, arrow_type, discovered
+from millpond.sources.databases.information import from_information_schema
 from millpond.sources.databases.rows import Rows
 from millpond.sources.databases.text import named
 from millpond.types import Column, Schema
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 SAMPLE = 1_000
 """Rows that the columns of a query are discovered from, where the database does not tell them."""
+
+
+_EARLY = (-(2**53), "0001-01-01")
+"""What the ? of a query for what is new may be before the type of its column is known."""
 
 
 class Database:
@@ -91,6 +96,8 @@ class Database:
                 if kept
                 else sa.create_engine(self.url(), connect_args=self.connect_args(), poolclass=pool.NullPool)
             )
+        except exc.NoSuchModuleError:
+            raise
         except exc.ArgumentError as error:
             raise InvalidOption(
                 f'"{self.name}" is no URL of SQLAlchemy: {without_passwords(str(error))}'
@@ -156,6 +163,9 @@ class Database:
             columns = inspector.get_columns(self.rows.table, self.rows.schema)
         except exc.NoSuchTableError:
             self.refuse_table(inspector)
+        except (NotImplementedError, exc.DBAPIError):  # a dialect that cannot tell
+            connection.rollback()
+            return from_information_schema(connection, self.rows) or self.refuse_table(inspector)
         if not columns:
             self.refuse_table(inspector)
         key: Sequence[str] = ()
@@ -171,9 +181,14 @@ class Database:
 
     def discover_query(self, connection: sa.Connection) -> Schema:
         """The columns of a query: from its first rows."""
-        relation = self.rows.relation(poll=self.rows.query is None)
-        result = connection.execute(sa.select(sa.text("*")).select_from(relation).limit(SAMPLE))
-        return discovered(list(result.keys()), result.fetchall())
+        found: tuple[list[str], list[Any]] = ([], [])
+        for since in (None,) if self.rows.query is not None else _EARLY:
+            relation = self.rows.relation(since=since, poll=self.rows.query is None)
+            result = connection.execute(sa.select(sa.text("*")).select_from(relation).limit(SAMPLE))
+            found = list(result.keys()), list(result.fetchall())
+            if found[1]:
+                break
+        return discovered(*found)
 
     def refuse_table(self, inspector: sa.Inspector) -> NoReturn:
         """Raises TableMissing, with the names that are there."""
@@ -209,6 +224,12 @@ class Database:
             columns = zip(*rows, strict=True)
             arrays = [array_of(c.name, c.type, list(v)) for c, v in zip(schema, columns, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    def compares(self, dtype: pa.DataType, operator: str) -> bool:
+        """Whether the database compares values of a type with a constant as Spark does. Texts are only looked for by
+        ``=``: which of two comes first, and which are alike, is a matter of collations, and those that are equal are
+        alike in all of them."""
+        return (pa.types.is_string(dtype) and operator == "=") or pa.types.is_integer(dtype)
 
     def estimate(self, connection: sa.Connection) -> int | None:
         """How many rows there are, about; None where only counting would tell."""

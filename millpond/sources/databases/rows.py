@@ -80,7 +80,7 @@ class Rows:
         ordered: bool = True,
     ) -> sa.Select[Any]:
         """The columns of a schema, of the rows that meet the conditions and those of the options."""
-        statement = sa.select(*(wire(c).label(quoted_name(c.name, True)) for c in schema))
+        statement = sa.select(*(_as(wire(c), c.name) for c in schema))
         statement = statement.select_from(self.relation(schema.names, since, poll=poll))
         statement = statement.where(*self._where(), *conditions)
         if ordered and self._values["order.by"] is not None:
@@ -107,6 +107,11 @@ class Rows:
     def cut(self) -> bool:
         """Whether only some of the rows are read, as many as ``limit`` says."""
         return self._values["limit"] is not None
+
+
+def _as(expression: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[Any]:
+    plain = isinstance(expression, sa.ColumnClause) and expression.name == name
+    return expression if plain else expression.label(quoted_name(name, True))
 
 
 def condition(predicate: Predicate) -> sa.ColumnElement[bool]:
