@@ -46,8 +46,16 @@ def program(name: str, *places: str) -> str:
 class Postgres:
     """A PostgreSQL server. As root it runs as the user ``postgres``, as it wants to."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, **settings: object):
         self.port = free_port()
+        self.settings = {
+            "fsync": "off",
+            "max_connections": 300,
+            "shared_buffers": "32MB",
+            "wal_level": "logical",
+            **settings,
+        }
+        """What it is started with, the next time."""
         self.directory = directory
         directory.mkdir(parents=True)
         self._bin = "/usr/lib/postgresql/*/bin"
@@ -74,9 +82,9 @@ class Postgres:
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
 
     def start(self) -> None:
-        settings = (
-            f"-p {self.port} -h 127.0.0.1 -k {self.directory} -c fsync=off -c max_connections=300"
-            " -c shared_buffers=32MB -c wal_level=logical"
+        settings = " ".join(
+            [f"-p {self.port} -h 127.0.0.1 -k {self.directory}"]
+            + [f"-c {name}={value}" for name, value in self.settings.items()]
         )
         log = str(self.directory / "log")
         data = str(self.directory / "data")
@@ -449,6 +457,11 @@ class Servers:
         return Postgres(self._directory / "postgresql")
 
     @cached_property
+    def own_postgresql(self) -> Postgres:
+        """One that may be stopped, and started with other settings."""
+        return Postgres(self._directory / "own_postgresql")
+
+    @cached_property
     def mariadb(self) -> MariaDb:
         return MariaDb(self._directory / "mariadb")
 
@@ -465,7 +478,7 @@ class Servers:
         return S3(self._directory / "s3")
 
     def stop(self) -> None:
-        for name in ("postgresql", "mariadb", "redis", "kafka", "s3"):
+        for name in ("postgresql", "own_postgresql", "mariadb", "redis", "kafka", "s3"):
             server = vars(self).get(name)
             if server is not None:
                 server.stop()

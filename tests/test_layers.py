@@ -26,11 +26,11 @@ FLOORS: tuple[frozenset[str], ...] = (
             "options",
             "predicates",
             "retry",
-            "clock",
             "records",
             "lookup",
             "folder",
             "packages",
+            "postgres",
         }
     ),
     frozenset({"sql", "formats", "journal"}),

@@ -65,7 +65,8 @@ class Log(ABC):
     @abstractmethod
     def latest(self, start: Offset, rows: int) -> Offset:
         """The end of what is there after ``start``: whole transactions, at least one and about ``rows`` changes of the
-        table; ``start`` itself if there is no change of it. Everything up to ``start`` is kept elsewhere by now: the
+        table; ``start`` itself if there is no change of it, or a later place without one between, so that the
+        database need not keep what is of other tables. Everything up to ``start`` is kept elsewhere by now: the
         database need not keep it. Raises CaptureLost if what comes after ``start`` is gone."""
 
     @abstractmethod

@@ -476,10 +476,12 @@ class SqlSource(Source):
 
     @property
     def _read_schema(self) -> Schema:
-        """The columns that are read, with the types that the database has."""
-        found = self._discovered()
-        columns = (found.find(c.name) for c in self.schema())  # one that the table has lost is not read
-        return Schema(tuple(c for c in columns if c is not None))
+        """The columns that are read, with the types in which they are."""
+        physical = self._discovered()
+        columns = (
+            (c, physical.find(c.name)) for c in self.schema()
+        )  # one that the table has lost is not read
+        return Schema(tuple(self.database.reads(found, c) for c, found in columns if found is not None))
 
     def _rows(self, connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[pa.RecordBatch]:
         """The rows of a SELECT, with the types of ``schema()``."""

@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from millpond import postgres
 from millpond.changes import Position
 from millpond.errors import (
     AccessRefused,
@@ -22,7 +23,7 @@ from millpond.errors import (
     SourceError,
     UnknownName,
 )
-from millpond.packages import needed
+from millpond.postgres import said, trouble
 from millpond.retry import for_connections
 from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
@@ -40,7 +41,7 @@ _SET_UP = (
 
 
 def driver() -> Any:
-    return needed("psycopg", "tables in PostgreSQL", "postgresql")
+    return postgres.driver("tables in PostgreSQL")
 
 
 def spot(url: str) -> str:
@@ -301,37 +302,30 @@ def _set_up(writing: SqlWriting) -> None:
             writing.session.execute(sql)
 
 
-_AGAIN = ("40001", "40P01")
-_LOST = ("08", "53", "57")
-_REFUSED_AT_LOGIN = (
-    "authentication failed",
-    "pg_hba.conf",
-    "no password supplied",
-    "is not permitted to log in",
-)
-
-
 def explained(error: psycopg.Error, name: str, *, lost: bool) -> Error:
     """What went wrong in words of ours: who can do something about it, and what."""
-    state = error.sqlstate or ""
-    text = (error.diag.message_primary or str(error)).strip().splitlines()[0]
-    if state in _AGAIN:
-        return SecondWriter(f"{name}: another writer was first", hint="try again")
-    if state.startswith("28") or state == "42501" or any(word in str(error) for word in _REFUSED_AT_LOGIN):
-        return AccessRefused(f"{name} refuses: {text}", hint="check user, password and rights")
-    if state == "3D000" or ("database" in text and "does not exist" in text):
-        return UnknownName(f"{name} is not there", hint="create it, or correct the URL")
-    if 'role "' in text and "does not exist" in text:
-        return AccessRefused(f"{name} refuses: {text}", hint="check the user")
-    if lost or state[:2] in _LOST:
-        return ConnectionLost(f"{name} does not answer: {text}", hint="check that it runs and can be reached")
-    if state == "55P03":
-        return Conflict(
-            f"{name}: the table is in use: {text}", hint="let go of its snapshots, then try again"
-        )
-    if state in ("42P01", "42703", "3F000"):
-        return UnknownName(f"{name}: {text}", hint="its tables were changed since they were declared")
-    if state[:2] in ("22", "23"):
-        detail = error.diag.message_detail
-        return InvalidRecord(f"{name} refuses a row: {text}", hint=detail or "nothing was changed")
-    return SourceError(f"{name}: {text}", hint="nothing was changed")
+    text = said(error)
+    match trouble(error, lost=lost):
+        case "conflict":
+            return SecondWriter(f"{name}: another writer was first", hint="try again")
+        case "login" | "privilege":
+            return AccessRefused(f"{name} refuses: {text}", hint="check user, password and rights")
+        case "database":
+            return UnknownName(f"{name} is not there", hint="create it, or correct the URL")
+        case "user":
+            return AccessRefused(f"{name} refuses: {text}", hint="check the user")
+        case "lost" | "timeout":
+            return ConnectionLost(
+                f"{name} does not answer: {text}", hint="check that it runs and can be reached"
+            )
+        case "locked":
+            return Conflict(
+                f"{name}: the table is in use: {text}", hint="let go of its snapshots, then try again"
+            )
+        case "name":
+            return UnknownName(f"{name}: {text}", hint="its tables were changed since they were declared")
+        case "value":
+            detail = error.diag.message_detail
+            return InvalidRecord(f"{name} refuses a row: {text}", hint=detail or "nothing was changed")
+        case _:
+            return SourceError(f"{name}: {text}", hint="nothing was changed")

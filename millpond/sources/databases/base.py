@@ -207,6 +207,10 @@ class Database:
 
     # rows
 
+    def reads(self, found: Column, wanted: Column) -> Column:
+        """How a column that the database has is read if it is declared as ``wanted``; what comes is cast to that."""
+        return found
+
     def wire(self, column: Column) -> sa.ColumnElement[Any]:
         """What is selected for a column."""
         return named(column.name)

@@ -1,0 +1,324 @@
+"""The log of changes of a table in PostgreSQL: logical replication by ``pgoutput``.
+
+An offset is a place in the log behind a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``. The
+slot is told that it may forget only what ``latest`` was asked from, so that it is never ahead of what is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import ClassVar, TypeVar
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from millpond.changes import Offset
+from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, SourceChanged
+from millpond.retry import Patience
+from millpond.sources._captured import Log
+from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_of, lsn_text
+from millpond.sources.databases.pgoutput import Relation, decode
+from millpond.sources.databases.pgslot import Slot, system_of
+from millpond.sources.databases.pgstream import Stream, Transaction, pieces
+from millpond.sources.databases.pgtypes import Catalog, PgType, holds
+from millpond.types import Column, Schema, type_name
+
+T = TypeVar("T")
+log = logging.getLogger("millpond")
+_BATCH = 65_536
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+_LOOK = 5.0
+"""Seconds between two looks at how the slot and the table stand."""
+_SHORT = Patience(5.0, 0.05, "fixed")
+"""How long a slot is waited for whose last reader has just gone."""
+
+
+class PostgresLog(Log):
+    """``warn_at``: the bytes of log kept for the slot from which on that is said."""
+
+    idle: ClassVar[int] = 16 << 20
+    """The bytes of log without a change of the table after which a place further on is given all the same: the server
+    need not keep them."""
+
+    def __init__(self, login: Login, slot: Slot, schema: Schema, *, warn_at: int):
+        self.schema = schema
+        self._login = login
+        self._slot = slot
+        self._warn_at = warn_at
+        self._desk: Connected | None = None
+        self._maker: Connected | None = None
+        self._stream: Stream | None = None
+        self._types: dict[Relation, list[PgType]] = {}
+        self._looked = 0.0
+        self._warned = 0.0
+        self._name: str | None = None
+        self._turn = threading.RLock()
+        """Held by whoever asks the stream: others may ask how far it is while one follows it."""
+
+    # connections
+
+    @property
+    def _asking(self) -> Connected:
+        """The connection for questions."""
+        if self._desk is None or self._desk.closed:
+            self._desk = self._login.open()
+        return self._desk
+
+    def _failed(self, error: Exception) -> Error:
+        """What it means that the stream of changes has failed."""
+        if isinstance(error, psycopg.errors.ObjectInUse):
+            return self._slot.in_use(error)
+        gone = (
+            psycopg.errors.UndefinedObject,
+            psycopg.errors.ObjectNotInPrerequisiteState,
+            psycopg.errors.UndefinedFile,
+        )
+        if isinstance(error, gone):
+            said = str(error).strip().partition("\n")[0]
+            return CaptureLost(
+                f'{self._login.name} cannot go on with the slot "{self._slot.name}": {said}',
+                hint="load the table anew; slot and publication must be left to their reader",
+            )
+        return explained(error, self._login.name, self._login.user, lost=True)
+
+    def _open_stream(self, start: Offset) -> Stream:
+        place, desk = lsn_of(start["lsn"]), self._asking
+        self._look(start, desk)
+        connection = self._login.open(replication=True)
+        try:
+            system, end = system_of(connection)
+            if system != start["system"] or end < place:
+                raise CaptureLost(
+                    f"{self._login.name} is another server than the one that was read, or an older state of it",
+                    hint="load the table anew",
+                )
+            command = sql.SQL(
+                "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {})"
+            ).format(
+                sql.Identifier(self._slot.name),
+                sql.SQL(lsn_text(place)),
+                sql.Literal(f'"{self._slot.name}"'),
+            )
+            result = connection.pgconn.exec_(command.as_bytes(connection))
+            if result.status != psycopg.pq.ExecStatus.COPY_BOTH:
+                raise psycopg.errors.error_from_result(result)
+            return Stream(connection, start["table"], place, self._failed)
+        except psycopg.Error as error:
+            connection.close()
+            raise self._failed(error) from None
+        except BaseException:
+            connection.close()
+            raise
+
+    def _streaming(self, start: Offset) -> Stream:
+        """The stream, which has everything after a place or will have it."""
+        place = lsn_of(start["lsn"])
+        stream = self._stream
+        if stream is not None and (stream.ended is not None or stream.at > place):
+            self._end_stream()
+            if stream.ended is not None and stream.ended.retryable:
+                raise stream.ended
+        if self._stream is None:
+            self._stream = self._patient(lambda: self._open_stream(start))
+        return self._stream
+
+    def _end_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _patient(self, work: Callable[[], T]) -> T:
+        """A reader that has just gone may still hold the slot."""
+        for number in range(int(_SHORT.timeout / _SHORT.interval)):
+            try:
+                return work()
+            except ConnectionLost as error:
+                if "is in use" not in error.message:
+                    raise
+                time.sleep(_SHORT.pause(number))
+        return work()
+
+    # beginning
+
+    def check(self) -> None:
+        self._slot.check(self._asking, self.schema)
+
+    def begin(self) -> tuple[Offset, str | None]:
+        return self._made(moment=True)
+
+    def _made(self, *, moment: bool) -> tuple[Offset, str | None]:
+        self._end_stream()
+        self.begun()
+        self.check()
+        desk = self._asking
+        made = self._patient(lambda: self._slot.make(desk, moment=moment))
+        self._maker = made.connection
+        if not moment:
+            self.begun()
+        return self._offset(made.place, made.system), made.moment
+
+    def _offset(self, place: int, system: str) -> Offset:
+        table = self._slot.table(self._asking)
+        return {"slot": self._slot.name, "lsn": lsn_text(place), "table": table.oid, "system": system}
+
+    def begun(self) -> None:
+        maker, self._maker = self._maker, None
+        if maker is not None:
+            maker.close()
+
+    def start(self, where: str) -> Offset:
+        wanted = where.strip().lower()
+        if wanted not in ("earliest", "latest") and not _LSN.fullmatch(where.strip()):
+            raise InvalidOption(
+                f'option "cdc.start" cannot be "{where}"',
+                hint="earliest, latest, or a place in the log: 16/B374D848",
+            )
+        state = self._slot.state(self._asking)
+        if wanted == "latest" or (state is None and wanted == "earliest"):
+            return self._made(moment=False)[0]
+        self.check()
+        if state is None or state.confirmed is None:
+            raise CaptureRefused(
+                f'{self._login.name} has no slot "{self._slot.name}": it has kept no log to begin at {where} in',
+                hint="a slot must be there before the changes are: name it by 'slot.name', or begin at 'latest'",
+            )
+        self._slot.publish(self._asking)
+        place = state.confirmed if wanted == "earliest" else lsn_of(where.strip())
+        if place < state.confirmed:
+            raise CaptureLost(
+                f'the slot "{self._slot.name}" has the log from {lsn_text(state.confirmed)} on, not from {where}',
+                hint="'cdc.start' = 'earliest' begins where it does",
+            )
+        connection = self._login.open(replication=True)
+        try:
+            return self._offset(place, system_of(connection)[0])
+        finally:
+            connection.close()
+
+    # changes
+
+    def latest(self, start: Offset, rows: int) -> Offset:
+        place = lsn_of(start["lsn"])
+        with self._turn:
+            stream, desk = self._streaming(start), self._asking
+            stream.forget(place)
+            if time.monotonic() - self._looked > _LOOK:
+                self._look(start, desk)
+            ((now,),) = self._login.ask(desk, "SELECT pg_current_wal_flush_lsn()::text")
+            stream.catch_up(lsn_of(now), rows)
+            end = stream.end_of(rows)
+        if end is None and stream.received - place >= self.idle:
+            end = stream.received
+        return start if end is None else {**start, "lsn": lsn_text(end)}
+
+    def fresh(self, start: Offset, end: Offset) -> Schema:
+        found: dict[str, Column] = {}
+        relations = (s.relation for t in self._transactions(start, end) for s in t.pieces)
+        for relation in dict.fromkeys(relations):
+            for part, kind in zip(relation.parts, self._types_of(relation), strict=True):
+                known = self.schema.find(part.name)
+                if known is None:
+                    found[part.name] = Column(part.name, kind.arrow)
+                elif known.type is not None and not holds(known.type, kind.arrow):
+                    raise SourceChanged(
+                        f'the column "{part.name}" of {relation.namespace}.{relation.name} is'
+                        f" {type_name(kind.arrow)} now, and was {type_name(known.type)}",
+                        hint="make the table anew",
+                    )
+        return Schema(tuple(found.values()))
+
+    def read(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+        for piece in pieces(self._transactions(start, end), _BATCH):
+            yield decode(piece, self.schema, self._types_of)
+
+    def _transactions(self, start: Offset, end: Offset) -> list[Transaction]:
+        first, last = lsn_of(start["lsn"]), lsn_of(end["lsn"])
+        if last <= first:
+            return []
+        with self._turn:
+            stream = self._streaming(start)
+            stream.catch_up(last, 1 << 62)
+            return stream.between(first, last)
+
+    def _types_of(self, relation: Relation) -> list[PgType]:
+        if relation not in self._types:
+            catalog = Catalog(lambda query, values: self._login.ask(self._asking, query, values))
+            self._types[relation] = catalog.types((p.type, p.modifier) for p in relation.parts)
+        return self._types[relation]
+
+    def news(self, stop: threading.Event) -> Iterator[None]:
+        seen, told = -1, time.monotonic()
+        while not stop.is_set():
+            stream = self._stream
+            if stream is None or stream.ended is not None:
+                stop.wait(0.1)
+                yield
+                continue
+            count = stream.wait(seen, 0.1)
+            waits = count != seen or stream.has_some() or stream.received - stream.at >= self.idle
+            if waits or time.monotonic() - told > _LOOK:
+                seen, told = count, time.monotonic()
+                yield
+
+    # how it stands
+
+    def _look(self, start: Offset, desk: Connected) -> None:
+        """Raises CaptureLost if slot or table are gone; warns of what the server keeps."""
+        state = self._slot.standing(desk)
+        if state.confirmed is not None and state.confirmed > lsn_of(start["lsn"]):
+            raise CaptureLost(
+                f'the slot "{self._slot.name}" of {self._login.name} was read up to {lsn_text(state.confirmed)} by'
+                f" another reader: what lies after {start['lsn']} is gone",
+                hint="load the table anew; each reader needs a 'slot.name' of its own",
+            )
+        table = self._slot.by_oid(desk, start["table"])
+        if table is None:
+            raise CaptureLost(
+                f"the table of the slot {self._slot.name} is not in {self._login.name} any more",
+                hint="if there is a new one of its name, load it anew",
+            )
+        if self._name is not None and table.quoted != self._name:
+            log.warning("%s is %s now: its changes are followed", self._name, table.quoted)
+        self._name = table.quoted
+        self._looked = time.monotonic()
+        self._warn(state.lag, state.status, state.left)
+
+    def _warn(self, lag: int | None, status: str | None, left: int | None) -> None:
+        endangered = status == "unreserved" or (left is not None and left < self._warn_at)
+        if (lag is None or lag < self._warn_at) and not endangered:
+            return
+        if time.monotonic() - self._warned < 60 and self._warned:
+            return
+        self._warned = time.monotonic()
+        end = "the slot is given up" if left is not None else "its disk is full"
+        log.warning(
+            'the server keeps %d MB of log for the slot "%s" of %s: read on, or drop the table, before %s',
+            (lag or 0) >> 20,
+            self._slot.name,
+            self._login.name,
+            end,
+        )
+
+    def lag(self) -> int | None:
+        state = self._slot.state(self._asking)
+        return state.lag if state is not None else None
+
+    def drop(self) -> None:
+        self._end_stream()
+        self.begun()
+        desk = self._asking
+        self._patient(lambda: self._slot.remove(desk))
+
+    def close(self) -> None:
+        self._end_stream()
+        self.begun()
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            with suppress(Exception):
+                desk.close()

@@ -1,0 +1,317 @@
+"""What must be in a PostgreSQL database for the changes of a table to be followed: a publication that names it, and a
+slot that keeps the log for one reader."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, TableMissing
+from millpond.postgres import said
+from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_of
+from millpond.types import Schema
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_LOGS_NOTHING = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
+_OURS = "made by Millpond, for the slot of this name; goes with its table"
+_TABLE = (
+    "SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text"
+    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = "
+)
+_IDENTITY = (
+    "SELECT c.oid::regclass::text, c.relreplident::text, ARRAY(SELECT a.attname::text FROM pg_catalog.pg_index i"
+    " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = c.oid"
+    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) FROM pg_catalog.pg_class c"
+    " WHERE (c.oid = %s AND c.relkind = 'r')"
+    " OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(%s::oid) t WHERE t.isleaf)"
+)
+_STATE = (
+    "SELECT confirmed_flush_lsn::text, active_pid, wal_status, safe_wal_size,"
+    " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, plugin, database"
+    " FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The table as the catalog has it."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+
+    @property
+    def quoted(self) -> str:
+        return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new slot: the connection that made it, which holds the ``moment`` at its ``place`` as long as nothing else is
+    asked of it, and the identity of the server."""
+
+    connection: Connected
+    place: int
+    moment: str | None
+    system: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """How a slot stands: where reading goes on, who reads it, what the server keeps for it."""
+
+    confirmed: int | None
+    reader: int | None
+    status: str | None
+    left: int | None
+    lag: int | None
+
+
+def slot_name(given: str | None, owner: str) -> str:
+    """The name of slot and publication: the given one, or one for the owner."""
+    if given is None:
+        return f"millpond_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+    if not _SLOT.fullmatch(given):
+        raise InvalidOption(
+            f'option "slot.name" cannot be "{given}"', hint="small letters, digits and _, at most 63 of them"
+        )
+    return given
+
+
+class Slot:
+    """A slot and its publication, by name, for one table."""
+
+    def __init__(self, login: Login, name: str, table: str):
+        self.name = name
+        self._login = login
+        self._regclass = table
+        """The name of the table, quoted, as ``to_regclass`` reads it."""
+
+    def table(self, desk: Connected) -> Table:
+        found = self._login.ask(desk, _TABLE + "to_regclass(%s)", (self._regclass,))
+        if not found:
+            raise TableMissing(f"{self._login.name} has no table {self._regclass}")
+        return Table(*found[0])
+
+    def by_oid(self, desk: Connected, oid: int) -> Table | None:
+        found = self._login.ask(desk, _TABLE + "%s", (oid,))
+        return Table(*found[0]) if found else None
+
+    # whether changes can be followed
+
+    def check(self, desk: Connected, schema: Schema) -> None:
+        """Raises CaptureRefused with what must be done."""
+        table = self.table(desk)
+        if table.kind in _LOGS_NOTHING:
+            raise CaptureRefused(
+                f"{table.quoted} is {_LOGS_NOTHING[table.kind]}: its changes are not logged",
+                hint="follow the table below it, or poll: 'poll.interval' = '10s'",
+            )
+        if table.persistence != "p":
+            raise CaptureRefused(
+                f"{table.quoted} is not logged", hint=f"ALTER TABLE {table.quoted} SET LOGGED"
+            )
+        self._check_server(desk)
+        self._check_identity(desk, table, schema)
+        self._check_columns(desk, table, schema)
+
+    def _check_server(self, desk: Connected) -> None:
+        (row,) = self._login.ask(
+            desk,
+            "SELECT current_setting('wal_level'), pg_is_in_recovery(), rolsuper OR rolreplication, rolname::text"
+            " FROM pg_catalog.pg_roles WHERE rolname = current_user",
+        )
+        level, standby, allowed, user = row
+        if standby:
+            raise CaptureRefused(
+                f"{self._login.name} is a standby, which keeps no log for readers", hint="name the primary"
+            )
+        if level != "logical":
+            raise CaptureRefused(
+                f'{self._login.name} has wal_level "{level}": its log does not tell changes of rows',
+                hint="ALTER SYSTEM SET wal_level = 'logical', then restart the server",
+            )
+        if not allowed:
+            raise CaptureRefused(
+                f'"{user}" may not read the log of {self._login.name}',
+                hint=f'ALTER ROLE "{user}" REPLICATION',
+            )
+
+    def _check_identity(self, desk: Connected, table: Table, schema: Schema) -> None:
+        for name, identity, columns in self._login.ask(desk, _IDENTITY, (table.oid, table.oid)):
+            if identity == "f":
+                continue
+            logged = {c.lower() for c in columns}
+            if identity == "n" or not schema.key or not {k.lower() for k in schema.key} <= logged:
+                known = f"({', '.join(schema.key)})" if schema.key else "all of a row"
+                raise CaptureRefused(
+                    f"the log does not say {known} of rows of {name} that are changed or deleted",
+                    hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, or give it a PRIMARY KEY",
+                )
+
+    def _check_columns(self, desk: Connected, table: Table, schema: Schema) -> None:
+        made = self._login.ask(
+            desk,
+            "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attgenerated <> ''"
+            " AND NOT attisdropped",
+            (table.oid,),
+        )
+        for (column,) in made:
+            if column in schema:
+                raise CaptureRefused(
+                    f'the column "{column}" of {table.quoted} is generated, and not in the log',
+                    hint="leave it out: name the other columns in SELECT",
+                )
+
+    # making and removing
+
+    def make(self, desk: Connected, *, moment: bool) -> Made:
+        """A new slot, in the place of one that is there, and the publication."""
+        self.publish(desk)
+        self._remove_slot(desk)
+        try:
+            maker = self._login.open(replication=True)
+        except Error as error:
+            raise self._refused(error) from None
+        command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {}").format(
+            sql.Identifier(self.name), sql.SQL("EXPORT_SNAPSHOT" if moment else "NOEXPORT_SNAPSHOT")
+        )
+        try:
+            system, _ = system_of(maker)
+            result = maker.pgconn.exec_(command.as_bytes(maker))
+            if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+                raise psycopg.errors.error_from_result(result)
+        except psycopg.Error as error:
+            maker.close()
+            raise self._refused(error) from None
+        place, name = result.get_value(0, 1), result.get_value(0, 2)
+        assert place is not None
+        return Made(maker, lsn_of(place.decode()), name.decode() if moment and name else None, system)
+
+    def publish(self, desk: Connected) -> None:
+        """Makes the publication, if it is not there."""
+        table = self.table(desk)
+        there = self._login.ask(
+            desk,
+            "SELECT p.pubviaroot OR %s, p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t"
+            " WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s),"
+            " p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
+            " FROM pg_catalog.pg_publication p WHERE p.pubname = %s",
+            (table.kind != "p", table.schema, table.name, self.name),
+        )
+        if there and all(there[0]):
+            return
+        wanted = (
+            f'CREATE PUBLICATION "{self.name}" FOR TABLE {table.quoted} WITH (publish_via_partition_root)'
+        )
+        if there and not self._is_ours(desk):
+            raise CaptureRefused(
+                f'the publication "{self.name}" does not give all changes of {table.quoted}',
+                hint=f'DROP PUBLICATION "{self.name}"; {wanted}',
+            )
+        name = sql.Identifier(self.name)
+        command = sql.SQL(
+            "DROP PUBLICATION IF EXISTS {}; CREATE PUBLICATION {} FOR TABLE {}"
+            " WITH (publish_via_partition_root = true); COMMENT ON PUBLICATION {} IS {}"
+        ).format(name, name, sql.Identifier(table.schema, table.name), name, sql.Literal(_OURS))
+        try:
+            desk.execute(command)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise CaptureRefused(
+                f"{self._login.name}: {said(error)}",
+                hint=f"the owner of the table, who may create in the database, must say: {wanted}",
+            ) from None
+        except psycopg.Error as error:
+            raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
+
+    def _is_ours(self, desk: Connected) -> bool:
+        """Whether the publication was made by us."""
+        found = self._login.ask(
+            desk,
+            "SELECT obj_description(oid, 'pg_publication') FROM pg_catalog.pg_publication WHERE pubname = %s",
+            (self.name,),
+        )
+        return found == [(_OURS,)]
+
+    def _refused(self, error: Exception) -> Error:
+        if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
+            return CaptureRefused(
+                f"{self._login.name} has no free replication slot: {said(error)}",
+                hint="drop those that nobody uses (SELECT * FROM pg_replication_slots), or raise max_replication_slots",
+            )
+        if isinstance(error, ConnectionLost) and "max_wal_senders" in error.message:
+            return CaptureRefused(error.message, hint="raise max_wal_senders, then restart the server")
+        if isinstance(error, Error):
+            return error
+        return explained(error, self._login.name, self._login.user, lost=False)
+
+    def _remove_slot(self, desk: Connected) -> None:
+        try:
+            desk.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+                (self.name,),
+            )
+        except psycopg.errors.ObjectInUse as error:
+            raise self.in_use(error) from None
+        except psycopg.Error as error:
+            raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
+
+    def remove(self, desk: Connected) -> None:
+        """Removes the slot, and the publication if we have made it."""
+        self._remove_slot(desk)
+        if self._is_ours(desk):
+            try:
+                desk.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.name)))
+            except psycopg.Error as error:
+                raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
+
+    def in_use(self, error: psycopg.Error) -> Error:
+        return ConnectionLost(
+            f'the slot "{self.name}" of {self._login.name} is in use: {said(error)}',
+            hint="another reader, or one that the server has not found to be gone: each needs a 'slot.name' of its own",
+        )
+
+    # how it stands
+
+    def state(self, desk: Connected) -> SlotState | None:
+        found = self._login.ask(desk, _STATE, (self.name,))
+        if not found:
+            return None
+        confirmed, reader, status, left, lag, plugin, _ = found[0]
+        if plugin != "pgoutput":
+            raise CaptureRefused(
+                f'the slot "{self.name}" of {self._login.name} has the plugin {plugin}, not pgoutput',
+                hint="take another 'slot.name'",
+            )
+        return SlotState(lsn_of(confirmed) if confirmed else None, reader, status, left, lag)
+
+    def standing(self, desk: Connected) -> SlotState:
+        """Its state. Raises CaptureLost if it does not keep the log any longer."""
+        state = self.state(desk)
+        if state is None:
+            raise CaptureLost(
+                f'{self._login.name} has no slot "{self.name}" any more: changes since then are not known',
+                hint="load the table anew; whoever has dropped the slot must leave it",
+            )
+        if state.status == "lost":
+            raise CaptureLost(
+                f'{self._login.name} has given up the slot "{self.name}": it kept more log than max_slot_wal_keep_size',
+                hint="load the table anew; raise max_slot_wal_keep_size, or keep the reader running",
+            )
+        return state
+
+
+def system_of(connection: Connected) -> tuple[str, int]:
+    """The identity of the server behind a connection for replication, and the end of its log."""
+    result = connection.pgconn.exec_(b"IDENTIFY_SYSTEM")
+    if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+        raise psycopg.errors.error_from_result(result)
+    system, end = result.get_value(0, 0), result.get_value(0, 2)
+    assert system is not None and end is not None
+    return system.decode(), lsn_of(end.decode())

@@ -1,0 +1,238 @@
+"""A PostgreSQL database: its types, rows by COPY, moments that several readers see, its log of changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, NoReturn
+
+import psycopg
+import pyarrow as pa
+import sqlalchemy as sa
+from psycopg import sql
+from sqlalchemy import event, exc
+
+from millpond.errors import Error, InvalidOption, NotSupported
+from millpond.sources._captured import Log
+from millpond.sources._sqluri import Place
+from millpond.sources.databases.base import Database
+from millpond.sources.databases.pgcopy import copied
+from millpond.sources.databases.pglog import PostgresLog
+from millpond.sources.databases.pglogin import Connected, Login, explained
+from millpond.sources.databases.pgslot import Slot, slot_name
+from millpond.sources.databases.pgtypes import SETTINGS, Catalog
+from millpond.types import Column, Schema
+
+_COLUMNS = (
+    "SELECT a.attname::text, a.atttypid::int8, a.atttypmod, NOT a.attnotnull,"
+    " (SELECT array_position(i.indkey::int2[], a.attnum) FROM pg_catalog.pg_index i"
+    " WHERE i.indrelid = a.attrelid AND i.indisprimary)"
+    " FROM pg_catalog.pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped"
+    " ORDER BY a.attnum"
+)
+_TABLES = (
+    "SELECT CASE WHEN n.nspname = ANY (current_schemas(false)) THEN c.relname ELSE n.nspname || '.' || c.relname END"
+    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')"
+    " AND n.nspname NOT LIKE 'pg\\_t%%'"
+)
+_ESTIMATE = (
+    "SELECT sum(greatest(c.reltuples, 0))::int8, bool_or(c.reltuples < 0) FROM pg_catalog.pg_class c"
+    " WHERE (c.oid = to_regclass(%s) AND c.relkind IN ('r', 'm', 'f'))"
+    " OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(to_regclass(%s)) t WHERE t.isleaf)"
+)
+
+
+class PostgresDatabase(Database):
+    """Read in transactions that change nothing."""
+
+    dialect: ClassVar[str] = "postgres"
+
+    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
+        super().__init__(uri, place, values)
+        self.login = Login(place, values)
+        self._held: Connected | None = None
+        self._holding = threading.Lock()
+        self._catalog = Catalog(self._ask_catalog)
+        self._asking = threading.local()
+
+    @property
+    def name(self) -> str:
+        return self.login.name
+
+    # connections
+
+    def url(self) -> sa.URL:
+        return sa.URL.create("postgresql+psycopg")
+
+    def _made(self) -> sa.Engine:
+        engine = super()._made()
+        event.listen(engine, "do_connect", lambda *_: self.login.connect(autocommit=False))
+        return engine
+
+    def enter(self, connection: sa.Connection, moment: str | None) -> None:
+        level = "REPEATABLE READ" if moment is not None else self.values["transaction.isolation"].upper()
+        connection.execution_options(isolation_level=level)
+        if moment is not None:
+            entered = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(moment))
+            _driver(connection).execute(entered)
+
+    def prepared(self, connection: sa.Connection) -> None:
+        timeout = self.values["query.timeout"]
+        settings = {
+            **SETTINGS,
+            "transaction_read_only": "on",
+            "statement_timeout": str(round(timeout * 1000) if timeout is not None else 0),
+        }
+        calls = sql.SQL(", ").join(
+            sql.SQL("set_config({}, {}, true)").format(sql.Literal(n), sql.Literal(v))
+            for n, v in settings.items()
+        )
+        _driver(connection).execute(sql.SQL("SELECT {}").format(calls))
+
+    def explained(self, error: exc.SQLAlchemyError) -> Error:
+        origin = getattr(error, "orig", None)
+        if isinstance(origin, psycopg.Error):
+            return self._in_words(origin, lost=bool(getattr(error, "connection_invalidated", False)))
+        return super().explained(error)
+
+    def _in_words(self, error: psycopg.Error, *, lost: bool) -> Error:
+        unconnected = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+        return explained(error, self.name, self.login.user, lost=lost or unconnected)
+
+    def close(self) -> None:
+        self._let_go()
+        super().close()
+
+    # moments
+
+    def moment(self) -> str | None:
+        self._let_go()
+        connection = self.login.open()
+        with self._holding:
+            self._held = connection
+        self.login.ask(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return str(self.login.ask(connection, "SELECT pg_export_snapshot()")[0][0])
+
+    def _let_go(self) -> None:
+        with self._holding:
+            held, self._held = self._held, None
+        if held is not None:
+            with suppress(Exception):
+                held.close()
+
+    # columns
+
+    @property
+    def _regclass(self) -> str:
+        parts = [p for p in (self.rows.schema, self.rows.table) if p is not None]
+        return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+    def discover(self, connection: sa.Connection) -> Schema:
+        if self.rows.table is None:
+            return self.discover_query(connection)
+        found = self._ask(connection, _COLUMNS, (self._regclass,))
+        if not found:
+            self._refuse(connection)
+        kinds = self._kinds(connection, [(row[1], row[2]) for row in found])
+        columns = [Column(row[0], kind.arrow, row[3]) for row, kind in zip(found, kinds, strict=True)]
+        key = sorted((row[4], row[0]) for row in found if row[4] is not None)
+        return _distinct(Schema(tuple(columns), tuple(name for _, name in key)), self.rows.what)
+
+    def discover_query(self, connection: sa.Connection) -> Schema:
+        relation = self.rows.relation(poll=self.rows.query is None)
+        result = self._described(connection, sa.select(sa.text("*")).select_from(relation))
+        names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+        kinds = self._kinds(connection, _typed(result))
+        found = Schema(tuple(Column(n, k.arrow) for n, k in zip(names, kinds, strict=True)))
+        return _distinct(found, self.rows.what)
+
+    def _refuse(self, connection: sa.Connection) -> NoReturn:
+        if self._ask(connection, "SELECT to_regclass(%s)", (self._regclass,)) != [(None,)]:
+            raise NotSupported(f"{self.rows.what} has no columns")
+        self.no_table([row[0] for row in self._ask(connection, _TABLES)])
+
+    def _kinds(self, connection: sa.Connection, wanted: Sequence[tuple[int, int]]) -> list[Any]:
+        self._asking.connection = connection
+        return self._catalog.types(wanted)
+
+    def _ask_catalog(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self._ask(self._asking.connection, query, values)
+
+    def _ask(
+        self, connection: sa.Connection, query: str, values: Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        try:
+            return _driver(connection).execute(query.encode(), values).fetchall()
+        except psycopg.Error as error:
+            raise self._in_words(error, lost=_driver(connection).closed) from None
+
+    def _described(self, connection: sa.Connection, statement: sa.Select[Any]) -> Any:
+        """The columns of a SELECT, as the server has them."""
+        query, values = self._compiled(statement.limit(0))
+        try:
+            result = _driver(connection).execute(query.encode(), values).pgresult
+        except psycopg.Error as error:
+            raise self._in_words(error, lost=_driver(connection).closed) from None
+        assert result is not None
+        return result
+
+    # rows
+
+    def reads(self, found: Column, wanted: Column) -> Column:
+        """As text every value can be read, as PostgreSQL writes it."""
+        return Column(found.name, wanted.type) if wanted.type == pa.string() else found
+
+    def _compiled(self, statement: sa.Select[Any]) -> tuple[str, dict[str, Any]]:
+        made = statement.compile(dialect=self.engine.dialect, compile_kwargs={"render_postcompile": True})
+        return str(made), dict(made.construct_params())
+
+    def batches(
+        self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        kinds = self._kinds(connection, _typed(self._described(connection, statement)))
+        query, values = self._compiled(statement)
+        try:
+            yield from copied(_driver(connection), query, values, schema, kinds, self.values["fetch.size"])
+        except psycopg.Error as error:
+            raise self._in_words(error, lost=_driver(connection).closed) from None
+
+    def estimate(self, connection: sa.Connection) -> int | None:
+        if self.rows.table is None or self.values["where"] is not None:
+            return None
+        ((rows, unknown),) = self._ask(connection, _ESTIMATE, (self._regclass, self._regclass))
+        return None if unknown or rows is None else int(rows)
+
+    # changes
+
+    def log(self, owner: str, schema: Schema) -> Log:
+        if self.rows.table is None:
+            raise InvalidOption("changes are followed of a table, not of a query", hint="'table' = '…'")
+        slot = Slot(self.login, slot_name(self.values["slot.name"], owner), self._regclass)
+        return PostgresLog(self.login, slot, schema, warn_at=self.values["slot.lag.warn"])
+
+
+def _driver(connection: sa.Connection) -> Connected:
+    """The connection of psycopg below one of SQLAlchemy, whose transaction has begun."""
+    connection.get_transaction() or connection.begin()
+    found: Any = connection.connection.driver_connection
+    assert isinstance(found, psycopg.Connection)
+    return found
+
+
+def _typed(result: Any) -> list[tuple[int, int]]:
+    return [(result.ftype(i), result.fmod(i)) for i in range(result.nfields)]
+
+
+def _distinct(schema: Schema, what: str) -> Schema:
+    """Names ignore case here, and not in PostgreSQL."""
+    seen: set[str] = set()
+    for name in schema.names:
+        if name.lower() in seen:
+            raise NotSupported(
+                f'{what} has two columns "{name}"',
+                hint="give each a name of its own: 'query' = 'SELECT a AS …'",
+            )
+        seen.add(name.lower())
+    return schema

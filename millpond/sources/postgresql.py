@@ -1,0 +1,43 @@
+"""Tables and queries of PostgreSQL: read once, polled, or followed by the log of changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from millpond.options import Option
+from millpond.sources._sqlcapture import CapturingSource
+from millpond.sources._sqloptions import CAPTURE_OPTIONS, LOGIN_OPTIONS, SHARED_OPTIONS, SOCKET_OPTION
+
+if TYPE_CHECKING:
+    from millpond.sources.databases.base import Database
+
+
+class PostgresqlSource(CapturingSource):
+    """Reads by COPY, and by logical replication."""
+
+    kind: ClassVar[str] = "postgresql"
+    schemes: ClassVar[tuple[str, ...]] = ("postgresql", "postgres")
+    extra: ClassVar[str] = "postgresql"
+    driver: ClassVar[str] = "psycopg"
+    options: ClassVar[tuple[Option, ...]] = (
+        *SHARED_OPTIONS,
+        *LOGIN_OPTIONS,
+        SOCKET_OPTION,
+        *CAPTURE_OPTIONS,
+        Option(
+            "slot.name",
+            "text",
+            "the name of the replication slot, and of the publication; without it one is made for the table",
+        ),
+        Option(
+            "slot.lag.warn",
+            "size",
+            "how much log the server may keep for the slot before a warning says so",
+            1 << 30,
+        ),
+    )
+
+    def _open(self) -> Database:
+        from millpond.sources.databases.postgresql import PostgresDatabase
+
+        return PostgresDatabase(self.uri, self.place, self.values)

@@ -1,0 +1,425 @@
+"""The log of changes of a table in PostgreSQL: what comes, in which order, and what survives what."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from millpond.errors import CaptureLost, ConnectionLost, InvalidOption, SourceChanged
+from millpond.sources.databases import pgstream
+from millpond.sources.databases.pglog import PostgresLog
+from millpond.types import Column, Schema
+from tests.postgres_tables import changes, following, next_changes, source
+from tests.servers import Postgres, Servers
+
+
+@pytest.fixture(scope="module")
+def server(servers: Servers) -> Postgres:
+    return servers.own_postgresql
+
+
+@pytest.fixture
+def table(server: Postgres) -> Iterator[str]:
+    server.execute(
+        "DROP TABLE IF EXISTS t CASCADE; CREATE TABLE t (id int PRIMARY KEY, a text, n numeric(10, 2))"
+    )
+    yield "t"
+    server.execute("DROP TABLE IF EXISTS t CASCADE")
+
+
+def row(key: Any, a: Any = None, n: Any = None) -> dict[str, Any]:
+    return {"id": key, "a": a, "n": n}
+
+
+def test_what_is_done_comes_in_its_order(server: Postgres, table: str) -> None:
+    with following(server, table) as log:
+        start, moment = log.begin()
+        assert moment
+        log.begun()
+        assert log.latest(start, 10) == start
+        server.execute(
+            "INSERT INTO t VALUES (1, 'a'), (2, ''), (3, NULL); UPDATE t SET a = 'b' WHERE id = 1;"
+            "UPDATE t SET id = 9 WHERE id = 2; DELETE FROM t WHERE id = 3; TRUNCATE t; INSERT INTO t VALUES (4, 'c')"
+        )
+        end, found = next_changes(log, start)
+        assert found == [
+            ("put", row(1, "a")),
+            ("put", row(2, "")),
+            ("put", row(3)),
+            ("put", row(1, "b")),
+            ("moved", row(2)),
+            ("put", row(9, "")),
+            ("ended", row(3)),
+            ("emptied", row(None)),
+            ("put", row(4, "c")),
+        ]
+        assert changes(log, start, end) == found
+        assert log.latest(end, 10) == end and changes(log, end, end) == []
+
+
+def test_transactions_are_whole_and_in_the_order_of_their_commits(server: Postgres, table: str) -> None:
+    with (
+        following(server, table) as log,
+        psycopg.connect(server.url()) as one,
+        psycopg.connect(server.url()) as two,
+        psycopg.connect(server.url()) as undone,
+    ):
+        start, _ = log.begin()
+        log.begun()
+        one.execute("INSERT INTO t SELECT i FROM generate_series(1, 3) i")
+        two.execute("INSERT INTO t SELECT i FROM generate_series(11, 13) i")
+        undone.execute("INSERT INTO t VALUES (99)")
+        one.execute("SAVEPOINT s")
+        one.execute("INSERT INTO t VALUES (98)")
+        one.execute("ROLLBACK TO s")
+        assert log.latest(start, 10) == start
+        two.commit()
+        first, found = next_changes(log, start)
+        assert [r["id"] for _, r in found] == [11, 12, 13]
+        undone.rollback()
+        one.commit()
+        second, found = next_changes(log, first)
+        assert [r["id"] for _, r in found] == [1, 2, 3]
+        for i in range(20, 25):
+            server.execute(f"INSERT INTO t VALUES ({i}), ({i + 100})")
+        third, found = next_changes(log, second, rows=5)
+        assert [r["id"] for _, r in found] == [20, 120, 21, 121]
+        third, found = next_changes(log, third, rows=1)
+        assert [r["id"] for _, r in found] == [22, 122]
+
+
+def test_a_large_value_that_did_not_change_is_left_out(server: Postgres, table: str) -> None:
+    server.execute(
+        "ALTER TABLE t ALTER a SET STORAGE EXTERNAL; INSERT INTO t VALUES (1, repeat('x', 10000), 0)"
+    )
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("UPDATE t SET n = 1; UPDATE t SET id = 2; UPDATE t SET a = 'y'")
+        start, found = next_changes(log, start)
+        assert found == [
+            ("put", {"id": 1, "a": None, "n": 1, "kept": ["a"]}),
+            ("moved", row(1)),
+            ("put", {"id": 2, "a": None, "n": 1, "kept": ["a"]}),
+            ("put", {"id": 2, "a": "y", "n": 1}),
+        ]
+        server.execute(
+            "UPDATE t SET a = repeat('z', 10000); ALTER TABLE t REPLICA IDENTITY FULL; UPDATE t SET n = 7"
+        )
+        _, found = next_changes(log, start)
+        assert found[-1] == ("put", {"id": 2, "a": "z" * 10000, "n": 7}) and len(found) == 2
+
+
+def test_a_table_without_a_key_is_followed_by_its_values(server: Postgres) -> None:
+    server.execute(
+        "DROP TABLE IF EXISTS plain; CREATE TABLE plain (a int, b text); ALTER TABLE plain REPLICA IDENTITY FULL"
+    )
+    with following(server, "plain") as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute(
+            "INSERT INTO plain VALUES (1, 'x'), (1, 'x'); UPDATE plain SET b = NULL; DELETE FROM plain"
+        )
+        _, found = next_changes(log, start)
+    x, none = {"a": 1, "b": "x"}, {"a": 1, "b": None}
+    assert found[:2] == [("put", x)] * 2
+    assert found[2:] == [("ended", x), ("put", none)] * 2 + [("ended", none)] * 2
+
+
+def test_partitions_are_one_table(server: Postgres) -> None:
+    server.execute(
+        "DROP TABLE IF EXISTS parts; CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)"
+    )
+    with following(server, "parts") as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute(
+            "INSERT INTO parts VALUES (1); CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (10) TO (20);"
+            "UPDATE parts SET id = 11; TRUNCATE parts"
+        )
+        _, found = next_changes(log, start)
+    assert found == [("put", {"id": 1}), ("ended", {"id": 1}), ("put", {"id": 11}), ("emptied", {"id": None})]
+
+
+def test_columns_that_come_and_go(server: Postgres, table: str, caplog: pytest.LogCaptureFixture) -> None:
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("INSERT INTO t VALUES (1, 'a', 1)")
+        server.execute(
+            "ALTER TABLE t ADD more timestamptz; INSERT INTO t VALUES (2, 'b', 2, '2024-01-01 00:00:00Z')"
+        )
+        server.execute("ALTER TABLE t DROP a; INSERT INTO t VALUES (3, 3, NULL)")
+        server.execute("ALTER TABLE t RENAME TO renamed; INSERT INTO renamed VALUES (4, 4, NULL)")
+        end = log.latest(start, 100)
+        fresh = log.fresh(start, end)
+        assert fresh.names == ("more",) and fresh.columns[0].type == pa.timestamp("us", "UTC")
+        log.schema = Schema((*log.schema, *fresh), log.schema.key)
+        found = [(r["id"], r["a"], int(r["n"]), r["more"] is not None) for _, r in changes(log, start, end)]
+        assert found == [(1, "a", 1, False), (2, "b", 2, True), (3, None, 3, False), (4, None, 4, False)]
+        server.execute(
+            "ALTER TABLE renamed ALTER n TYPE numeric(8, 1); INSERT INTO renamed VALUES (5, 5, NULL)"
+        )
+        start, end = end, log.latest(end, 100)
+        assert log.fresh(start, end).columns == ()
+        server.execute(
+            "ALTER TABLE renamed ALTER n TYPE date USING NULL; INSERT INTO renamed VALUES (6, NULL, NULL)"
+        )
+        start, end = end, log.latest(end, 100)
+        with pytest.raises(SourceChanged, match=r'"n" of public\.renamed is DATE now, and was DECIMAL'):
+            log.fresh(start, end)
+        server.execute("ALTER TABLE renamed RENAME TO t")
+
+
+def test_nothing_is_lost_or_doubled_where_the_load_ends(server: Postgres, table: str) -> None:
+    """Writers go on all the time: what the moment shows and what comes after is what is there."""
+    stop, failed = threading.Event(), []
+
+    def write(writer: int) -> None:
+        choice = random.Random(writer)
+        try:
+            with psycopg.connect(server.url()) as connection:
+                while not stop.is_set():
+                    key = choice.randrange(500)
+                    connection.execute(
+                        "INSERT INTO t VALUES (%s, '0') ON CONFLICT (id) DO UPDATE SET a = t.a || '.'", (key,)
+                    )
+                    connection.execute("DELETE FROM t WHERE id = %s", (choice.randrange(500),))
+                    connection.rollback() if choice.random() < 0.2 else connection.commit()
+        except psycopg.errors.DeadlockDetected:
+            write(writer + 100)
+        except Exception as error:
+            failed.append(error)
+
+    writers = [threading.Thread(target=write, args=(i,)) for i in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(3):
+            with following(server, table, parallel_readers="2") as log:
+                start, moment = log.begin()
+                reader = source(server, table)
+                with reader.database.connected(moment) as connection:
+                    time.sleep(0.05)
+                    found = connection.exec_driver_sql("SELECT id, a FROM t").fetchall()
+                reader.close()
+                here: dict[int, str] = {key: a for key, a in found}
+                log.begun()
+                time.sleep(0.1)
+                if _ == 2:
+                    stop.set()
+                    for writer in writers:
+                        writer.join()
+                at = start
+                while (end := log.latest(at, 50)) != at and (_ == 2 or at == start):
+                    for op, changed in changes(log, at, end):
+                        if op == "put":
+                            here[changed["id"]] = changed["a"]
+                        else:
+                            assert here.pop(changed["id"])
+                    at = end
+        assert sorted(here.items()) == server.execute("SELECT id, a FROM t ORDER BY id")
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert not failed
+
+
+def test_the_server_goes_and_comes_back(server: Postgres, table: str) -> None:
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("INSERT INTO t VALUES (1)")
+        end = log.latest(start, 10)
+        server.stop()
+        with pytest.raises(ConnectionLost):
+            for _ in range(3):
+                log.latest(end, 10)
+        server.start()
+        server.execute("INSERT INTO t VALUES (2)")
+        again = _patient(lambda: log.latest(start, 1))
+        assert again == end
+        assert changes(log, start, end) == [("put", row(1))]
+        end, found = next_changes(log, end)
+        assert found == [("put", row(2))]
+        server.stop("fast")
+        server.start()
+        assert _patient(lambda: log.latest(end, 10)) == end
+
+
+def _patient(work: Any) -> Any:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return work()
+        except ConnectionLost:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_another_reader_goes_on_where_one_has_ended(server: Postgres, table: str) -> None:
+    one, other = source(server, table), source(server, table)
+    first = one.database.log("same", one.schema())
+    start, _ = first.begin()
+    first.begun()
+    for i in (1, 2):
+        server.execute(f"INSERT INTO t VALUES ({i})")
+    middle = first.latest(start, 1)
+    first.latest(middle, 1)
+    first.close()
+    one.close()
+    second = other.database.log("same", other.schema())
+    assert [r["id"] for _, r in next_changes(second, middle)[1]] == [2]
+    with pytest.raises(ConnectionLost, match="is in use"):
+        third = other.database.log("same", other.schema())
+        third._patient = lambda work: work()  # type: ignore[attr-defined]
+        third.latest(middle, 1)
+    server.execute("INSERT INTO t VALUES (3)")
+    second.latest(second.latest(middle, 10), 10)
+    second.close()
+    deadline = time.monotonic() + 10
+    while server.execute("SELECT 1 FROM pg_replication_slots WHERE active"):
+        assert time.monotonic() < deadline
+    with pytest.raises(CaptureLost, match="another reader"):
+        second.latest(start, 1)
+    second.drop()
+    second.close()
+    other.close()
+
+
+def test_a_slot_that_is_gone_is_told(server: Postgres, table: str) -> None:
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        assert isinstance(log, PostgresLog)
+        server.execute(f"SELECT pg_drop_replication_slot('{start['slot']}')")
+        with pytest.raises(CaptureLost, match="has no slot"):
+            log.latest(start, 1)
+        start, _ = log.begin()
+        log.begun()
+        server.execute("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY)")
+        with pytest.raises(CaptureLost, match="is not in"):
+            log.latest(start, 1)
+        start, _ = log.begin()
+        log.begun()
+        server.execute(f"DROP PUBLICATION {start['slot']}; INSERT INTO t VALUES (1)")
+        with pytest.raises(CaptureLost, match="publication"):
+            for _ in range(3):
+                log.latest(start, 1)
+        with pytest.raises(CaptureLost, match="another server"):
+            log.latest({**log.begin()[0], "system": "1"}, 1)
+
+
+def test_a_slot_that_kept_too_much_is_lost(
+    server: Postgres, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with following(server, table, slot_lag_warn="1MB") as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("CREATE TABLE IF NOT EXISTS noise (a text)")
+        server.execute("INSERT INTO noise SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+        with caplog.at_level(logging.WARNING, "millpond"):
+            log.latest(start, 1)
+        assert "MB of log for the slot" in caplog.text and "before its disk is full" in caplog.text
+        assert (log.lag() or 0) > 1 << 20
+        log.close()
+        server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        server.execute("SELECT pg_reload_conf()")
+        for _ in range(3):
+            server.execute(
+                "INSERT INTO noise SELECT repeat('x', 1000) FROM generate_series(1, 20000); SELECT pg_switch_wal()"
+            )
+            server.execute("CHECKPOINT")
+        server.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        server.execute("SELECT pg_reload_conf()")
+        with pytest.raises(CaptureLost, match="max_slot_wal_keep_size"):
+            log.latest(start, 1)
+
+
+def test_the_slot_goes_on_while_only_others_write(
+    server: Postgres, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresLog, "idle", 100_000)
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("CREATE TABLE IF NOT EXISTS noise (a text)")
+        server.execute("INSERT INTO noise SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+        end = log.latest(start, 10)
+        assert end != start and changes(log, start, end) == []
+        server.execute("INSERT INTO t VALUES (1)")
+        _, found = next_changes(log, end)
+        assert found == [("put", row(1))]
+
+
+def test_a_large_transaction_waits_in_a_file(
+    server: Postgres, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pgstream, "LARGE", 100_000)
+    monkeypatch.setattr(pgstream, "_PIECE", 20_000)
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("INSERT INTO t SELECT i, repeat('x', i % 50), i FROM generate_series(1, 20000) i")
+        server.execute("INSERT INTO t VALUES (0)")
+        end = log.latest(start, 10)
+        for _ in range(2):
+            found = pa.Table.from_batches(log.read(start, end))
+            assert found["id"].to_pylist() == list(range(1, 20001))
+            assert found["a"][49].as_py() == "" and found["a"][48].as_py() == "x" * 49
+        assert isinstance(log, PostgresLog) and log._stream is not None
+        assert log._stream._held < 400_000
+        assert [r["id"] for _, r in next_changes(log, end)[1]] == [0]
+
+
+def test_it_tells_at_once_that_something_is_new(server: Postgres, table: str) -> None:
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        at, stop = start, threading.Event()
+        server.execute("INSERT INTO t VALUES (0)")
+        seen = []
+        for _ in log.news(stop):
+            at, found = next_changes(log, at)
+            seen += [r["id"] for _, r in found]
+            if found and len(seen) < 20:
+                server.execute(f"INSERT INTO t VALUES ({len(seen)})")
+            elif len(seen) == 20:
+                stop.set()
+        assert seen == list(range(20))
+
+
+def test_where_to_begin(server: Postgres, table: str) -> None:
+    with following(server, table) as log:
+        server.execute("INSERT INTO t VALUES (1)")
+        start = log.start("latest")
+        server.execute("INSERT INTO t VALUES (2)")
+        middle, found = next_changes(log, start)
+        assert [r["id"] for _, r in found] == [2]
+        server.execute("INSERT INTO t VALUES (3)")
+        assert [r["id"] for _, r in next_changes(log, log.start("earliest"))[1]] == [2, 3]
+        assert [r["id"] for _, r in next_changes(log, log.start(middle["lsn"]))[1]] == [3]
+        with pytest.raises(CaptureLost, match="has the log from"):
+            log.start("0/1")
+        for wrong in ("now", "1/2; DROP TABLE t", ""):
+            with pytest.raises(InvalidOption, match=r"cdc\.start"):
+                log.start(wrong)
+
+
+def test_columns_that_are_declared_otherwise(server: Postgres, table: str) -> None:
+    with following(server, table) as log:
+        log.schema = Schema((Column("N", pa.string()), Column("ID", pa.int64())), ("ID",))
+        start, _ = log.begin()
+        log.begun()
+        server.execute("INSERT INTO t VALUES (1, 'a', 'NaN')")
+        assert next_changes(log, start)[1] == [("put", {"N": "NaN", "ID": 1})]
