@@ -438,6 +438,52 @@ class S3:
         self._process.wait(30)
 
 
+class ChdbHttp:
+    """The engine of ClickHouse behind HTTP (tests/chdb_http.py). Users: ``default``, and ``millpond`` with the password
+    ``pond``."""
+
+    def __init__(self, directory: Path, certificate: tuple[str, str] | None = None):
+        self.port = free_port()
+        self.directory = directory
+        self._tls = certificate or ()
+        directory.mkdir(parents=True)
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.chdb_http", str(self.port), str(self.directory / "data")]
+        root = str(Path(__file__).parent.parent)
+        with open(self.directory / "log", "a") as log:
+            self._process = subprocess.Popen([*command, *self._tls], stdout=log, stderr=log, cwd=root)
+        deadline = time.monotonic() + 60
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            assert time.monotonic() < deadline and self._process.poll() is None, "chdb did not start"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def new_database(self, name: str) -> str:
+        """The URI of a database that is empty."""
+        self.execute(f"CREATE DATABASE {name}")
+        return f"clickhouse://{self.address}/{name}"
+
+    def execute(self, sql: str, database: str = "default") -> str:
+        """What a statement answers, as text."""
+        import urllib3
+
+        url = f"http://{self.address}/?database={database}"
+        answer = urllib3.request("POST", url, body=sql.encode(), timeout=60)
+        assert answer.status == 200, answer.data.decode()
+        return answer.data.decode()
+
+
 def broker_jars() -> Path:
     from tools.services import broker
 
@@ -477,8 +523,12 @@ class Servers:
     def s3(self) -> S3:
         return S3(self._directory / "s3")
 
+    @cached_property
+    def clickhouse(self) -> ChdbHttp:
+        return ChdbHttp(self._directory / "clickhouse")
+
     def stop(self) -> None:
-        for name in ("postgresql", "own_postgresql", "mariadb", "redis", "kafka", "s3"):
+        for name in ("postgresql", "own_postgresql", "mariadb", "redis", "kafka", "s3", "clickhouse"):
             server = vars(self).get(name)
             if server is not None:
                 server.stop()

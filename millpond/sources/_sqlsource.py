@@ -469,10 +469,8 @@ class SqlSource(Source):
         return statement if self._need.limit is None else statement.limit(self._need.limit)
 
     def _pushed(self) -> list[Any]:
-        from millpond.sources.databases.rows import condition
-
         predicate = self._need.predicate
-        return [] if predicate is None else [condition(predicate)]
+        return [] if predicate is None else [self.database.condition(predicate)]
 
     @property
     def _read_schema(self) -> Schema:

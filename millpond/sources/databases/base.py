@@ -20,10 +20,11 @@ from millpond.errors import (
     did_you_mean,
     without_passwords,
 )
+from millpond.predicates import Predicate
 from millpond.sources._sqluri import Place
 from millpond.sources.databases.arrow import array_of, arrow_type, discovered
 from millpond.sources.databases.information import from_information_schema
-from millpond.sources.databases.rows import Rows
+from millpond.sources.databases.rows import Rows, condition
 from millpond.sources.databases.text import named
 from millpond.types import Column, Schema
 
@@ -214,6 +215,10 @@ class Database:
     def wire(self, column: Column) -> sa.ColumnElement[Any]:
         """What is selected for a column."""
         return named(column.name)
+
+    def condition(self, predicate: Predicate) -> sa.ColumnElement[bool]:
+        """A predicate that it is asked to look for, as it is sent."""
+        return condition(predicate)
 
     def batches(
         self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema

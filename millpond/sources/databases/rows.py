@@ -114,15 +114,17 @@ def _as(expression: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[Any]:
     return expression if plain else expression.label(quoted_name(name, True))
 
 
-def condition(predicate: Predicate) -> sa.ColumnElement[bool]:
-    """A condition that all databases understand alike."""
+def condition(
+    predicate: Predicate, value_of: Callable[[str], sa.ColumnElement[Any]] = named
+) -> sa.ColumnElement[bool]:
+    """A condition that all databases understand alike; ``value_of`` is what stands for a column."""
     match predicate:
         case Compare(column, operator, value):
-            found: sa.ColumnElement[bool] = named(column).op(operator if operator != "!=" else "<>")(value)
+            found: sa.ColumnElement[bool] = value_of(column).op(operator if operator != "!=" else "<>")(value)
             return found
         case IsNull(column, is_null):
-            return named(column).is_(None) if is_null else named(column).is_not(None)
+            return value_of(column).is_(None) if is_null else value_of(column).is_not(None)
         case All(parts):
-            return sa.and_(*(condition(p) for p in parts))
+            return sa.and_(*(condition(p, value_of) for p in parts))
         case Any_(parts):
-            return sa.or_(*(condition(p) for p in parts))
+            return sa.or_(*(condition(p, value_of) for p in parts))

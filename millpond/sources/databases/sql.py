@@ -23,6 +23,10 @@ _READ_ONLY = {"sqlite": "PRAGMA query_only = ON"}
 """How a dialect is told that nothing is to be changed."""
 
 
+_EXCLUSIVE = {"duckdb"}
+"""Whose files only one process has open at a time: nothing keeps them open between two looks."""
+
+
 class AnyDatabase(Database):
     """The URL after ``sql://``."""
 
@@ -30,6 +34,8 @@ class AnyDatabase(Database):
 
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         self._url = _url_of(uri, place, values["driver"])
+        if self._url.get_backend_name() in _EXCLUSIVE:
+            values = {**values, "pool.max.idle": 0}
         super().__init__(uri, place, values)
 
     @property

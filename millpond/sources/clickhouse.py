@@ -1,0 +1,52 @@
+"""ClickHouse: a table, or what a SELECT answers there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from millpond.errors import InvalidOption
+from millpond.options import Option
+from millpond.sources._sqloptions import LOGIN_OPTIONS, SHARED_OPTIONS, SOCKET_OPTION
+from millpond.sources._sqlsource import SqlSource
+
+if TYPE_CHECKING:
+    from millpond.sources.databases.base import Database
+
+
+class ClickhouseSource(SqlSource):
+    """Reads over HTTP, by clickhouse-connect."""
+
+    kind: ClassVar[str] = "clickhouse"
+    schemes: ClassVar[tuple[str, ...]] = ("clickhouse",)
+    extra: ClassVar[str] = "clickhouse"
+    driver: ClassVar[str] = "clickhouse_connect"
+    options: ClassVar[tuple[Option, ...]] = (
+        *SHARED_OPTIONS,
+        *LOGIN_OPTIONS,
+        SOCKET_OPTION,
+        Option("cdc", "bool", "cannot be true: ClickHouse has no log of changes that others may read", False),
+    )
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        if self.values["cdc"]:
+            raise InvalidOption(
+                'option "cdc" cannot be true for ClickHouse: it has no log of changes that others may read',
+                hint="'poll.interval' = '10s', and 'incremental.column' = '…' if one grows",
+            )
+        if self.values["parallel.readers"] != 1:
+            raise InvalidOption(
+                'option "parallel.readers" is nothing for ClickHouse: its keys are not unique, and several queries see'
+                " no common moment",
+                hint="leave it out: the server reads with all its cores",
+            )
+        if self.values["transaction.isolation"] != "read committed":
+            raise InvalidOption(
+                'option "transaction.isolation" is nothing for ClickHouse: it has no transactions',
+                hint="leave it out: one SELECT sees each table as it was when it began",
+            )
+
+    def _open(self) -> Database:
+        from millpond.sources.databases.clickhouse import ClickhouseDatabase
+
+        return ClickhouseDatabase(self.uri, self.place, self.values)
