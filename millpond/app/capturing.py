@@ -18,7 +18,7 @@ from millpond.changes import ROW, Changes, Offset, Position
 from millpond.errors import CaptureLost, CaptureRefused, Error
 from millpond.plan.load import plan_copy
 from millpond.plan.plans import LoadPlan
-from millpond.sources._captured import EMPTIED, ENDED, KEPT, MOVED, OP, PUT
+from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
 from millpond.sources._sqlcapture import CapturingSource
 from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
@@ -203,7 +203,7 @@ def _with_kept(
         if ops[at] == EMPTIED:
             last.clear()
             here.clear()
-        elif ops[at] == PUT:
+        elif ops[at] in (PUT, ADDED):
             if (missing := held.get(at)) is not None:
                 old = keys[at - 1] if at and ops[at - 1] == MOVED else keys[at]
                 source = last.get(old)

@@ -34,6 +34,8 @@ class Saved:
     restored: bool = False
     running: bool = False
     uri: str | None = None
+    connected: bool = True
+    """Of a stream with a connector: whether that is what is read; else the app keeps what came of it."""
     live: bool = False
     guessed: bool = False
     widths: Mapping[str, int] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class Saved:
             data["options"],
             restored=True,
             running=data["running"],
+            connected=data["has_uri"],
             live=data.get("live", False),
             guessed=data.get("guessed", False),
             widths=data.get("widths", {}),
@@ -128,7 +131,8 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
     uri = limits = None
     if isinstance(statement, CreateStream):
         limits = limits_of(f'stream "{entry.name}"', statement.settings)
-        uri = next((s.value for s in statement.settings if s.name.lower() == "connector"), None)
+        named = (s.value for s in statement.settings if s.name.lower() == "connector")
+        uri = next(named, None) if entry.connected else None
     return Relation(
         entry.name,
         cast(RelationKind, entry.kind),

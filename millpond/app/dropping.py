@@ -8,6 +8,7 @@ from millpond.app.capturing import Copying
 from millpond.app.catalog import Saved
 from millpond.app.filling import Filling
 from millpond.app.indexes import drop_index
+from millpond.app.tapping import Tapping
 from millpond.errors import InUse, Place, UnknownName
 from millpond.plan.plans import PipelinePlan
 from millpond.sql.catalog import Relation
@@ -44,9 +45,10 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         if target is not None and name == f"{target.kind}:{target.name}":
             drop(app, target, cascade=True, place=place)
         forget_named(app, "query", name)
-    kept = app._living.kept(relation.name.lower())
-    app._living.remove(relation.name.lower())
-    if isinstance(kept, Filling):
+    followed = f"stream:{relation.name.lower()}" if relation.kind == "stream" else relation.name.lower()
+    kept = app._living.kept(followed)
+    app._living.remove(followed)
+    if isinstance(kept, Filling | Tapping):
         kept.release()
     app._runner.remove(own)
     for index in app._catalog.indexes(relation.name):
@@ -63,6 +65,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
             app._store.drop(error_table(own))
         app._store.drop(relation.name)
     elif relation.kind == "stream":
+        app._store.forget(own)
         app._journal.drop_stream(relation.name)
     drop_copies(app)
     app._columns.forget_unused()

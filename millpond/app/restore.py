@@ -16,6 +16,7 @@ from millpond.app.loading import is_from_outside, load
 from millpond.app.outgoing import IDENTITY
 from millpond.app.pipelines import HELD
 from millpond.app.script import check_kept
+from millpond.app.tapping import tap
 from millpond.errors import Error, SourceError
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
@@ -86,6 +87,8 @@ def _go_on(app: App, entry: Saved) -> None:
     # It goes on with the columns that it knew; new ones it takes in as ever.
     checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
     app._source_values.update(checked.source_options)
+    if checked.tapped is not None:
+        tap(app, checked)
     if not connected:
         resume_checked(app, entry, checked)
 

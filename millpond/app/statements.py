@@ -16,6 +16,7 @@ from millpond.app.loading import is_from_outside, load
 from millpond.app.mutate import changes_of
 from millpond.app.outgoing import deliver
 from millpond.app.store import Moment
+from millpond.app.tapping import tap
 from millpond.app.transaction import Transaction
 from millpond.changes import Changes
 from millpond.errors import Error, NotSupported
@@ -44,6 +45,8 @@ def execute(app: App, checked: Checked) -> Result:
 def _create_stream(app: App, checked: Checked) -> Result:
     assert isinstance(checked.statement, st.CreateStream) and checked.relation is not None
     app._declare(checked)
+    if checked.tapped is not None:
+        tap(app, checked)
     if checked.resolved is not None:
         plan = plan_pipeline(
             checked, f"stream:{checked.relation.name}", Target("stream", checked.relation.name)

@@ -96,6 +96,9 @@ class Rooms:
             captured=source.captures,
         )
 
+    def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
+        return self.open(uri, values, declared).enveloped
+
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
         return self.open(uri, values, declared).keyed(wait=True)
 

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.types import Schema
+from millpond.types import Column, Schema
 
 OP = "_op"
 """The column that says what a row of a log does: int8, one of the following."""
 PUT = 0
 """The row is there from now on, in the place of the one with its key."""
+ADDED = 4
+"""As ``PUT``, where the log tells that there was none with its key."""
 ENDED = 1
 """The row with this key is gone; of a table without a key, one row that is like this one."""
 MOVED = 2
@@ -33,6 +35,19 @@ int16, places in the schema; NULL for none."""
 def log_schema(schema: Schema) -> pa.Schema:
     """The columns of what ``Log.read`` gives."""
     return schema.arrow().append(pa.field(OP, pa.int8())).append(pa.field(KEPT, pa.list_(pa.int16())))
+
+
+ORIGIN = pa.struct(
+    [(name, pa.string()) for name in ("connector", "db", "schema", "table", "position", "snapshot")]
+)
+"""Where a change comes from."""
+
+
+def envelope(schema: Schema) -> Schema:
+    """The columns of Debezium's envelopes of changes of a table."""
+    row = pa.struct([pa.field(c.name, c.type) for c in schema])
+    kinds = {"before": row, "after": row, "op": pa.string(), "ts_ms": pa.int64(), "source": ORIGIN}
+    return Schema(tuple(Column(name, kind) for name, kind in kinds.items()))
 
 
 class Log(ABC):

@@ -19,7 +19,14 @@ from millpond.types import Schema
 
 AVRO_SCHEMA = Option("avro.schema", "text", "the schema of values in avro: the path of a file, or its JSON")
 FORMAT_OPTIONS = (
-    Option("format", "choice", "how values are written", "json", (*MESSAGES, "avro", "debezium")),
+    Option(
+        "format",
+        "choice",
+        "how values are written",
+        "json",
+        (*MESSAGES, "avro", "debezium"),
+        aliases=("cdc.format",),
+    ),
     Option(
         "key.format",
         "choice",

@@ -18,7 +18,7 @@ from millpond.changes import Offset
 from millpond.errors import Error, InvalidOption, SourceChanged
 from millpond.predicates import Need
 from millpond.retry import for_connections
-from millpond.sources._captured import Log
+from millpond.sources._captured import Log, envelope
 from millpond.sources._sqlsource import SqlSource
 from millpond.sources.base import Source, Split
 from millpond.types import Schema
@@ -82,6 +82,23 @@ class CapturingSource(SqlSource):
     @property
     def follows(self) -> bool:
         return self.captures or super().follows
+
+    @property
+    def enveloped(self) -> Schema | None:
+        if not self.captures:
+            return None
+        if self.values["cdc.format"] != "debezium":
+            raise InvalidOption(
+                "a stream of changes gives envelopes",
+                hint="'cdc.format' = 'debezium'; a table has the rows themselves",
+            )
+        return envelope(self.schema())
+
+    @property
+    def origin(self) -> dict[str, str | None]:
+        """What envelopes say of where they come from."""
+        rows = self.database.rows
+        return {"connector": self.kind, "db": self.place.database, "schema": rows.schema, "table": rows.table}
 
     # whose log it is
 

@@ -76,6 +76,11 @@ class Source(ABC):
         return False
 
     @property
+    def enveloped(self) -> Schema | None:
+        """The columns of the changes, one by one, as a stream of them has them; None if there is no such stream."""
+        return None
+
+    @property
     def runs(self) -> bool:
         """Whether a query over it runs on and emits rows, rather than to answer once."""
         return self.endless

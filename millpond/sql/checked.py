@@ -42,6 +42,9 @@ class World(Protocol):
     ) -> Relation:
         """What a URI gives, to a ``table`` or to a query. Raises an Error when it cannot be read."""
 
+    def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
+        """The columns of a stream of the changes at a URI; None if it gives rows instead."""
+
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
         """Why the messages at a URI tell rows by their keys, if they do. Raises an Error when it cannot be told."""
 
@@ -71,6 +74,8 @@ class Checked:
     """Why a table without a declared key is keyed by the keys of messages."""
     query_options: Mapping[str, Any] = field(default_factory=dict)
     """The options of a running statement."""
+    tapped: Relation | None = None
+    """What a stream has the changes of."""
     misses: tuple[Resolved, tuple[str, ...]] | None = None
     """With 'on.miss': the query for rows without a match, and the tables it tells of."""
     skip: bool = False

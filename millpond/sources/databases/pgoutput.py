@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import BadData
-from millpond.sources._captured import EMPTIED, ENDED, MOVED, PUT, log_schema
+from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
 from millpond.sources.databases.pgsplit import texts_of, with_nulls
 from millpond.sources.databases.pgtext import from_texts
 from millpond.sources.databases.pgtypes import PgType
@@ -118,6 +118,7 @@ def decode(piece: Piece, schema: Schema, types: Callable[[Relation], Sequence[Pg
     new = _tuples(data, np.where(both, behind + 1, at + 6)[with_new], width)
     old.order, new.order = with_old * 2, with_new * 2 + 1
     old.op[:] = ENDED
+    new.op[kind[with_new] == _INSERT] = ADDED
     keys = [p for k in schema.key if (p := relation.place(k)) is not None]
     _settle_updates(data, old, new, both[with_old], both[with_new], keys)
 

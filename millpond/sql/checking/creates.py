@@ -88,6 +88,11 @@ class Creates(Queries):
             self.catalog.add(relation)
             return Checked(s, relation=relation)
         described = self.world.describe(uri, values, declared if s.columns else None)
+        changes = self.world.changes(uri, values, declared if s.columns else None)
+        if changes is not None:
+            relation = Relation(s.name, "stream", changes, running=True, watermark=s.watermark, limits=limits)
+            self.catalog.add(relation)
+            return Checked(s, relation=relation, source_options={uri: values}, tapped=described)
         relation = Relation(
             s.name,
             "stream",
