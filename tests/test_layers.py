@@ -26,6 +26,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "options",
             "predicates",
             "retry",
+            "clock",
             "records",
             "lookup",
             "folder",

@@ -119,12 +119,107 @@ def test_a_file_holds_cases() -> None:
         ("=== a\n--- send s\nid | x\n1 |\n", 4, "columns"),
         ("=== a\n--- query\nSELECT 1\n--- error\n", 4, "error code"),
         ("=== a\n--- only spark\n", 2, "reason"),
+        ("=== a\n--- advance five minutes\n", 2, "write: --- advance 5m"),
+        ("=== a\n--- clock 2024-03-01T10:00:00\n", 2, "write: --- clock 2024-03-01T10:00:00Z"),
+        ("=== a\n--- advance 5m\nSELECT 1\n", 2, "nothing stands below advance"),
     ],
 )
 def test_a_wrong_file(text: str, line: int, message: str) -> None:
     with pytest.raises(SqlSyntaxError, match=message) as caught:
         parse_cases(text, Path("x.test"))
     assert caught.value.line == line
+
+
+def test_rows_of_a_cache_end_by_the_clock_of_the_case(tmp_path: Path) -> None:
+    held = "--- query\nSELECT * FROM t\n--- rows\n"
+    run(
+        "=== name\n--- app\nCREATE TABLE t (id INT PRIMARY KEY) WITH ('extension' = 'cache', 'ttl' = '10m');\n"
+        "INSERT INTO t VALUES (1);\n--- advance 9m\n--- sql\nINSERT INTO t VALUES (2)\n"
+        f"{held}id\n1\n2\n--- advance 2m\n{held}id\n2\n",
+        tmp_path,
+    )
+
+
+def test_time_does_not_go_back(tmp_path: Path) -> None:
+    with pytest.raises(CaseFailed, match="time does not go back"):
+        run("=== name\n--- advance 1s\n--- clock 2024-01-01T00:00:00Z\n", tmp_path)
+
+
+def test_rows_of_tables_that_would_go_to_a_topic_are_looked_at(tmp_path: Path) -> None:
+    run(TABLE + "--- sql\nINSERT INTO kafka://out SELECT id FROM t\n--- emits\nid\n1\n2\n", tmp_path, "plain")
+
+
+CASES = """
+=== rows that wait for a match are given up when their time is over
+
+--- app
+CREATE STREAM s (id INT, k STRING);
+CREATE TABLE names (k STRING PRIMARY KEY, name STRING);
+CREATE TABLE t AS SELECT s.id, n.name FROM s JOIN names n ON n.k = s.k
+  WITH ('on.miss' = 'retry', 'on.miss.timeout' = '10m');
+
+--- send s
+id | k
+1  | a
+2  | b
+
+--- advance 9m
+
+--- insert names
+k | name
+a | Ann
+
+--- advance 2m
+
+--- query
+SELECT * FROM t
+--- rows
+id | name
+1  | Ann
+
+--- query
+SELECT seq, time FROM t$errors
+--- rows
+seq | time
+1   | 2024-01-01T00:11:00Z
+
+=== a message that cannot be decoded is put aside
+
+--- app
+CREATE STREAM orders (id BIGINT, price DECIMAL(10, 2)) WITH (
+  'connector' = 'kafka://broker:9092/orders', 'format' = 'avro', 'schema.registry.url' = 'http://registry');
+CREATE TABLE t (PRIMARY KEY (id)) AS SELECT * FROM orders;
+
+--- send orders
+{"id": 1, "price": 1.10}
+{"id": 2, "price": "dear"}
+{"id": 3
+
+--- query
+SELECT * FROM t
+--- rows
+id | price DECIMAL(10,2)
+1  | 1.10
+
+--- query
+SELECT seq, time FROM t$errors
+--- rows
+seq | time
+1   | 2024-01-01T00:00:00Z
+2   | 2024-01-01T00:00:00Z
+
+=== a topic that nothing is known of
+
+--- app
+CREATE TABLE t AS SELECT * FROM kafka_topic('nothing');
+--- error source_empty
+the case sends no rows to "kafka://nothing"
+"""
+
+
+@pytest.mark.parametrize("case", parse_cases(CASES, Path("x.test")), ids=lambda case: case.name)
+def test_topics_and_time(case: Case, tmp_path: Path) -> None:
+    run_case(case, "plain", tmp_path)
 
 
 def test_a_case_that_passes(tmp_path: Path) -> None:

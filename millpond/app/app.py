@@ -40,6 +40,7 @@ from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
 from millpond.app.views import Views
 from millpond.changes import Changes
+from millpond.clock import Clock
 from millpond.errors import (
     AlreadyExists,
     Closed,
@@ -55,8 +56,8 @@ from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
-from millpond.plan.plans import PipelinePlan
-from millpond.plan.world import Rooms
+from millpond.plan.plans import PipelinePlan, Target, target_of
+from millpond.plan.world import Rooms, StandIn
 from millpond.query.evaluate import Evaluator
 from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.plans import Plans
@@ -118,6 +119,8 @@ class App:
         _read_only: bool = False,
         _defer: bool = False,
         _direct: bool = False,
+        _clock: Clock | None = None,
+        _stand_in: StandIn | None = None,
     ):
         text = _read_text(path_or_sql)
         self._master = master
@@ -130,7 +133,7 @@ class App:
         self._closed = False
         self._catalog = Catalog()
         self._rooms = Rooms()
-        self._rooms.testing = _direct
+        self._rooms.stand_in = _stand_in
         self._publications = Publications(self)
         self._columns = KeptColumns(self)
         self._functions: dict[str, UserFunction] = {}
@@ -145,7 +148,8 @@ class App:
         self._in_file = False
         self._transaction: Transaction | None = None
         self._block_done: list[str] = []
-        self._evaluator = Evaluator(self._ask_spark, _path)
+        self._clock = _clock or Clock()
+        self._evaluator = Evaluator(self._ask_spark, _path, self._clock)
         self._plans = Plans(partial(plan_lookup, self), self._lock)
         self._catalog.on_change = self._plans.clear
         self._handles: dict[str, Table] = {}
@@ -156,7 +160,7 @@ class App:
         self._state = StateDirectory(state, read_only=_read_only)
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
-            self._store = Store(self._journal, self._state)
+            self._store = Store(self._journal, self._state, self._clock)
             self._loader = Loader(self)
             self._living = Living(self, direct=_direct)
             self._runner = Pipelines(self, direct=_direct)
@@ -614,10 +618,18 @@ class App:
             self._views.remove(result.name)
             self._emitted.pop(result.name, None)
 
+    def _target(self, checked: Checked, query: str) -> Target:
+        """Where the rows of a running statement go; what would leave the app in a test is looked at instead."""
+        assert checked.target is not None and checked.resolved is not None
+        if checked.target.kind != "sink" or not self._rooms.stands_in(checked.target.name):
+            return target_of(checked.target, checked.table_options)
+        self._emitted[query] = RunningResult(checked.resolved.schema.arrow(), query)
+        return Target("emit", query)
+
     def _kept(self, plan: PipelinePlan) -> bool:
         if plan.target.kind == "table":
             return self._keeps(plan.target.name)
-        return plan.target.kind != "emit" or self._in_file
+        return plan.target.kind != "emit" or self._in_file or f"query:{plan.name.lower()}" in self._saved
 
     def _keeps(self, table: str) -> bool:
         """Whether the rows of a table, and how far it was filled, are there after a restart."""
@@ -678,8 +690,9 @@ class App:
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         from millpond.engine.onspark import ask
+        from millpond.sql.render.spark import at_time
 
-        return ask(self._spark(), sql, tables)
+        return ask(self._spark(), at_time(sql, self._clock), tables)
 
     def _with_types(self, checked: Checked) -> Checked:
         """The statement with the types that only Spark's analyser knows."""

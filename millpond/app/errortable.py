@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ MESSAGE = "_message"
 
 
 def error_records(
-    query: str, stream: str, rows: pa.Table, reasons: pa.ChunkedArray, schema: Schema
+    query: str, stream: str, rows: pa.Table, reasons: pa.ChunkedArray, schema: Schema, at: datetime
 ) -> pa.Table:
     """One record for each row, with those of the columns that the table has."""
     seqs = rows[SEQ]
@@ -35,7 +35,7 @@ def error_records(
         "query": [query] * count,
         "stream": [stream] * count,
         "seq": seqs,
-        "time": [datetime.now(UTC)] * count,
+        "time": [at] * count,
         "reason": reasons,
         "row": texts,
     }
@@ -44,10 +44,10 @@ def error_records(
     return pa.table(named)
 
 
-def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema) -> pa.Table:
+def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema, at: datetime) -> pa.Table:
     """One record for each message or record that could not be read: its text stands in place of a row."""
     rows = pa.table({MESSAGE: spoiled["value"], SEQ: spoiled["seq"]})
-    return error_records(query, stream, rows, spoiled["reason"], schema)
+    return error_records(query, stream, rows, spoiled["reason"], schema, at)
 
 
 def is_message(records: pa.Table) -> pa.ChunkedArray:

@@ -226,7 +226,7 @@ class Filling(OverSources):
         """Error records of what was put aside."""
         what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
         spoiled = aside.rename_columns(["seq", "reason", "value"])
-        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS)
+        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS, self._app._clock.now())
 
     def _compare(self, end: Offset, *, damaged: bool) -> int:
         """Makes the table what the query says of everything up to an offset. ``damaged``: what cannot be read may have

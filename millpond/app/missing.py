@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.app.store import Moment
 from millpond.changes import Changes
+from millpond.clock import Clock
 from millpond.errors import PipelineFailed
 from millpond.plan.plans import MissPlan
 from millpond.sources.base import SEQ
@@ -93,8 +94,9 @@ class Waiting(Misses):
     They are tried again when one of the tables has changed, and given up when their time is over.
     """
 
-    def __init__(self, plan: MissPlan, stage: Stage, table: str, moment: Moment):
+    def __init__(self, plan: MissPlan, stage: Stage, table: str, moment: Moment, clock: Clock):
         super().__init__(plan, stage)
+        self._clock = clock
         self._table = table
         self._tried: tuple[int, ...] | None = None
         there = moment.snapshot(table).scan()
@@ -108,7 +110,7 @@ class Waiting(Misses):
         return self._first <= self._limit() or self._versions(moment) != self._tried
 
     def _limit(self) -> datetime:
-        return datetime.now(UTC) - timedelta(seconds=self.plan.timeout)
+        return self._clock.now() - timedelta(seconds=self.plan.timeout)
 
     def _versions(self, moment: Moment) -> tuple[int, ...]:
         return tuple(moment.version(table) for table in self.plan.tables)
@@ -119,7 +121,7 @@ class Waiting(Misses):
         if not found.num_rows and not due:
             return Met(batch)
         good, missed, _ = divided(batch.read(), found)
-        now = pa.array([datetime.now(UTC)] * missed.num_rows, _TIME)
+        now = pa.array([self._clock.now()] * missed.num_rows, _TIME)
         came = missed.append_column(SINCE, now)
         again = self._again(batch, moment) if due else None
         if again is None:

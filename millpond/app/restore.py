@@ -20,7 +20,6 @@ from millpond.app.tapping import tap
 from millpond.errors import Error, SourceError
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
-from millpond.plan.plans import target_of
 from millpond.plan.view import plan_view
 from millpond.sources.base import ticks
 from millpond.sql import statements as st
@@ -132,8 +131,8 @@ def _stays(app: App, table: str, why: str) -> None:
 def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
     checked = app._with_types(checked)
     assert checked.resolved is not None and checked.target is not None
-    target = target_of(checked.target, checked.table_options)
     name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
+    target = app._target(checked, name)
     known = app._catalog.find(checked.target.name)
     if known is not None and known.schema != checked.target.schema:
         if known.kind != "table" or not widen_table(app, known, checked):

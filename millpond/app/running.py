@@ -87,7 +87,7 @@ class RunningStatement(ABC):
             return
         table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
         self.keep({table: schema})
-        self._misses = Waiting(miss, self.stage(miss.batch), table, self.app._store.moment())
+        self._misses = Waiting(miss, self.stage(miss.batch), table, self.app._store.moment(), self.app._clock)
 
     @property
     def waiting(self) -> int | None:
@@ -205,14 +205,14 @@ class RunningStatement(ABC):
         if self.plan.on_error == "fail":
             raise BadData(f"a record cannot be decoded: {spoiled['reason'][0].as_py()}")
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return message_records(self.plan.name, stream, spoiled, self._error_schema)
+        return message_records(self.plan.name, stream, spoiled, self._error_schema, self.app._clock.now())
 
     def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
         """Error records of rows of the stream."""
         if aside is None or why is None or not aside.num_rows:
             return self._error_schema.arrow().empty_table()
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return error_records(self.plan.name, stream, aside, why, self._error_schema)
+        return error_records(self.plan.name, stream, aside, why, self._error_schema, self.app._clock.now())
 
     @property
     def _error_schema(self) -> Schema:
@@ -317,7 +317,7 @@ class RunningStatement(ABC):
         """What evaluates a plan over batches; it is made once and kept."""
         from millpond.engine.stage import Stage
 
-        return Stage(plan, self.app._evaluator.in_process(plan.query))
+        return Stage(plan, self.app._evaluator.in_process(plan.query), self.app._clock)
 
     def with_high(self, rows: pa.Table, highest: Stage | None, batch: Batch, moment: Moment) -> pa.Table:
         """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""

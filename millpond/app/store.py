@@ -14,6 +14,7 @@ from millpond.app.edits import Edits
 from millpond.app.feed import Feed, Told, Touched
 from millpond.app.outside import copied, no_common_commit, one_database
 from millpond.changes import ROW, Changes, Position
+from millpond.clock import Clock
 from millpond.errors import Error
 from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
@@ -79,8 +80,9 @@ class Store:
     tables of the journal, or tables of one database, which then keeps the position itself.
     """
 
-    def __init__(self, journal: Journal, state: StateDirectory):
+    def __init__(self, journal: Journal, state: StateDirectory, clock: Clock):
         self.journal = journal
+        self._clock = clock
         self._state = state
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
@@ -99,6 +101,7 @@ class Store:
         backend = find_backend(extension).open(
             relation.name, relation.schema, values, null_keys=null_keys, home=self._state.path
         )
+        backend.go_by(self._clock)
         kept = backend.journalled or backend.database is not None
         durability = str(values.get("durability") or "commit") if kept else "none"
         self._durability[relation.name.lower()] = cast(Durability, durability)

@@ -8,17 +8,20 @@ these few are joined, so that the cost follows the batch and not the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.clock import Clock
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
+from millpond.formats.received import no_rows
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sinks.base import NativeSink
+from millpond.sql.render.spark import at_time
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -39,14 +42,15 @@ class SparkStage:
     Statements share a session, one at a time: every run gives all its names their meaning.
     """
 
-    def __init__(self, plan: BatchPlan):
-        self.plan = plan
+    def __init__(self, plan: BatchPlan, clock: Clock):
+        self._plan = plan
+        self._clock = clock
         self._registered: dict[str, _Registered] = {}
 
     def run(self, batch: DataFrame, tables: Tables) -> pa.Table:
         """The rows that a batch gives, in the order of the stream. ``_seq`` is left out."""
         spark = batch.sparkSession
-        plan = self.plan
+        plan = _at_time(self._plan, self._clock)
         looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
         needed: DataFrame | None = None
         try:
@@ -57,7 +61,7 @@ class SparkStage:
             for table in plan.tables:
                 if table not in looked_up:
                     self._register(spark, table, tables)
-            self._look_up(spark, looked_up, tables)
+            self._look_up(spark, plan, looked_up, tables)
             register(spark, plan.sql)
             found = spark.sql(plan.sql).toArrow()
         except Exception as error:
@@ -84,9 +88,11 @@ class SparkStage:
             known = self._registered[table.view] = _Registered(version, frame)
         known.frame.createOrReplaceTempView(table.view)
 
-    def _look_up(self, spark: SparkSession, wanted: list[TableInput], tables: Tables) -> None:
+    def _look_up(
+        self, spark: SparkSession, plan: BatchPlan, wanted: list[TableInput], tables: Tables
+    ) -> None:
         fetched: dict[str, pa.Table] = {}
-        collected = self._collect_keys(spark, wanted)
+        collected = _collect_keys(spark, plan, wanted)
         for table in wanted:
             lookup = table.lookup
             assert lookup is not None
@@ -95,29 +101,34 @@ class SparkStage:
             elif lookup.of in fetched:
                 keys = distinct(fetched[lookup.of].select(list(lookup.keys)))
             else:
-                keys = distinct(tables.snapshot(self._table_of(lookup.of)).scan(list(lookup.keys)))
+                of = next(t.table for t in plan.tables if t.view == lookup.of)
+                keys = distinct(tables.snapshot(of).scan(list(lookup.keys)))
             rows = tables.snapshot(table.table).get(lookup.columns, keys)
             fetched[table.view] = rows
             self._registered.pop(table.view, None)
             to_frame(spark, rows).createOrReplaceTempView(table.view)
 
-    def _table_of(self, view: str) -> str:
-        return next(t.table for t in self.plan.tables if t.view == view)
 
-    def _collect_keys(self, spark: SparkSession, wanted: list[TableInput]) -> dict[str, pa.Table]:
-        """The distinct keys of every lookup that starts from the batch, in one action."""
-        direct = [(t.view, t.lookup) for t in wanted if t.lookup is not None and t.lookup.of is None]
-        if not direct:
-            return {}
-        source = f"{self.plan.stream.view} AS {quote(self.plan.stream.alias)}"
-        where = f" WHERE {self.plan.filter}" if self.plan.filter else ""
-        if len(direct) == 1:
-            view, lookup = direct[0]
-            keys = ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys))
-            return {view: spark.sql(f"SELECT DISTINCT {keys} FROM {source}{where}").toArrow()}
-        sets = ", ".join(f"collect_set({_struct(lookup)}) AS {view}" for view, lookup in direct)
-        row = spark.sql(f"SELECT {sets} FROM {source}{where}").toArrow()
-        return {view: pa.Table.from_struct_array(row[view].combine_chunks().flatten()) for view, _ in direct}
+def _collect_keys(spark: SparkSession, plan: BatchPlan, wanted: list[TableInput]) -> dict[str, pa.Table]:
+    """The distinct keys of every lookup that starts from the batch, in one action."""
+    direct = [(t.view, t.lookup) for t in wanted if t.lookup is not None and t.lookup.of is None]
+    if not direct:
+        return {}
+    source = f"{plan.stream.view} AS {quote(plan.stream.alias)}"
+    where = f" WHERE {plan.filter}" if plan.filter else ""
+    if len(direct) == 1:
+        view, lookup = direct[0]
+        keys = ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys))
+        return {view: spark.sql(f"SELECT DISTINCT {keys} FROM {source}{where}").toArrow()}
+    sets = ", ".join(f"collect_set({_struct(lookup)}) AS {view}" for view, lookup in direct)
+    row = spark.sql(f"SELECT {sets} FROM {source}{where}").toArrow()
+    return {view: pa.Table.from_struct_array(row[view].combine_chunks().flatten()) for view, _ in direct}
+
+
+def _at_time(plan: BatchPlan, clock: Clock) -> BatchPlan:
+    if not clock.stands:
+        return plan
+    return replace(plan, sql=at_time(plan.sql, clock), filter=plan.filter and at_time(plan.filter, clock))
 
 
 def needed_of(rows: DataFrame, plan: BatchPlan) -> DataFrame:
@@ -138,8 +149,8 @@ def _struct(lookup: Lookup) -> str:
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a Spark DataFrame with the same types. In one piece: Spark stops at an empty one."""
-    rows = rows.combine_chunks()
+    """Arrow rows as a Spark DataFrame with the same types. In one piece: Spark stops at an empty one, and at none."""
+    rows = rows.combine_chunks() if rows.num_rows else pa.Table.from_batches([no_rows(rows.schema)])
     ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
     return spark.createDataFrame(rows, schema=ddl)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from millpond.clock import Clock
 from millpond.engine.batch import Batch
 from millpond.engine.local import LocalStage, Tables
 from millpond.engine.onspark import SparkStage
@@ -14,10 +15,10 @@ from millpond.query.evaluate import Answer
 class Stage:
     """Runs the batches of one plan: in process with ``answer`` where the rows can be here, else on Spark."""
 
-    def __init__(self, plan: BatchPlan, answer: Answer | None):
+    def __init__(self, plan: BatchPlan, answer: Answer | None, clock: Clock):
         self._plan = plan
         self._local = LocalStage(plan, answer) if answer is not None else None
-        self._spark = SparkStage(plan)
+        self._spark = SparkStage(plan, clock)
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """What the batch gives, in the order of the stream, without ``_seq``."""

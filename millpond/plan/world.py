@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from millpond.sql.catalog import Relation
 from millpond.tables.base import find_backend
 from millpond.types import Schema
 
+StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
+
 
 class Rooms:
     """The sources and backends of this installation, as the checker sees them.
@@ -22,8 +24,8 @@ class Rooms:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[str, str], Source] = {}
-        self.testing = False
-        """Whether no server is asked: what would come from one is sent by whoever tests."""
+        self.stand_in: StandIn | None = None
+        """What gives a source in place of one that a test has no server for."""
         self.found: dict[str, Schema] = {}
         """The columns of sources that go on, by address, as they were when a statement first read them."""
 
@@ -37,7 +39,8 @@ class Rooms:
         return find_sink(uri).options
 
     def stands_in(self, uri: str) -> bool:
-        return self.testing and uri.startswith("kafka://")
+        """Whether whoever tests looks at what would be written to a sink."""
+        return self.stand_in is not None and uri.startswith("kafka://")
 
     def place(self, values: Mapping[str, Any]) -> str | None:
         return find_backend(str(values.get("extension") or "memory")).place(values)
@@ -45,7 +48,8 @@ class Rooms:
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))
         if key not in self._opened:
-            source = self._opened[key] = find_source(uri)(uri, values, declared)
+            instead = self.stand_in(uri, values, declared) if self.stand_in is not None else None
+            source = self._opened[key] = instead or find_source(uri)(uri, values, declared)
             source.found = self.found.get(source.address)
         return self._opened[key]
 

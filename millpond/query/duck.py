@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.clock import Clock
 from millpond.errors import QueryFailed
 from millpond.query.jsonpaths import FUNCTIONS
 from millpond.sql.render import duckdb as render
@@ -35,7 +36,8 @@ def to_duckdb(query: Resolved) -> str:
 class Duck:
     """One in-memory DuckDB. Threads share it, each query on a connection of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._has_functions = False
@@ -98,6 +100,8 @@ class Duck:
         thread = threading.get_ident()
         self._at_work[thread] = connection
         try:
+            if render.NOW in sql:
+                connection.execute(f"SET VARIABLE {render.NOW} = $now", {"now": self._clock.now()})
             for name, table in tables.items():
                 connection.register(name, table)
             return connection.sql(sql).to_arrow_table()

@@ -8,6 +8,7 @@ from typing import Literal
 import pyarrow as pa
 
 from millpond.changes import Changes
+from millpond.clock import Clock
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, to_duckdb
 from millpond.sql.fold import Fold
@@ -26,8 +27,8 @@ Answer = Callable[[Mapping[str, pa.Table]], pa.Table]
 class Evaluator:
     """Answers resolved queries over Arrow tables."""
 
-    def __init__(self, ask_spark: SparkAnswer, path: Path = "auto"):
-        self._duck = Duck()
+    def __init__(self, ask_spark: SparkAnswer, path: Path = "auto", clock: Clock | None = None):
+        self._duck = Duck(clock)
         self._ask_spark = ask_spark
         self.path = path
 

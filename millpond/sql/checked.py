@@ -31,9 +31,6 @@ class World(Protocol):
     def sink_options(self, uri: str) -> Sequence[Option]:
         """The declared options of the sink behind a URI. Raises NotSupported."""
 
-    def stands_in(self, uri: str) -> bool:
-        """Whether an embedded stream stands in for what is at a URI, as in tests of apps."""
-
     def place(self, values: Mapping[str, Any]) -> str | None:
         """The database that a table with these options lives in; None for the app's journal."""
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
+from millpond.clock import Clock
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
@@ -234,6 +235,10 @@ class Backend(ABC):
     def check(self, changes: Changes) -> Changes:
         """The changes with the table's columns and types. Raises what ``apply`` would raise for them, so that
         a journal holds nothing that cannot be applied."""
+
+    def go_by(self, clock: Clock) -> None:
+        """The time of day from now on. Rows whose end a server of its own tells go by that one's."""
+        return None
 
     def admit(self, changes: Changes) -> None:
         """Makes room for changes that were checked. Raises TableFull if they would be more than the table may hold;

@@ -14,6 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
+from millpond.clock import Clock
 from millpond.errors import Closed, InvalidOption, NotSupported
 from millpond.options import Option, Setting, read_options
 from millpond.predicates import Predicate
@@ -56,6 +57,10 @@ class CacheTable(Backend):
         self.database: Database | None = None if over is None else over.database
         below = rows.table.abilities if over is None else over.abilities - {"held", "commits", "own"}
         self.abilities = below - {"widen"}
+
+    def go_by(self, clock: Clock) -> None:
+        if clock.stands:
+            self.rows.clock = lambda: clock.now().timestamp()
 
     @classmethod
     def open(

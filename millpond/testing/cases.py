@@ -9,8 +9,10 @@ A line that starts with ``#`` is a comment.
     --- app [file.sql]              the app's SQL, below or in a file beside; `emits` looks at its running SELECTs
     --- sql                         statements, run one after another
     --- query                       a statement whose answer is expected
-    --- send stream                 rows for a stream: a table, or JSON lines
+    --- send stream                 rows for a stream, or for kafka://topic: a table, or JSON lines
     --- insert table                rows for a table, by the Python API
+    --- clock 2024-03-01T10:00Z     it is that time from now on; a case begins in 2024, on the 1st of January, UTC
+    --- advance 5m                  time passes; it stands still otherwise
     --- restart                     the app is cut off and started again on its state
 
 After a step comes what is expected of it:
@@ -36,15 +38,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from millpond.errors import Place, SqlSyntaxError
+from millpond.options import parse_duration
 
-StepKind = Literal["app", "sql", "query", "send", "insert", "emits", "restart"]
+StepKind = Literal["app", "sql", "query", "send", "insert", "emits", "clock", "advance", "restart"]
 
-_STEPS = {"app", "sql", "query", "send", "insert", "emits", "restart"}
-_CREATES_STREAM = re.compile(r"\bCREATE\s+(OR\s+REPLACE\s+)?STREAM\b", re.IGNORECASE)
+_STEPS = get_args(StepKind)
+_READS_STREAM = re.compile(r"\bCREATE\s+(OR\s+REPLACE\s+)?STREAM\b|\bkafka(://|_topic\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ class Case:
 
     @property
     def has_stream(self) -> bool:
-        return any(_CREATES_STREAM.search(s.text) for s in self.steps)
+        return any(_READS_STREAM.search(s.text) for s in self.steps)
 
 
 @dataclass(slots=True)
@@ -232,9 +236,21 @@ class _Parser:
                 text="",
                 expected=Rows(self._grid(section), ordered, section.line),
             )
-        elif kind == "restart" and text.strip():
-            raise _wrong(self.text, section.line, "nothing stands below restart")
+        elif kind in ("clock", "advance"):
+            self._time(section)
+        if kind in ("clock", "advance", "restart") and text.strip():
+            raise _wrong(self.text, section.line, f"nothing stands below {kind}")
         return step
+
+    def _time(self, section: _Section) -> None:
+        try:
+            if section.word == "advance":
+                parse_duration(section.rest)
+            elif datetime.fromisoformat(section.rest).tzinfo is None:
+                raise ValueError
+        except ValueError:
+            form = "--- advance 5m" if section.word == "advance" else "--- clock 2024-03-01T10:00:00Z"
+            raise _wrong(self.text, section.line, f"write: {form}") from None
 
     def _app_of(self, section: _Section) -> str:
         """The SQL of a file that is named from where the cases are; what stands below comes after it."""

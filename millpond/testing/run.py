@@ -12,7 +12,8 @@ and Spark answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,17 +21,22 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from millpond.app.app import App
+from millpond.clock import ManualClock
 from millpond.errors import Error
+from millpond.options import parse_duration
 from millpond.query.result import Result
 from millpond.records import to_arrow
 from millpond.records.outgoing import to_values
 from millpond.sql.parse import parse
 from millpond.sql.statements import CreateTable
 from millpond.testing.cases import Case, Count, Fails, FixtureFile, Grid, Rows, Step
+from millpond.testing.topics import Topics, messages_of, stream_of
 from millpond.testing.values import matches, parse_cell, parse_json, show
 from millpond.types import Column, Schema, normal, type_name
 
 Mode = Literal["plain", "duckdb", "spark", "restart"]
+BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+"""The time at which a case begins, unless it says another."""
 DRAIN = 120.0
 """Seconds that a step's effects may take."""
 
@@ -76,6 +82,9 @@ class _Run:
         self.at = case.line
         self.before: list[list[tuple[str, ...]]] = []
         self.looked: dict[int, int] = {}
+        self.names: list[str] = []
+        self.clock = ManualClock(BEGIN)
+        self.topics = Topics(case, self.state)
         for file in case.files:
             self._write(file)
 
@@ -147,17 +156,38 @@ class _Run:
             case "sql" | "query":
                 return self._running().sql(self._sql(step.text))
             case "send":
-                records = self._records(step)
-                size = max(1, -(-len(records) // self.cuts))
-                for first in range(0, len(records), size):
-                    if first:
-                        self._settle()
-                    self._running().send(step.argument, records[first : first + size])
+                self._send(step)
             case "insert":
                 self._running().table(step.argument).bulk_insert(self._records(step))
+            case "clock" | "advance":
+                self._move_clock(step)
             case "restart":
                 self._restart()
         return None
+
+    def _send(self, step: Step) -> None:
+        """Sends the rows of a step, in as many batches as were asked for."""
+        app, topic = self._running(), self.topics.find(step.argument)
+        rows: Sequence[Any] = self._records(step) if topic is None else messages_of(step)
+        size = max(1, -(-len(rows) // self.cuts))
+        for first in range(0, len(rows), size):
+            if first:
+                self._settle()
+            part = rows[first : first + size]
+            if topic is None:
+                app.send(step.argument, part)
+            else:
+                sent = self.topics.rows(topic, part, self.clock.now())
+                app._store.commit(sent={stream_of(topic): sent})
+
+    def _move_clock(self, step: Step) -> None:
+        try:
+            if step.kind == "advance":
+                self.clock.advance(parse_duration(step.argument))
+            else:
+                self.clock.set(datetime.fromisoformat(step.argument))
+        except ValueError as error:
+            raise self._failed(str(error)) from None
 
     def _settle(self) -> None:
         if self.app is not None:
@@ -175,12 +205,19 @@ class _Run:
         path = {"spark": "spark", "duckdb": "duckdb"}.get(self.mode, "auto")
         if self.mode == "restart":
             path = "spark" if self.case.has_stream else "duckdb"
-        self.app = App(self._sql(self.case.app), state=self.state, _path=path, _direct=self.mode == "plain")  # type: ignore[arg-type]
+        self.app = App(
+            self._sql(self.case.app),
+            state=self.state,
+            _path=path,  # type: ignore[arg-type]
+            _direct=self.mode == "plain",
+            _clock=self.clock,
+            _stand_in=self.topics.open,
+        )
 
     def _restart(self) -> None:
         app = self._running()
         app._crash()
-        for number, result in enumerate(app._emitted.values()):
+        for number, result in enumerate(self._emitted()):
             _at(self.before, number).extend(_texts(result.to_arrow()).rows)
         self.app = None
         self._open()
@@ -213,8 +250,14 @@ class _Run:
 
     # rows out
 
+    def _emitted(self) -> list[Result]:
+        """What the running SELECTs have emitted, in the order of the SQL also after a restart."""
+        emitted = self._running()._emitted
+        self.names += [name for name in emitted if name not in self.names]
+        return [emitted[name] for name in self.names if name in emitted]
+
     def _all_emitted(self, number: int) -> _Texts:
-        results = list(self._running()._emitted.values())
+        results = self._emitted()
         if number >= len(results):
             raise self._failed(f"the app has {len(results)} running SELECTs")
         found = _texts(results[number].to_arrow())
@@ -229,7 +272,7 @@ class _Run:
     def _all_looked_at(self) -> None:
         if self.app is None:
             return
-        for number in range(len(self.app._emitted)):
+        for number in range(len(self._emitted())):
             rest = self._all_emitted(number).rows[self.looked.get(number, 0) :]
             if rest:
                 shown = "\n".join("  + " + " | ".join(r) for r in rest[:20])

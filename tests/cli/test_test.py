@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 
 
 def written(cli) -> None:
-    for name, text in re.findall(r"```\w+ (shop\.\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+    for name, text in re.findall(r"```\w+ (\w+\.\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL):
         cli.file(name, text)
 
 
@@ -19,6 +19,8 @@ def test_cases_of_the_documentation(cli):
     written(cli)
     done = cli("test", "shop.test", "--cuts", "2")
     assert done.code == 0 and done.out.count("ok  ") == 2 and "2 passed, 0 failed" in done.err
+    done = cli("test", "clock.test", "topics.test")
+    assert done.code == 0 and "2 passed, 0 failed" in done.err
     done = cli("test", ".", "--case", "GOLD")
     assert done.code == 0 and "1 passed" in done.err
 
@@ -55,7 +57,7 @@ def test_pytest_collects_them(cli):
         ".",
     ]
     done = subprocess.run(command, cwd=cli.cwd, capture_output=True, text=True)
-    assert done.returncode == 0 and "2 passed" in done.stdout
+    assert done.returncode == 0 and "4 passed" in done.stdout
     text = (cli.cwd / "shop.test").read_text()
     cli.file("shop.test", text.replace("7        | 2.75", "7        | 2.76"))
     done = subprocess.run(command, cwd=cli.cwd, capture_output=True, text=True)

@@ -80,13 +80,6 @@ class Creates(Queries):
         limits = limits_of(f'stream "{s.name}"', s.settings)
         rest = [x for x in self._later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
         values = read_options(f'stream "{s.name}"', options, rest)
-        if self.world.stands_in(uri) and s.columns:
-            relation = Relation(
-                s.name, "stream", declared, running=True, watermark=s.watermark, limits=limits
-            )
-            self._check_watermark(relation, s)
-            self.catalog.add(relation)
-            return Checked(s, relation=relation)
         described = self.world.describe(uri, values, declared if s.columns else None)
         changes = self.world.changes(uri, values, declared if s.columns else None)
         if changes is not None:

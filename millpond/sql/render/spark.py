@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
+
 from sqlglot import exp
 
+from millpond.clock import Clock
 from millpond.sql.dialect import Millpond
 from millpond.sql.rewrite import FOR_SPARK, rewrite
 from millpond.types import type_name
+
+_ASKS = re.compile(
+    r"'(?:[^'\\]|\\.)*'|`[^`]*`"
+    r"|\b(NOW\(\)|CURRENT_TIMESTAMP\(\)|LOCALTIMESTAMP\(\)|CURRENT_DATE\b(?:\(\))?)",
+    re.DOTALL,
+)
+"""Strings and names, which stay, and what asks for the time."""
 
 
 def render(query: exp.Expr) -> str:
@@ -16,6 +27,22 @@ def render(query: exp.Expr) -> str:
 def expression(node: exp.Expr) -> str:
     """One expression, as it stands in the tree."""
     return _named(node.copy()).sql(dialect=Millpond, comments=False)
+
+
+def at_time(sql: str, clock: Clock) -> str:
+    """The text with a moment in place of what asks Spark for the time, if the clock is not the machine's."""
+    return _ASKS.sub(lambda found: _moment(found, clock.now()), sql) if clock.stands else sql
+
+
+def _moment(found: re.Match[str], now: datetime) -> str:
+    match (found[1] or "").partition("(")[0]:
+        case "":
+            return found[0]
+        case "CURRENT_DATE":
+            return f"DATE '{now:%Y-%m-%d}'"
+        case "LOCALTIMESTAMP":
+            return f"TIMESTAMP_NTZ '{now:%Y-%m-%d %H:%M:%S.%f}'"
+    return f"TIMESTAMP '{now:%Y-%m-%d %H:%M:%S.%f}Z'"
 
 
 def _named(tree: exp.Expr) -> exp.Expr:

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from millpond.sql.nodes import WindowStart
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import Unrenderable, text, typed
+from millpond.sql.render.duckdb.names import NOW, Unrenderable, text, typed
 from millpond.sql.render.duckdb.strings import literal
 from millpond.sql.typing.coercion import BIGINT, DATE, INT, STRING, is_integer
 from millpond.sql.typing.literals import unit_name
@@ -220,6 +220,15 @@ def time_from_number(factor: int) -> Entry:
     return entry
 
 
+def current_time(r: Expressions, node: exp.Expr) -> str:
+    """The time that whoever runs the query gives it, the same for all of its rows."""
+    return f"getvariable('{NOW}')"
+
+
+def current_date(r: Expressions, node: exp.Expr) -> str:
+    return typed(current_time(r, node), DATE)
+
+
 def make_date(r: Expressions, node: exp.Expr) -> str:
     year, month, day = (r.to(e, INT) for e in node.expressions)
     return f"make_date({year}, {month}, {day})"
@@ -262,11 +271,14 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.UnixSeconds: seconds,
     exp.UnixMillis: milliseconds,
     exp.UnixMicros: lambda r, node: f"epoch_us({_time(r, node.this)})",
+    exp.CurrentTimestamp: current_time,
+    exp.CurrentDate: current_date,
     exp.DateFromUnixDate: lambda r, node: f"(DATE '1970-01-01' + {r.to(node.this, INT)})",
 }
 
 NAMED: dict[str, Entry] = {
     "WEEKDAY": of_date("isodow({x}) - 1"),
+    "NOW": current_time,
     "MAKE_DATE": make_date,
     "DATE_PART": date_part,
     "TIMESTAMP_SECONDS": time_from_number(1_000_000),

@@ -11,6 +11,8 @@ class Unrenderable(Exception):
     """DuckDB has no way, known to this package, to give Spark's answer; the reason says for what."""
 
 
+NOW = "millpond_now"
+"""The variable in which whoever runs a query gives it the time."""
 _NAMES: dict[pa.DataType, str] = {
     pa.null(): '"NULL"',
     pa.bool_(): "BOOLEAN",
