@@ -7,13 +7,13 @@ transactions of the database and the place behind them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.app.filling import Filling, Report, Splits, fingerprint, last_of_each
+from millpond.app.filling import Answer, Filling, Report, Splits, chunks_of, fingerprint, last_of_each
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.errors import CaptureLost, CaptureRefused, Error
 from millpond.plan.load import plan_copy
@@ -103,6 +103,19 @@ class Copying(Filling):
             self._shared.take_columns(self._source.schema())
             super()._take_in_columns(splits)
 
+    def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
+        """The rows are copied: no query is asked."""
+        for number, chunk in enumerate(chunks_of(self._source, splits[self._view], sifts=False)):
+            if number >= skip:
+                yield chunk._replace(rows=self._copied(chunk.rows))
+
+    def _copied(self, rows: pa.Table) -> pa.Table:
+        """The columns of the table, of rows that have those of the source."""
+        names, arrow = copied(self.plan.query) or (), self.plan.query.schema.arrow()
+        by_name = {name.lower(): name for name in rows.column_names}
+        found = [rows[by_name[n.lower()]].cast(f.type) for n, f in zip(names, arrow, strict=True)]
+        return pa.table(found, schema=arrow)
+
     def _apply(self, at: Offset, end: Offset) -> int:
         """Commits what the log has between two places."""
         splits = self._splits(at, end)
@@ -120,11 +133,7 @@ class Copying(Filling):
         if not batches:
             return Changes(schema.arrow().empty_table())
         logged = pa.Table.from_batches(list(batches))
-        by_name = {name.lower(): name for name in logged.column_names}
-        rows = pa.table(
-            [logged[by_name[n.lower()]].cast(f.type) for n, f in zip(names, schema.arrow(), strict=True)],
-            schema=schema.arrow(),
-        )
+        rows = self._copied(logged)
         ops = logged[OP].to_numpy()
         own = target.snapshot()
         if logged[KEPT].null_count < logged.num_rows:

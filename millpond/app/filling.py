@@ -201,7 +201,7 @@ class Filling(OverSources):
             if not skip:
                 yield self._whole(splits)
             return
-        for number, chunk in enumerate(_chunks(self.sources[by.view], splits[by.view], sifts)):
+        for number, chunk in enumerate(chunks_of(self.sources[by.view], splits[by.view], sifts)):
             if number >= skip:
                 tables = app._inputs(query, app._store.moment(), sources={by.view: chunk.rows})
                 yield chunk._replace(rows=app._evaluator.answer(query, tables))
@@ -212,7 +212,7 @@ class Filling(OverSources):
         app, query, aside = self._app, self.plan.query, [none_spoiled()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
-            chunks = _noting(_chunks(source, splits[view], self.plan.errors is not None), aside)
+            chunks = _noting(chunks_of(source, splits[view], self.plan.errors is not None), aside)
             schema = source.schema().arrow()
             if len(self.sources) == 1 and app._evaluator.reads_once(query, view):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
@@ -331,7 +331,7 @@ def _sizes(splits: Splits) -> Progress:
     return Progress("", 0, 0, _sum(s.bytes for s in every), _sum(s.rows for s in every), of_files=known)
 
 
-def _chunks(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[Answer]:
+def chunks_of(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[Answer]:
     """Chunks of the same rows each time. With ``sifts`` records that cannot be read are put aside."""
     schema = source.schema().arrow()
     held: list[pa.RecordBatch] = []
