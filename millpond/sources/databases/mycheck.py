@@ -1,0 +1,130 @@
+"""Whether the changes of a table of MySQL can be followed, and what must be done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pymysql
+from pymysql.constants import FIELD_TYPE
+
+from millpond.errors import CaptureRefused, Error, TableMissing
+from millpond.sources.databases.mycells import MADE
+from millpond.sources.databases.mymap import Field, TableMap
+from millpond.sources.databases.mymoment import no_log
+from millpond.sources.databases.mystatements import TableName
+from millpond.sources.databases.mytypes import BINARY
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.sources.databases.mysql import MysqlDatabase
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+AS_TEXT = frozenset(MADE)
+_SETTINGS = {
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW' (sessions that are open keep theirs)"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL' (sessions that are open keep theirs)"),
+    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
+}
+_TABLE = (
+    "SELECT table_schema, table_name, table_type, engine FROM information_schema.tables"
+    " WHERE table_schema = %s AND table_name = %s"
+)
+
+
+def name_of(ask: Ask, database: MysqlDatabase) -> TableName:
+    """The table as the server spells it."""
+    found = ask(_TABLE, database.home, database.rows.table)
+    folds = variables(ask, "lower_case_table_names")["lower_case_table_names"] != "0"
+    schema, table = found[0][:2] if found else (database.home, database.rows.table)
+    return TableName(str(schema), str(table), folds)
+
+
+def variables(ask: Ask, *names: str) -> dict[str, str]:
+    marks = ", ".join(["%s"] * len(names))
+    return {
+        str(k).lower(): str(v)
+        for k, v in ask(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({marks})", *names)
+    }
+
+
+def check(
+    ask: Ask, status: Callable[[], Any], database: MysqlDatabase, name: TableName, schema: Schema
+) -> None:
+    """Raises CaptureRefused with the statement that helps."""
+    found = variables(ask, "log_bin", *_SETTINGS)
+    if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
+        raise no_log()
+    for setting, (wanted, way) in _SETTINGS.items():
+        value = found.get(setting)
+        if value is None:
+            raise CaptureRefused(
+                f"{database.name} has no setting {setting}: it is too old for its changes to be followed",
+                hint="MariaDB 10.5 or newer, MySQL 8.0.14 or newer",
+            )
+        if value.upper() != wanted:
+            raise CaptureRefused(f"{setting} of {database.name} is {value}, and must be {wanted}", hint=way)
+    status()
+    there = ask(_TABLE, name.schema, name.table)
+    if not there:
+        raise TableMissing(f"{database.name} has no {database.rows.what}")
+    _, _, kind, engine = there[0]
+    if kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
+        raise CaptureRefused(
+            f'"{name}" is a {str(kind).lower()}, whose changes are not logged',
+            hint="follow the tables behind it",
+        )
+    if not schema.key and engine != "InnoDB":
+        raise CaptureRefused(
+            f'"{name}" has no primary key, and {engine} tables cannot be read as of one moment',
+            hint="ALTER TABLE … ADD PRIMARY KEY (…), or ENGINE = InnoDB",
+        )
+
+
+def refused(error: pymysql.Error, explained: Error, user: str) -> Error:
+    """A privilege that following changes needs, and who lacks it."""
+    if error.args and error.args[0] == 1227:
+        return CaptureRefused(
+            explained.message, hint=f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'"
+        )
+    return explained
+
+
+def refuse_unnamed(table: TableMap) -> None:
+    if not table.named:
+        raise CaptureRefused(
+            f'changes of "{table.schema}.{table.table}" are logged without the names of columns',
+            hint="SET GLOBAL binlog_row_metadata = 'FULL', then load the table again",
+        )
+
+
+def made_of(ask: Ask, name: TableName, field: Field) -> str:
+    """The type of a column that the log does not tell from BINARY; else nothing."""
+    if field.code != FIELD_TYPE.STRING or field.charset != BINARY or field.a not in MADE.values():
+        return ""
+    found = ask(
+        "SELECT data_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+        " AND column_name = %s",
+        name.schema,
+        name.table,
+        field.name,
+    )
+    kind = str(found[0][0]).lower() if found else ""
+    return kind if kind in MADE else ""
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether every value of one type is one of the other."""
+    t = pa.types
+    if wide == narrow or (t.is_string(wide) and not t.is_binary(narrow)):
+        return True
+    if t.is_integer(wide) and t.is_integer(narrow):
+        return bool(wide.bit_width >= narrow.bit_width)
+    if t.is_decimal(wide) and t.is_decimal(narrow):
+        return bool(
+            wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
+        )
+    if t.is_decimal(wide) and t.is_integer(narrow):
+        return bool(wide.precision - wide.scale >= {8: 3, 16: 5, 32: 10, 64: 19}[narrow.bit_width])
+    return bool(t.is_float64(wide) and t.is_float32(narrow))

@@ -1,0 +1,56 @@
+"""Rows of a binary log cut into cells: a function for each layout of a table, which runs for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from typing import Any
+
+from millpond.sources.databases.mymap import Field
+
+Cut = Callable[[bytes, int, int, list[Any], list[Any]], None]
+"""Cuts the rows between two places of an event, and appends their cells to the lists of columns: those of the row as it
+was, and as it is; an event of rows that come or go has only the second."""
+
+
+@cache
+def cutter(sizes: tuple[int, ...], was: tuple[int, ...] | None, now: tuple[int, ...]) -> Cut:
+    """For columns of these sizes (``Field.size``), of which some are wanted. With ``was`` the rows of an event come in
+    pairs."""
+    lines = ["def cut(b, p, end, was, now):"]
+    if was is not None:
+        lines += [f"    w{i} = was[{n}].append" for n, i in enumerate(was)]
+    lines += [f"    n{i} = now[{n}].append" for n, i in enumerate(now)]
+    lines.append("    while p < end:")
+    if was is not None:
+        lines += _image(sizes, was, "w")
+    lines += _image(sizes, now, "n")
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), {"number": int.from_bytes}, made)
+    cut: Cut = made["cut"]
+    return cut
+
+
+def _image(sizes: Sequence[int], wanted: Collection[int], name: str) -> list[str]:
+    nulls = (len(sizes) + 7) // 8
+    lines = [f"        nulls = number(b[p:p+{nulls}], 'little')", f"        p += {nulls}"]
+    for i, size in enumerate(sizes):
+        append = f"{name}{i}" if i in wanted else None
+        lines.append(f"        if nulls & {1 << i}:")
+        lines.append(f"            {append}(None)" if append else "            pass")
+        lines.append("        else:")
+        if size >= 0:
+            if append:
+                lines.append(f"            {append}(b[p:p+{size}])")
+            lines.append(f"            p += {size}")
+        else:
+            length = "b[p]" if size == -1 else f"number(b[p:p+{-size}], 'little')"
+            lines.append(f"            q = p + {-size} + {length}")
+            if append:
+                lines.append(f"            {append}(b[p+{-size}:q])")
+            lines.append("            p = q")
+    return lines
+
+
+def sizes_of(fields: Sequence[Field]) -> tuple[int, ...]:
+    return tuple(f.size for f in fields)

@@ -1,0 +1,202 @@
+"""A database of MySQL or MariaDB: its types, rows as it sends them, moments of several connections, its log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pymysql
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+
+from millpond.errors import Error, InvalidOption, NotSupported
+from millpond.sources._captured import Log
+from millpond.sources._sqluri import Place
+from millpond.sources.databases.base import Database
+from millpond.sources.databases.binlog import BinLog
+from millpond.sources.databases.mylogin import Login
+from millpond.sources.databases.mymoment import Moment, driver_of, set_up
+from millpond.sources.databases.mytext import streamed
+from millpond.sources.databases.mytypes import of_field
+from millpond.sources.databases.text import named
+from millpond.types import Column, Schema
+
+_KEY = (
+    "SELECT column_name FROM information_schema.key_column_usage WHERE constraint_name = 'PRIMARY'"
+    " AND table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+)
+_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+_ESTIMATE = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+
+
+class MysqlDatabase(Database):
+    """Read in transactions that change nothing."""
+
+    dialect: ClassVar[str] = "mysql"
+
+    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
+        super().__init__(uri, place, values)
+        self.login = Login(place, values)
+        self._moments: dict[str, Moment] = {}
+        self._changing = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.login.name
+
+    # connections
+
+    def url(self) -> sa.URL:
+        return sa.URL.create("mysql+pymysql")
+
+    def _made(self) -> sa.Engine:
+        engine = super()._made()
+        event.listen(engine, "do_connect", lambda *_: self.login.open())
+        return engine
+
+    @contextmanager
+    def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
+        """One of the connections that were opened at the moment, if one is named: no other can see it."""
+        held = self._moments.get(moment) if moment is not None else None
+        if held is None:
+            with super().connected() as connection:
+                yield connection
+            return
+        with self.explaining(), held.lent() as connection:
+            yield connection
+
+    def prepared(self, connection: sa.Connection) -> None:
+        set_up(driver_of(connection), self.values)
+        with driver_of(connection).cursor() as cursor:
+            cursor.execute("START TRANSACTION READ ONLY")
+
+    def explained(self, error: exc.SQLAlchemyError) -> Error:
+        origin = getattr(error, "orig", None)
+        if isinstance(origin, pymysql.Error):
+            return self.login.explained(origin, self._quoted)
+        return super().explained(error)
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        try:
+            with super().explaining():
+                yield
+        except pymysql.Error as error:
+            raise self.login.explained(error, self._quoted) from None
+
+    def close(self) -> None:
+        with self._changing:
+            moments, self._moments = self._moments, {}
+        for moment in moments.values():
+            moment.end()
+        super().close()
+
+    # moments
+
+    def hold(self) -> Moment:
+        """A moment that as many connections see as there are readers, until it is let go."""
+        with self.explaining():
+            moment = Moment(self)
+        with self._changing:
+            self._moments[moment.name] = moment
+        return moment
+
+    def let_go(self, moment: Moment) -> None:
+        with self._changing:
+            self._moments.pop(moment.name, None)
+        moment.end()
+
+    # columns
+
+    @property
+    def home(self) -> str | None:
+        """The database of the table."""
+        return self.rows.schema or self.login.database
+
+    @property
+    def _quoted(self) -> str | None:
+        parts = [p for p in (self.home, self.rows.table) if p is not None]
+        return ".".join(f"`{p.replace('`', '``')}`" for p in parts) if self.rows.table else None
+
+    def discover(self, connection: sa.Connection) -> Schema:
+        if self.rows.table is None:
+            return self.discover_query(connection)
+        if self.home is None:
+            raise InvalidOption("no database is named", hint="mysql://host:port/DATABASE?table=…")
+        try:
+            found = self._described(connection, self.rows.relation())
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] != 1146:
+                raise
+            self.no_table([row[0] for row in self._ask(connection, _TABLES, self.home)])
+        key = [row[0] for row in self._ask(connection, _KEY, self.home, self.rows.table)]
+        return Schema(found, tuple(key))
+
+    def discover_query(self, connection: sa.Connection) -> Schema:
+        return Schema(self._described(connection, self.rows.relation(poll=self.rows.query is None)))
+
+    def _described(self, connection: sa.Connection, relation: sa.FromClause) -> tuple[Column, ...]:
+        """The columns of what stands after FROM, as a result has them."""
+        driver = driver_of(connection)
+        statement = sa.select(sa.text("*")).select_from(relation).limit(0)
+        with driver.cursor() as cursor:
+            cursor.execute(*self._compiled(statement))
+            fields: Any = cursor._result.fields
+        found = tuple(Column(f.name, of_field(f)) for f in fields)
+        seen: set[str] = set()
+        for column in found:
+            if column.name.lower() in seen:
+                raise NotSupported(
+                    f'{self.rows.what} has two columns "{column.name}"',
+                    hint="give each a name of its own: 'query' = 'SELECT a AS …'",
+                )
+            seen.add(column.name.lower())
+        return found
+
+    def _ask(self, connection: sa.Connection, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with driver_of(connection).cursor() as cursor:
+            cursor.execute(query, values)
+            return list(cursor.fetchall())
+
+    # rows
+
+    def wire(self, column: Column) -> sa.ColumnElement[Any]:
+        """A FLOAT is sent with six digits only, unless it is a DOUBLE."""
+        if column.type == pa.float32():
+            return named(column.name).op("+")(sa.text("0e0"))
+        return super().wire(column)
+
+    def _compiled(self, statement: sa.Select[Any]) -> tuple[str, dict[str, Any]]:
+        made = statement.compile(dialect=self.engine.dialect, compile_kwargs={"render_postcompile": True})
+        return str(made), dict(made.construct_params())
+
+    def batches(
+        self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        driver = driver_of(connection)
+        with driver.cursor() as cursor:
+            query = cursor.mogrify(*self._compiled(statement))
+        whole = False
+        try:
+            yield from streamed(driver, query, schema, self.values["fetch.size"])
+            whole = True
+        finally:
+            if not whole:  # the rest of the rows is still to come: nothing else can be asked here
+                driver._force_close()
+                connection.invalidate()
+
+    def estimate(self, connection: sa.Connection) -> int | None:
+        if self.rows.table is None or self.values["where"] is not None:
+            return None
+        found = self._ask(connection, _ESTIMATE, self.home, self.rows.table)
+        return int(found[0][0]) if found and found[0][0] is not None else None
+
+    # changes
+
+    def log(self, owner: str, schema: Schema) -> Log:
+        if self.rows.table is None or self.home is None:
+            raise InvalidOption("changes are followed of a table, not of a query", hint="'table' = '…'")
+        return BinLog(self, owner, schema)
