@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import CaptureLost, ConnectionLost, InvalidOption, SourceChanged
-from millpond.sources.databases import pgstream
+from millpond.retry import Patience
+from millpond.sources.databases import pglog, pgstream
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.types import Column, Schema
 from tests.postgres_tables import changes, following, next_changes, source
@@ -120,7 +121,7 @@ def test_a_large_value_that_did_not_change_is_left_out(server: Postgres, table: 
 
 def test_a_table_without_a_key_is_followed_by_its_values(server: Postgres) -> None:
     server.execute(
-        "DROP TABLE IF EXISTS plain; CREATE TABLE plain (a int, b text); ALTER TABLE plain REPLICA IDENTITY FULL"
+        "DROP TABLE IF EXISTS plain CASCADE; CREATE TABLE plain (a int, b text); ALTER TABLE plain REPLICA IDENTITY FULL"
     )
     with following(server, "plain") as log:
         start, _ = log.begin()
@@ -267,8 +268,10 @@ def _patient(work: Any) -> Any:
             time.sleep(0.05)
 
 
-def test_another_reader_goes_on_where_one_has_ended(server: Postgres, table: str) -> None:
-    one, other = source(server, table), source(server, table)
+def test_another_reader_goes_on_where_one_has_ended(
+    server: Postgres, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (source(server, table, slot_name="same") for _ in range(2))
     first = one.database.log("same", one.schema())
     start, _ = first.begin()
     first.begun()
@@ -282,7 +285,7 @@ def test_another_reader_goes_on_where_one_has_ended(server: Postgres, table: str
     assert [r["id"] for _, r in next_changes(second, middle)[1]] == [2]
     with pytest.raises(ConnectionLost, match="is in use"):
         third = other.database.log("same", other.schema())
-        third._patient = lambda work: work()  # type: ignore[attr-defined]
+        monkeypatch.setattr(pglog, "_SHORT", Patience(0.1, 0.05, "fixed"))
         third.latest(middle, 1)
     server.execute("INSERT INTO t VALUES (3)")
     second.latest(second.latest(middle, 10), 10)
@@ -423,3 +426,17 @@ def test_columns_that_are_declared_otherwise(server: Postgres, table: str) -> No
         log.begun()
         server.execute("INSERT INTO t VALUES (1, 'a', 'NaN')")
         assert next_changes(log, start)[1] == [("put", {"N": "NaN", "ID": 1})]
+
+
+def test_a_reader_of_ours_that_was_left_behind_is_ended(server: Postgres, table: str) -> None:
+    """As after the machine of one has gone without a word."""
+    one = source(server, table)
+    left = one.database.log("a test", one.schema())
+    start, _ = left.begin()
+    left.begun()
+    left.latest(start, 1)
+    with following(server, table) as log:
+        server.execute("INSERT INTO t VALUES (1)")
+        assert next_changes(log, start)[1] == [("put", row(1))]
+        left.close()
+    one.close()

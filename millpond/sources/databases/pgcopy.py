@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 from pyarrow import csv
 
@@ -32,10 +33,11 @@ def copied(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a SELECT of the columns of ``schema``, so many at a time."""
     reader = _Reader(schema, kinds)
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(f"COPY ({query}\n) TO STDOUT (FORMAT csv)".encode(), values) as copy,
-    ):
+    # COPY has no parameters: the driver quotes the values.
+    whole = psycopg.ClientCursor(connection).mogrify(
+        f"COPY ({query}\n) TO STDOUT (FORMAT csv)".encode(), values
+    )
+    with connection.cursor() as cursor, cursor.copy(whole.encode()) as copy:
         lines: list[Any] = []
         for line in copy:
             lines.append(line)

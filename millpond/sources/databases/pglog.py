@@ -134,13 +134,15 @@ class PostgresLog(Log):
             stream.close()
 
     def _patient(self, work: Callable[[], T]) -> T:
-        """A reader that has just gone may still hold the slot."""
+        """A reader that has gone may still hold the slot, until the server finds out."""
         for number in range(int(_SHORT.timeout / _SHORT.interval)):
             try:
                 return work()
             except ConnectionLost as error:
                 if "is in use" not in error.message:
                     raise
+                if self._slot.own:
+                    self._slot.free(self._asking)
                 time.sleep(_SHORT.pause(number))
         return work()
 

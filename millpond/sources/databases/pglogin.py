@@ -100,7 +100,13 @@ class _Impatient(psycopg.Connection[tuple[Any, ...]]):
     seconds: float | None = None
 
     def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
-        return super().wait(gen if self.seconds is None else _limited(gen, self.seconds), *args, **more)
+        if self.seconds is None:
+            return super().wait(gen, *args, **more)
+        try:
+            return super().wait(_limited(gen, self.seconds), *args, **more)
+        except errors.ConnectionTimeout:
+            self.close()  # an answer may still come, to nobody
+            raise
 
 
 def _limited(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
@@ -121,6 +127,11 @@ def explained(error: Exception, name: str, user: str, *, lost: bool) -> Error:
     """What went wrong, and what to do about it."""
     if not isinstance(error, psycopg.Error):
         return ConnectionLost(f"{name} does not answer: {error}")
+    before: BaseException | None = error
+    while before is not None and not isinstance(before, errors.ConnectionTimeout):
+        before = before.__context__
+    if before is not None:  # what came of it, on a connection that is closed by now, says less
+        error = before
     text = said(error)
     if isinstance(error, errors.ConnectionTimeout):
         return TimedOut(
@@ -150,9 +161,12 @@ def explained(error: Exception, name: str, user: str, *, lost: bool) -> Error:
         case "name":
             return UnknownName(f"{name}: {text}", hint="check the names of columns")
         case "value":
-            return BadData(f"{name}: {text}", hint=error.diag.message_detail)
+            return BadData(
+                f"{name}: {text}", hint=error.diag.message_detail or "leave such rows out: 'where'"
+            )
         case _:
-            return SourceError(f"{name}: {text}", hint=error.diag.message_hint)
+            hint = error.diag.message_hint or "check the options that are SQL: 'query', 'where'"
+            return SourceError(f"{name}: {text}", hint=hint)
 
 
 def _grant(text: str, user: str) -> str:

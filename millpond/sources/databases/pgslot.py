@@ -87,8 +87,10 @@ def slot_name(given: str | None, owner: str) -> str:
 class Slot:
     """A slot and its publication, by name, for one table."""
 
-    def __init__(self, login: Login, name: str, table: str):
+    def __init__(self, login: Login, name: str, table: str, *, own: bool):
         self.name = name
+        self.own = own
+        """Whether nobody else can have a slot of this name."""
         self._login = login
         self._regclass = table
         """The name of the table, quoted, as ``to_regclass`` reads it."""
@@ -270,6 +272,15 @@ class Slot:
                 desk.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.name)))
             except psycopg.Error as error:
                 raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
+
+    def free(self, desk: Connected) -> None:
+        """Ends the reader of a slot that nobody else can have: it is one of ours that has not ended as it should."""
+        self._login.ask(
+            desk,
+            "SELECT pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots"
+            " WHERE slot_name = %s AND active_pid IS NOT NULL",
+            (self.name,),
+        )
 
     def in_use(self, error: psycopg.Error) -> Error:
         return ConnectionLost(

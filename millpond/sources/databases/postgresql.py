@@ -209,7 +209,8 @@ class PostgresDatabase(Database):
     def log(self, owner: str, schema: Schema) -> Log:
         if self.rows.table is None:
             raise InvalidOption("changes are followed of a table, not of a query", hint="'table' = '…'")
-        slot = Slot(self.login, slot_name(self.values["slot.name"], owner), self._regclass)
+        given = self.values["slot.name"]
+        slot = Slot(self.login, slot_name(given, owner), self._regclass, own=given is None)
         return PostgresLog(self.login, slot, schema, warn_at=self.values["slot.lag.warn"])
 
 
