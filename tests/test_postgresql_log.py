@@ -121,7 +121,8 @@ def test_a_large_value_that_did_not_change_is_left_out(server: Postgres, table: 
 
 def test_a_table_without_a_key_is_followed_by_its_values(server: Postgres) -> None:
     server.execute(
-        "DROP TABLE IF EXISTS plain CASCADE; CREATE TABLE plain (a int, b text); ALTER TABLE plain REPLICA IDENTITY FULL"
+        "DROP TABLE IF EXISTS plain CASCADE; CREATE TABLE plain (a int, b text);"
+        "ALTER TABLE plain REPLICA IDENTITY FULL"
     )
     with following(server, "plain") as log:
         start, _ = log.begin()

@@ -139,9 +139,10 @@ class PostgresLog(Log):
             try:
                 return work()
             except ConnectionLost as error:
-                if "is in use" not in error.message:
+                held = "is in use" in error.message
+                if not held and "max_wal_senders" not in error.message:
                     raise
-                if self._slot.own:
+                if held and self._slot.own:
                     self._slot.free(self._asking)
                 time.sleep(_SHORT.pause(number))
         return work()
