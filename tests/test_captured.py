@@ -71,6 +71,7 @@ def test_a_copy_follows_what_is_done(app: App, shop: Shop) -> None:
     app.drain()
     assert rows(app) == [(1, "anna"), (20, "bob")]
     assert app.table("t").health_check().status == "healthy"
+    assert app.table("t").get_stats()["log_bytes"] >= 0
     shop.run("TRUNCATE orders; INSERT INTO orders VALUES (5, 'eve')")
     app.drain()
     assert rows(app) == [(5, "eve")]

@@ -360,6 +360,34 @@ def test_a_stream_over_a_polled_table(app: App, shop: Shop) -> None:
     assert rows(app, "SELECT who, n FROM t ORDER BY who") == [("ann", 2), ("bob", 1)]
 
 
+def test_a_stream_meets_a_polled_table(app: App, shop: Shop) -> None:
+    shop.put(1, "ann", 1)
+    app.sql("CREATE STREAM s (id INT)")
+    app.sql(
+        f"CREATE TABLE t AS SELECT s.id, o.who FROM s JOIN '{shop.uri()}' o ON s.id = o.id"
+        " WITH ('poll.interval' = '10ms', 'incremental.column' = 'v')"
+    )
+    shop.put(1, "anna", 2)
+    app.drain()
+    app.send("s", [{"id": 1}])
+    app.drain()
+    assert rows(app) == [(1, "anna")]
+
+
+def test_a_live_table_beside_a_polled_table(app: App, shop: Shop) -> None:
+    shop.put(1, "ann", 1)
+    app.sql("CREATE TABLE k (id INT PRIMARY KEY, x INT)")
+    app.sql("INSERT INTO k VALUES (1, 10), (2, 20)")
+    app.sql(
+        f"CREATE TABLE t AS SELECT k.id, o.who FROM k JOIN '{shop.uri()}' o ON k.id = o.id"
+        " WITH ('poll.interval' = '10ms', 'incremental.column' = 'v')"
+    )
+    shop.put(1, "anna", 2)
+    shop.put(2, "bob", 2)
+    app.drain()
+    assert rows(app) == [(1, "anna"), (2, "bob")]
+
+
 def test_passwords_are_not_shown(app: App) -> None:
     uri = "sql://postgresql+psycopg://me:geheim@127.0.0.1:1/db?table=t"
     with pytest.raises(Error) as caught:

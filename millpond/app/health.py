@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from millpond.app.living import OverSources
 from millpond.errors import AccessRefused, ConnectionLost, Error
 from millpond.query.stats import Health
 from millpond.retry import Issues
@@ -148,7 +149,17 @@ def followed(app: App, table: str) -> dict[str, Any]:
 def _loaded(app: App, table: str) -> dict[str, Any]:
     """What the load of a table has read, and how many of its records could not be read."""
     load, errors = app._loads.get(table.lower()), app._store.table(error_table(table))
-    found = {"files": load.files, "read_bytes": load.bytes} if load is not None and load.of_files else {}
+    found: dict[str, Any] = (
+        {"files": load.files, "read_bytes": load.bytes} if load is not None and load.of_files else {}
+    )
+    kept = app._living.kept(table.lower())
+    if isinstance(kept, OverSources):
+        with suppress(Error):  # the health says what is wrong
+            sources = list(kept.sources.values())
+            sizes = [size for s in sources if (size := s.log_bytes) is not None]
+            found |= {"log_bytes": sum(sizes)} if sizes else {}
+            if issues := str(sum((s.issues for s in sources), Issues())):
+                found |= {"issues": issues}
     return found | ({"bad_records": len(errors)} if load is not None and errors is not None else {})
 
 

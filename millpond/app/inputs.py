@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond.app.filling import last_of_each
 from millpond.app.living import OverSources
 from millpond.app.matching import aligned
 from millpond.changes import ROW, Offset
@@ -35,6 +36,7 @@ class Inputs(OverSources):
         self._changed = changed
         self._sources = {view: app._source(relation) for view, relation in relations.items()}
         self._schemas = {view: relation.schema.arrow() for view, relation in relations.items()}
+        self._keys = {view: relation.schema.key for view, relation in relations.items()}
         self._at: dict[str, Offset] = {}
         self._damaged: set[str] = set()
         """Why parts of the sources could not be read as a whole."""
@@ -69,6 +71,8 @@ class Inputs(OverSources):
                     rows = self._with_missing(rows, self.rows[view])
             else:
                 rows = pa.concat_tables([self.rows[view], self._read(view, at, end)])
+                if self._keys[view]:
+                    rows = last_of_each(rows, self._keys[view])
             self._at[view] = end
             if rows.num_rows != self.rows[view].num_rows or not rows.equals(self.rows[view]):
                 self.rows[view] = rows
@@ -107,8 +111,9 @@ def keep_beside(app: App, relation: Relation) -> None:
     name = relation.name
 
     def renew(_: str, rows: pa.Table) -> None:
-        own = app._backend(name).snapshot().scan(rows=True)
-        app._store.commit({name: app._evaluator.difference(own, rows, ())})
+        key = relation.schema.key
+        own = app._backend(name).snapshot().scan(rows=not key)
+        app._store.commit({name: app._evaluator.difference(own, rows, key)})
 
     inputs = Inputs(app, {name: relation}, renew)
     app._store.create_hidden(name, relation.schema, inputs.rows[name])

@@ -231,9 +231,9 @@ class CapturingSource(SqlSource):
         polled = self.values["incremental.column"] is not None
         return (self.values["poll.interval"] or POLL) if polled else AGAIN
 
-    def lag(self, at: Offset | None) -> dict[str, int]:
-        kept = self._log.lag() if self._log is not None else None
-        return {} if kept is None else {"log": kept}
+    @property
+    def log_bytes(self) -> int | None:
+        return self._log.lag() if self._log is not None and self._logs else None
 
     def close(self) -> None:
         if self._log is not None:

@@ -196,6 +196,11 @@ class Source(ABC):
         """The rows after an offset, by the part of the source that they are in; nothing where it cannot tell."""
         return {}
 
+    @property
+    def log_bytes(self) -> int | None:
+        """The bytes of log that another system keeps for whoever follows it; None where it does not."""
+        return None
+
     def patience(self, error: Error) -> Patience:
         """How long reading is tried again after an error that may pass."""
         return AGAIN
