@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.options import read_options, settings_of
-from millpond.sources._captured import EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
+from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
 from millpond.sources.mysql import MysqlSource
 from millpond.types import Schema
 from tests.servers import MariaDb
 
-WORDS = {PUT: "put", ENDED: "ended", MOVED: "moved", EMPTIED: "emptied"}
+WORDS = {PUT: "put", ADDED: "put", ENDED: "ended", MOVED: "moved", EMPTIED: "emptied"}
 
 
 def source(

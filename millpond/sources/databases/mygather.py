@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import BadData, CaptureRefused
-from millpond.sources._captured import EMPTIED, ENDED, MOVED, PUT, log_schema
+from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
 from millpond.sources.databases.mycells import Decode, array_of
 from millpond.sources.databases.myevents import DELETES, PARTIAL_UPDATE, UPDATES, lenenc
 from millpond.sources.databases.mygroups import Step
@@ -76,7 +76,7 @@ class Gather:
             before = len(self._cells[0]) if self._cells else 0
             cutter(sizes, None, layout.places)(body, at, len(body), [], self._cells)
             came = len(self._cells[0]) - before
-            self._ops += [ENDED if kind in DELETES else PUT] * came
+            self._ops += [ENDED if kind in DELETES else ADDED] * came
             return
         keyed = bool(layout.keys)
         was_places = layout.keys if keyed else layout.places
