@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from millpond import App, Error
-from tests.servers import Postgres, Servers
+from tests.servers import MariaDb, Postgres, Servers
 
 
 class Shop:
@@ -25,6 +25,9 @@ class Shop:
 
     def run(self, sql: str) -> list[tuple[object, ...]]:
         return self.server.execute(sql, self.server.url("shop"))
+
+    def fill(self) -> None:
+        self.run("INSERT INTO orders SELECT i, 'p' || i % 3, i, NULL FROM generate_series(1, 9) i")
 
     def slots(self) -> int:
         return len(self.run("SELECT 1 FROM pg_replication_slots WHERE database = 'shop'"))
@@ -40,11 +43,45 @@ class Shop:
         return f"{self.server.url('shop')}?table={table}&cdc=true{more}"
 
 
-@pytest.fixture
-def shop(servers: Servers) -> Iterator[Shop]:
-    shop = Shop(servers.own_postgresql)
+class MariaShop:
+    """The same in MariaDB."""
+
+    def __init__(self, server: MariaDb):
+        self.server = server
+        server.execute("DROP DATABASE IF EXISTS shop")
+        self.url = server.new_database("shop")
+        self.run("CREATE TABLE orders (id int PRIMARY KEY, who text, amount numeric(10, 2), note text)")
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for statement in sql.split(";"):
+            found = self.server.execute(statement, "shop")
+        return found
+
+    def fill(self) -> None:
+        values = ", ".join(f"({i}, 'p{i % 3}', {i}, NULL)" for i in range(1, 10))
+        self.run(f"INSERT INTO orders VALUES {values}")
+
+    def slots(self) -> int | None:
+        """It keeps nothing for those who follow it."""
+        return None
+
+    def end(self) -> None:
+        self.server.execute("DROP DATABASE shop")
+
+    def uri(self, more: str = "", table: str = "orders") -> str:
+        return f"{self.url}?table={table}&cdc=true{more}"
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def shop(servers: Servers, request: pytest.FixtureRequest) -> Iterator[Shop | MariaShop]:
+    shop = Shop(servers.own_postgresql) if request.param == "postgresql" else MariaShop(servers.mariadb)
     yield shop
     shop.end()
+
+
+in_postgresql = pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
+"""Of what only PostgreSQL has."""
 
 
 @pytest.fixture
@@ -62,17 +99,20 @@ def copy(app: App, shop: Shop, more: str = "") -> None:
 
 
 def test_a_copy_follows_what_is_done(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1.50), (2, 'bob', 2)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1.50), (2, 'bob', 2)")
     copy(app, shop)
     assert rows(app) == [(1, "ann"), (2, "bob")]
     assert app.table("t").schema.key == ("id",)
-    shop.run("INSERT INTO orders VALUES (3, 'cid', 3); UPDATE orders SET who = 'anna' WHERE id = 1")
+    shop.run(
+        "INSERT INTO orders (id, who, amount) VALUES (3, 'cid', 3); UPDATE orders SET who = 'anna' WHERE id = 1"
+    )
     shop.run("UPDATE orders SET id = 20 WHERE id = 2; DELETE FROM orders WHERE id = 3")
     app.drain()
     assert rows(app) == [(1, "anna"), (20, "bob")]
     assert app.table("t").health_check().status == "healthy"
-    assert app.table("t").get_stats()["log_bytes"] >= 0
-    shop.run("TRUNCATE orders; INSERT INTO orders VALUES (5, 'eve')")
+    if shop.slots() is not None:
+        assert app.table("t").get_stats()["log_bytes"] >= 0
+    shop.run("TRUNCATE orders; INSERT INTO orders (id, who) VALUES (5, 'eve')")
     app.drain()
     assert rows(app) == [(5, "eve")]
 
@@ -80,7 +120,7 @@ def test_a_copy_follows_what_is_done(app: App, shop: Shop) -> None:
 def test_it_follows_by_itself_and_soon(shop: Shop) -> None:
     with App() as app:
         copy(app, shop)
-        shop.run("INSERT INTO orders VALUES (1, 'ann')")
+        shop.run("INSERT INTO orders (id, who) VALUES (1, 'ann')")
         deadline = time.monotonic() + 20
         while not rows(app) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -88,14 +128,15 @@ def test_it_follows_by_itself_and_soon(shop: Shop) -> None:
 
 
 def test_some_columns_under_other_names(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1.50)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1.50)")
     app.sql(f"CREATE TABLE t AS SELECT who AS name, id AS number FROM '{shop.uri()}'")
-    shop.run("INSERT INTO orders VALUES (2, 'bob', 1.50)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (2, 'bob', 1.50)")
     app.drain()
     assert rows(app, "SELECT number, name FROM t ORDER BY 1") == [(1, "ann"), (2, "bob")]
     assert app.table("t").schema.key == ("number",)
 
 
+@in_postgresql
 def test_values_that_the_log_does_not_have(app: App, shop: Shop) -> None:
     """A long text that an update does not touch is not in the log."""
     shop.run("ALTER TABLE orders ALTER COLUMN note SET STORAGE EXTERNAL")
@@ -111,6 +152,7 @@ def test_values_that_the_log_does_not_have(app: App, shop: Shop) -> None:
     assert found == [(1, "x", 9000, "1"), (4, "z", 9000, "4"), (22, "w2", 9000, "2"), (33, "y", 9000, "3")]
 
 
+@in_postgresql
 def test_a_table_without_a_key(app: App, shop: Shop) -> None:
     shop.run("CREATE TABLE log (what text, n int); ALTER TABLE log REPLICA IDENTITY FULL")
     shop.run("INSERT INTO log VALUES ('a', 1), ('a', 1), (NULL, 2)")
@@ -122,7 +164,7 @@ def test_a_table_without_a_key(app: App, shop: Shop) -> None:
 
 
 def test_live_tables_over_a_copy_follow_updates_and_deletes(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders SELECT i, 'p' || i % 3, i, NULL FROM generate_series(1, 9) i")
+    shop.fill()
     copy(app, shop)
     app.sql("CREATE TABLE sums AS SELECT who, count(*) AS n, sum(amount) AS total FROM t GROUP BY who")
     shop.run("DELETE FROM orders WHERE id = 3; UPDATE orders SET who = 'p9' WHERE id IN (1, 4)")
@@ -133,10 +175,10 @@ def test_live_tables_over_a_copy_follow_updates_and_deletes(app: App, shop: Shop
 
 def test_an_aggregate_over_the_table_itself(app: App, shop: Shop) -> None:
     """Whatever is more than a copy is made of a copy that nobody sees."""
-    shop.run("INSERT INTO orders SELECT i, 'p' || i % 3, i, NULL FROM generate_series(1, 9) i")
+    shop.fill()
     app.sql(f"CREATE TABLE t AS SELECT who, sum(amount) AS s FROM '{shop.uri()}' WHERE id <> 5 GROUP BY who")
     app.sql(f"CREATE TABLE few AS SELECT id FROM '{shop.uri()}' WHERE amount > 7")
-    assert shop.slots() == 1
+    assert shop.slots() in (1, None)
     shop.run("UPDATE orders SET amount = 100 WHERE id = 5; DELETE FROM orders WHERE id = 8")
     shop.run("UPDATE orders SET amount = 1 WHERE id = 9")
     app.drain()
@@ -144,18 +186,18 @@ def test_an_aggregate_over_the_table_itself(app: App, shop: Shop) -> None:
     assert rows(app, "SELECT * FROM t ORDER BY who") == wanted
     assert rows(app, "SELECT id FROM few") == [(5,)]
     app.sql("DROP TABLE few")
-    assert shop.slots() == 1
+    assert shop.slots() in (1, None)
     app.sql("DROP TABLE t")
-    assert shop.slots() == 0
+    assert shop.slots() in (0, None)
 
 
 def test_a_stream_meets_rows_that_change(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     app.sql("CREATE STREAM s (id INT)")
     app.sql(f"CREATE TABLE t AS SELECT s.id, o.who FROM s LEFT JOIN '{shop.uri()}' o ON s.id = o.id")
     app.send("s", [{"id": 1}])
     app.drain()
-    shop.run("UPDATE orders SET who = 'anna'; INSERT INTO orders VALUES (2, 'bob')")
+    shop.run("UPDATE orders SET who = 'anna'; INSERT INTO orders (id, who) VALUES (2, 'bob')")
     app.drain()
     app.send("s", [{"id": 1}, {"id": 2}])
     app.drain()
@@ -163,36 +205,37 @@ def test_a_stream_meets_rows_that_change(app: App, shop: Shop) -> None:
 
 
 def test_a_question_makes_no_slot(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     assert rows(app, f"SELECT id, who FROM '{shop.uri()}'") == [(1, "ann")]
-    assert shop.slots() == 0
+    assert shop.slots() in (0, None)
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path: Path, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1), (2, 'bob', 2)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1), (2, 'bob', 2)")
     with App(state=tmp_path / "s", _direct=True) as app:
         copy(app, shop)
         app.sql("CREATE TABLE n AS SELECT count(*) AS n, sum(amount) AS s FROM t")
-    assert shop.slots() == 1
-    shop.run("DELETE FROM orders WHERE id = 1; INSERT INTO orders VALUES (3, 'cid', 3)")
+    assert shop.slots() in (1, None)
+    shop.run("DELETE FROM orders WHERE id = 1; INSERT INTO orders (id, who, amount) VALUES (3, 'cid', 3)")
     with App(state=tmp_path / "s", _direct=True) as app:
         app.drain()
         assert rows(app) == [(2, "bob"), (3, "cid")]
         assert rows(app, "SELECT n, CAST(s AS INT) FROM n") == [(2, 5)]
         app.sql("DROP TABLE n")
         app.sql("DROP TABLE t")
-    assert shop.slots() == 0
+    assert shop.slots() in (0, None)
 
 
+@in_postgresql
 def test_an_app_that_keeps_nothing_leaves_nothing(shop: Shop) -> None:
     with App() as app:
         copy(app, shop)
-        assert shop.slots() == 1
-    assert shop.slots() == 0
+        assert shop.slots() in (1, None)
+    assert shop.slots() in (0, None)
 
 
 def test_columns_that_come_and_go(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     copy(app, shop)
     shop.run("ALTER TABLE orders ADD COLUMN town text")
     shop.run("INSERT INTO orders VALUES (2, 'bob', 2, NULL, 'Ulm')")
@@ -204,9 +247,9 @@ def test_columns_that_come_and_go(app: App, shop: Shop) -> None:
 
 
 def test_without_a_load_only_changes_come(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     copy(app, shop, "&initial.load=none")
-    shop.run("INSERT INTO orders VALUES (2, 'bob', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (2, 'bob', 1)")
     app.drain()
     assert rows(app) == [(2, "bob")]
 
@@ -220,11 +263,12 @@ def test_what_cannot_be_captured(app: App, shop: Shop) -> None:
         with pytest.raises(Error) as caught:
             copy(app, shop, more)
         assert said in str(caught.value)
-    assert shop.slots() == 0
+    assert shop.slots() in (0, None)
 
 
+@in_postgresql
 def test_a_lost_slot_leaves_the_table_and_says_so(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     copy(app, shop)
     app.drain()
     app._living.kept("t").close()  # type: ignore[union-attr]
@@ -237,21 +281,23 @@ def test_a_lost_slot_leaves_the_table_and_says_so(app: App, shop: Shop) -> None:
     assert health.status == "stale" and "slot" in health.reason
 
 
+@in_postgresql
 def test_a_login_that_may_not_follow_changes_polls_or_reads_once(app: App, shop: Shop) -> None:
     shop.run("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT SELECT ON orders TO guest")
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     uri = f"{shop.server.url('shop', user='guest')}?table=orders&cdc=true"
     app.sql(f"CREATE TABLE t AS SELECT * FROM '{uri}'")
     health = app.table("t").health_check()
     assert rows(app) == [(1, "ann")] and health.status == "stale" and "REPLICATION" in health.reason
     app.sql(f"CREATE TABLE u AS SELECT * FROM '{uri}&incremental.column=id&poll.interval=10ms'")
-    shop.run("INSERT INTO orders VALUES (2, 'bob', 1)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (2, 'bob', 1)")
     app.sql("DROP TABLE t")
     app.drain()
     assert rows(app, "SELECT id, who FROM u ORDER BY id") == [(1, "ann"), (2, "bob")]
     shop.run("DROP OWNED BY guest; DROP ROLE guest")
 
 
+@in_postgresql
 def test_more_transactions_than_are_taken_at_once(
     app: App, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,14 +305,14 @@ def test_more_transactions_than_are_taken_at_once(
     copy(app, shop)
     with psycopg.connect(shop.server.url("shop"), autocommit=True) as connection:
         for i in range(100):
-            connection.execute("INSERT INTO orders VALUES (%s, %s)", (i, f"p{i}"))
+            connection.execute("INSERT INTO orders (id, who) VALUES (%s, %s)", (i, f"p{i}"))
         connection.execute("UPDATE orders SET amount = 1")
     app.drain()
     assert rows(app, "SELECT count(*), CAST(sum(amount) AS INT) FROM t") == [(100, 100)]
 
 
 def test_a_stream_of_changes(app: App, shop: Shop) -> None:
-    shop.run("INSERT INTO orders VALUES (1, 'ann', 1.50)")
+    shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1.50)")
     with pytest.raises(Error, match="gives envelopes"):
         app.sql(f"CREATE STREAM c WITH ('connector' = '{shop.uri()}')")
     app.sql(f"CREATE STREAM c WITH ('connector' = '{shop.uri('&cdc.format=debezium')}')")
@@ -274,7 +320,9 @@ def test_a_stream_of_changes(app: App, shop: Shop) -> None:
         "CREATE TABLE t AS SELECT op, before.id AS old, after.id AS id, after.who AS who, after.amount AS amount,"
         " source.table AS origin FROM c"
     )
-    shop.run("INSERT INTO orders VALUES (2, 'bob', 2); UPDATE orders SET who = 'bert' WHERE id = 2")
+    shop.run(
+        "INSERT INTO orders (id, who, amount) VALUES (2, 'bob', 2); UPDATE orders SET who = 'bert' WHERE id = 2"
+    )
     shop.run("UPDATE orders SET id = 3 WHERE id = 2; DELETE FROM orders WHERE id = 3; TRUNCATE orders")
     app.drain()
     assert rows(app, "SELECT op, old, id, who, CAST(amount AS DOUBLE), origin FROM t") == [
@@ -287,18 +335,20 @@ def test_a_stream_of_changes(app: App, shop: Shop) -> None:
         ("t", None, None, None, None, "orders"),
     ]
     app.sql("DROP STREAM c CASCADE")
-    assert shop.slots() == 0
+    assert shop.slots() in (0, None)
 
 
 def test_a_stream_of_changes_goes_on_after_a_restart(tmp_path: Path, shop: Shop) -> None:
     with App(state=tmp_path / "s", _direct=True) as app:
         app.sql(f"CREATE STREAM c WITH ('connector' = '{shop.uri('&cdc.format=debezium')}')")
         app.sql("CREATE TABLE t AS SELECT after.id AS id, count(*) AS n FROM c GROUP BY after.id")
-        shop.run("INSERT INTO orders VALUES (1, 'ann', 1)")
+        shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
         app.drain()
-    shop.run("INSERT INTO orders VALUES (2, 'bob', 2); UPDATE orders SET who = 'x' WHERE id = 1")
+    shop.run(
+        "INSERT INTO orders (id, who, amount) VALUES (2, 'bob', 2); UPDATE orders SET who = 'x' WHERE id = 1"
+    )
     with App(state=tmp_path / "s", _direct=True) as app:
         app.drain()
         assert rows(app, "SELECT id, n FROM t ORDER BY id") == [(1, 2), (2, 1)]
         app.sql("DROP STREAM c CASCADE")
-    assert shop.slots() == 0
+    assert shop.slots() in (0, None)
