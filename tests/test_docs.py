@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
-from tests.servers import S3
+from tests.servers import S3, Postgres
 from tests.webserver import WebServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,6 +121,8 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
             monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
     if "${S3_URL}" in text:
         _fill_bucket(request.getfixturevalue("servers").s3, monkeypatch)
+    if "${SHOP_HOST}" in text:
+        _fill_shop(request.getfixturevalue("servers").postgresql, monkeypatch)
     if "${API_HOST}" in text:
         web = _web_server()
         request.addfinalizer(web.close)
@@ -137,6 +139,21 @@ def _fill_bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     client = s3.client()
     client.create_bucket(Bucket="market")
     client.put_object(Bucket="market", Key="trades/2026/a.csv", Body=b"id,price\n1,10\n2,20\n")
+
+
+def _fill_shop(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders and customers, as the examples have them."""
+    monkeypatch.setenv("SHOP_LOGIN", "millpond")
+    monkeypatch.setenv("SHOP_HOST", f"127.0.0.1:{server.port}")
+    server.execute("DROP DATABASE IF EXISTS shop")
+    server.execute("CREATE DATABASE shop")
+    server.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, customer int, qty int, price numeric(10, 2));"
+        "CREATE TABLE customers (id int PRIMARY KEY, name text, changed_at timestamptz DEFAULT now());"
+        "INSERT INTO orders VALUES (1, 1, 2, 9.50), (2, 2, 1, 3.00);"
+        "INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob')",
+        server.url("shop"),
+    )
 
 
 def _web_server() -> WebServer:
