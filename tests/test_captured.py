@@ -204,6 +204,15 @@ def test_a_stream_meets_rows_that_change(app: App, shop: Shop) -> None:
     assert sorted(rows(app, "SELECT id, who FROM t")) == [(1, "ann"), (1, "anna"), (2, "bob")]
 
 
+def test_what_explain_says(app: App, shop: Shop) -> None:
+    lines = app.sql(f"EXPLAIN CREATE TABLE t AS SELECT * FROM '{shop.uri()}'").to_arrow()["plan"].to_pylist()
+    assert "follows its sources: by the changes that the database logs, a transaction at a time" in lines
+    query = f"SELECT who, count(*) AS n FROM '{shop.uri()}' GROUP BY who"
+    lines = app.sql(f"EXPLAIN CREATE TABLE t AS {query}").to_arrow()["plan"].to_pylist()
+    assert "follows its inputs: the parts by who that a change touches are answered anew" in lines
+    assert shop.slots() in (0, None)
+
+
 def test_a_question_makes_no_slot(app: App, shop: Shop) -> None:
     shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     assert rows(app, f"SELECT id, who FROM '{shop.uri()}'") == [(1, "ann")]

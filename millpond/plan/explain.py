@@ -120,8 +120,11 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping
         load = plan_load(checked, "", Target("table", statement.name))
         yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
         if _follows(checked, statement):
-            added = "what is new is added, " if load.by is not None else ""
-            yield f"follows its sources: {added}what is otherwise by now is answered anew as a whole, and compared"
+            if any(i.relation.captured for i in checked.resolved.inputs):
+                yield "follows its sources: by the changes that the database logs, a transaction at a time"
+            else:
+                added = "what is new is added, " if load.by is not None else ""
+                yield f"follows its sources: {added}what is otherwise by now is answered anew as a whole, and compared"
     who, why = ways.way(checked.resolved)
     yield f"evaluated by: {who} ({why})"
     if who == "spark":

@@ -50,6 +50,8 @@ class CapturingSource(SqlSource):
         self._instead: Error | None = None
         """Why the log is not followed."""
         self._loads = True
+        self._turn = threading.RLock()
+        """A log has one user at a time: whoever follows it, or asks whether there is more."""
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -69,11 +71,12 @@ class CapturingSource(SqlSource):
         return self if self._logs else super().narrowed(need)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_log"}
+        return {k: v for k, v in super().__getstate__().items() if k not in ("_log", "_turn")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._log = None
+        self._turn = threading.RLock()
 
     @property
     def captures(self) -> bool:
@@ -153,7 +156,8 @@ class CapturingSource(SqlSource):
         if not self._logs or start is None or "log" not in start:
             return super().latest(None if start is not None and "log" in start else start)
         assert self._log is not None
-        end = self._log.latest(start["log"], CHANGES)
+        with self._turn:
+            end = self._log.latest(start["log"], CHANGES)
         return start if dict(end) == dict(start["log"]) else {"log": dict(end)}
 
     def settled(self, at: Offset) -> bool:
@@ -190,7 +194,8 @@ class CapturingSource(SqlSource):
         if not isinstance(split, LogSplit):
             return super().read(split)
         assert self._log is not None
-        return self._log.read(split.start, split.end)
+        with self._turn:
+            return iter(list(self._log.read(split.start, split.end)))
 
     def notice(self, splits: Sequence[Split]) -> None:
         """Columns that came to the table are taken in, unless the columns were declared."""
@@ -198,7 +203,8 @@ class CapturingSource(SqlSource):
             if not isinstance(split, LogSplit):
                 continue
             assert self._log is not None
-            fresh = self._log.fresh(split.start, split.end)
+            with self._turn:
+                fresh = self._log.fresh(split.start, split.end)
             if len(fresh) and self.declared is None:
                 for column in fresh:
                     log.info('%s has a new column: "%s"', self.database.name, column.name)
