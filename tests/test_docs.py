@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
-from tests.servers import S3, Postgres
+from tests.servers import S3, ChdbHttp, Postgres
 from tests.webserver import WebServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,6 +123,8 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         _fill_bucket(request.getfixturevalue("servers").s3, monkeypatch)
     if "${SHOP_HOST}" in text:
         _fill_shop(request.getfixturevalue("servers").postgresql, monkeypatch)
+    if "${WAREHOUSE}" in text:
+        monkeypatch.setenv("WAREHOUSE", _filled_warehouse(request.getfixturevalue("servers").clickhouse))
     if "${API_HOST}" in text:
         web = _web_server()
         request.addfinalizer(web.close)
@@ -154,6 +156,23 @@ def _fill_shop(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
         "INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob')",
         server.url("shop"),
     )
+
+
+def _filled_warehouse(server: ChdbHttp) -> str:
+    """Visits of pages, as the examples have them."""
+    server.new_database("web")
+    server.execute(
+        "CREATE TABLE visits (id UInt32, at DateTime, page String) ENGINE = MergeTree ORDER BY id", "web"
+    )
+    server.execute(
+        "INSERT INTO visits VALUES (1, '2026-01-02 03:04:05', '/a'), (2, '2026-01-02 03:04:06', '/b')", "web"
+    )
+    kinds = "day Date, page String, visitors AggregateFunction(uniq, UInt32)"
+    server.execute(f"CREATE TABLE daily ({kinds}) ENGINE = AggregatingMergeTree ORDER BY (day, page)", "web")
+    server.execute(
+        "INSERT INTO daily SELECT toDate(at), page, uniqState(id) FROM visits GROUP BY 1, 2", "web"
+    )
+    return server.address
 
 
 def _web_server() -> WebServer:
