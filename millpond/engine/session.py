@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
 from millpond.engine.jars import CONNECTOR, kafka_jars
 from millpond.engine.java import prepare_java
-from millpond.errors import ConnectorMissing
+from millpond.errors import ConnectorMissing, EngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 """
 
-_SETTINGS = {
+_BASE = {
     "spark.app.name": "millpond",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -85,22 +86,34 @@ def get_session(
         log_dir.mkdir(parents=True, exist_ok=True)
         log = log_dir / "spark.log"
         os.environ.update(prepare_java(directory))
-        os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
+        if not is_cluster(where) or not os.environ.get("PYSPARK_PYTHON"):
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+        if is_here(where):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         config = directory / "log4j2.properties"
         config.write_text(_LOG_CONFIG.format(log=log), encoding="utf-8")
         logging.getLogger("SQLQueryContextLogger").disabled = True
-        where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
         builder = SparkSession.builder.master(where)
-        for name, value in _settings(directory, config, kafka=kafka).items():
+        settings = _settings(directory, config, kafka=kafka)
+        if is_cluster(where):
+            settings = {k: v for k, v in settings.items() if k not in OWN} | SETTINGS
+        for name, value in settings.items():
             builder = builder.config(name, value)
         try:
             with _quiet(log), _own_interrupt():
                 session = builder.getOrCreate()
-        except Exception:
+                if is_cluster(where):
+                    send_package(session, directory)
+        except Exception as error:
             if kafka and not kafka_jars():
                 raise _no_connector(f"Spark could not fetch {CONNECTOR}: see {log}") from None
+            if is_cluster(where):
+                raise EngineError(
+                    f'Spark could not be started with the master "{where}": see {log}',
+                    hint="check the address, and that its workers have room: executors ask for 1 GB and all cores",
+                ) from error
             raise
         atexit.register(_stop, session, directory)
         return session
@@ -120,15 +133,14 @@ def _no_connector(message: str) -> ConnectorMissing:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether the executors are this process's machine."""
-    master = spark.sparkContext.master or ""
-    return master == "local" or master.startswith("local[")
+    """Whether the executors are this process."""
+    return not is_cluster(spark.sparkContext.master or "")
 
 
 def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, str]:
     cores = os.cpu_count() or 2
     return (
-        _SETTINGS
+        _BASE
         | {
             "spark.sql.shuffle.partitions": str(cores),
             "spark.default.parallelism": str(cores),

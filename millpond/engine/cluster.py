@@ -1,0 +1,38 @@
+"""Spark masters beside this machine's cores: what executors elsewhere need, and what is left to them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWN = frozenset(("spark.local.dir", "spark.sql.shuffle.partitions", "spark.default.parallelism"))
+"""Settings by the driver's disk and cores, which say nothing of the workers': there spark-defaults.conf counts."""
+SETTINGS = {"spark.sql.adaptive.enabled": "true"}
+"""How many parts a shuffle has is found out."""
+_HERE = ("127.0.0.1", "localhost", "::1")
+
+
+def is_cluster(master: str) -> bool:
+    """Whether executors are other processes than the driver's."""
+    return master != "local" and not master.startswith("local[")
+
+
+def is_here(master: str) -> bool:
+    """Whether everything runs on this machine, which nobody else need reach."""
+    return master.startswith("local") or urlsplit(master).hostname in _HERE
+
+
+def send_package(spark: SparkSession, directory: Path) -> None:
+    """Gives the executors this very Millpond, whatever else is installed there."""
+    root = Path(__file__).parent.parent
+    made = directory / "millpond.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as package:
+        for file in sorted(root.rglob("*")):
+            if file.suffix in (".py", ".txt"):
+                package.write(file, Path("millpond", file.relative_to(root)))
+    spark.sparkContext.addPyFile(str(made))
