@@ -408,3 +408,23 @@ def test_a_table_follows_and_is_dropped(server: Postgres, tmp_path: Path) -> Non
         app.sql("DROP TABLE sums; DROP TABLE copy")
         assert server.execute("SELECT 1 FROM pg_replication_slots") == []
         assert server.execute("SELECT 1 FROM pg_publication") == []
+
+
+def test_a_read_that_is_left_early_leaves_a_good_connection(server: Postgres) -> None:
+    read = source(
+        server, query="SELECT i, repeat('x', 100) AS v FROM generate_series(1, 1000000) i", pool_size="1"
+    )
+    with read.database.connected() as connection:
+        statement = read._select()
+        batches = read.database.batches(connection, statement, read.schema())
+        assert next(batches).num_rows == 10_000
+        batches.close()  # type: ignore[attr-defined]
+    with read.database.connected() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    with pytest.raises(BadData, match="division by zero"):
+        rows(
+            source(
+                server, query="SELECT 1 / (5000 - i) AS v FROM generate_series(1, 10000) i", fetch_size="100"
+            )
+        )
+    read.close()

@@ -194,7 +194,15 @@ class PostgresDatabase(Database):
         kinds = self._kinds(connection, _typed(self._described(connection, statement)))
         query, values = self._compiled(statement)
         try:
-            yield from copied(_driver(connection), query, values, schema, kinds, self.values["fetch.size"])
+            yield from copied(
+                _driver(connection),
+                query,
+                values,
+                schema,
+                kinds,
+                size=self.values["fetch.size"],
+                timeout=self.values["socket.timeout"],
+            )
         except psycopg.Error as error:
             raise self._in_words(error, lost=_driver(connection).closed) from None
 
