@@ -246,7 +246,7 @@ def test_the_server_goes_and_comes_back(server: Postgres, table: str) -> None:
         server.stop()
         with pytest.raises(ConnectionLost):
             for _ in range(3):
-                log.latest(end, 10)
+                log.latest(start, 10)
         server.start()
         server.execute("INSERT INTO t VALUES (2)")
         again = _patient(lambda: log.latest(start, 1))
@@ -289,13 +289,17 @@ def test_another_reader_goes_on_where_one_has_ended(
         monkeypatch.setattr(pglog, "_SHORT", Patience(0.1, 0.05, "fixed"))
         third.latest(middle, 1)
     server.execute("INSERT INTO t VALUES (3)")
-    second.latest(second.latest(middle, 10), 10)
+    end = second.latest(middle, 10)
+    assert second.latest(end, 10) == end
     second.close()
     deadline = time.monotonic() + 10
     while server.execute("SELECT 1 FROM pg_replication_slots WHERE active"):
         assert time.monotonic() < deadline
+    assert second.latest(start, 1) == end  # a question from before changes nothing
+    late = other.database.log("same", other.schema())
     with pytest.raises(CaptureLost, match="another reader"):
-        second.latest(start, 1)
+        late.latest(start, 1)
+    late.close()
     second.drop()
     second.close()
     other.close()

@@ -22,6 +22,7 @@ from millpond.errors import (
     DatabaseMissing,
     InvalidOption,
     PrivilegeMissing,
+    SourceChanged,
     TableMissing,
     TimedOut,
     UnknownName,
@@ -428,3 +429,22 @@ def test_a_read_that_is_left_early_leaves_a_good_connection(server: Postgres) ->
             )
         )
     read.close()
+
+
+def test_a_moment_that_is_over(server: Postgres) -> None:
+    read = source(server, "items")
+    moment = read.database.moment()
+    with read.database.connected(moment) as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM items").scalar_one() == 1000
+    read.database.close()
+    with pytest.raises(SourceChanged, match="is over"), read.database.connected(moment):
+        pass
+    read.close()
+
+
+def test_texts_that_are_none(server: Postgres) -> None:
+    server.execute("DROP DATABASE IF EXISTS bytes")
+    server.execute("CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+    server.execute("CREATE TABLE t (a text); INSERT INTO t VALUES (E'\\xff')", server.url("bytes"))
+    told = refused(BadData, lambda: rows(source(server, "t", database="bytes")))
+    assert "UTF8" in told.message

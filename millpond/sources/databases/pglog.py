@@ -55,6 +55,8 @@ class PostgresLog(Log):
         self._maker: Connected | None = None
         self._stream: Stream | None = None
         self._types: dict[Relation, list[PgType]] = {}
+        self._kept = 0
+        """The place up to which everything is kept elsewhere."""
         self._looked = 0.0
         self._warned = 0.0
         self._name: str | None = None
@@ -159,6 +161,7 @@ class PostgresLog(Log):
         self._end_stream()
         self.begun()
         self.check()
+        self._kept = 0
         desk = self._asking
         made = self._patient(lambda: self._slot.make(desk, moment=moment))
         self._maker = made.connection
@@ -186,6 +189,7 @@ class PostgresLog(Log):
         if wanted == "latest" or (state is None and wanted == "earliest"):
             return self._made(moment=False)[0]
         self.check()
+        self._kept = 0
         if state is None or state.confirmed is None:
             raise CaptureRefused(
                 f'{self._login.name} has no slot "{self._slot.name}": it has kept no log to begin at {where} in',
@@ -209,6 +213,9 @@ class PostgresLog(Log):
     def latest(self, start: Offset, rows: int) -> Offset:
         place = lsn_of(start["lsn"])
         with self._turn:
+            if place < self._kept:  # asked by one who does not know yet how far it is
+                return {**start, "lsn": lsn_text(self._kept)}
+            self._kept = place
             stream, desk = self._streaming(start), self._asking
             stream.forget(place)
             if time.monotonic() - self._looked > _LOOK:

@@ -33,7 +33,7 @@ _PIECE = 2 << 20
 _TOLD = 5.0
 """Seconds between two words to the server: it ends a connection on which it hears nothing."""
 _PRESSING = 1.0
-_SILENCE = 60.0
+_SILENCE = 120.0
 """Seconds without a word of the server after which it counts as gone."""
 _EPOCH = 946_684_800
 _DATA, _ALIVE = b"wk"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, NoReturn
 
 import psycopg
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy import event, exc
 
-from millpond.errors import Error, InvalidOption, NotSupported
+from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
 from millpond.sources._captured import Log
 from millpond.sources._sqluri import Place
 from millpond.sources.databases.base import Database
@@ -76,7 +76,10 @@ class PostgresDatabase(Database):
         connection.execution_options(isolation_level=level)
         if moment is not None:
             entered = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(moment))
-            _driver(connection).execute(entered)
+            try:
+                _driver(connection).execute(entered)
+            except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject):
+                raise SourceChanged(f"the moment at which {self.name} is read is over") from None
 
     def prepared(self, connection: sa.Connection) -> None:
         timeout = self.values["query.timeout"]
@@ -90,6 +93,14 @@ class PostgresDatabase(Database):
             for n, v in settings.items()
         )
         _driver(connection).execute(sql.SQL("SELECT {}").format(calls))
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        with super().explaining():
+            try:
+                yield
+            except psycopg.Error as error:
+                raise self._in_words(error, lost=False) from None
 
     def explained(self, error: exc.SQLAlchemyError) -> Error:
         origin = getattr(error, "orig", None)
