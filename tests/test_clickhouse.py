@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -247,6 +248,59 @@ def test_an_app_follows_it(server: ChdbHttp, uri: str) -> None:
             assert len(app.table("t")) == first + 100
 
 
+def test_an_app_goes_on_where_it_was(tmp_path: Path, tmp_state: Path) -> None:
+    """After a restart of itself, and of the server."""
+    server = ChdbHttp(tmp_path / "server")
+    try:
+        uri = server.new_database("d")
+        run(server, uri, TABLE)
+        options = "'poll.interval' = '50ms', 'incremental.column' = 'at', 'retry.timeout' = '100ms'"
+        sql = f"CREATE TABLE t AS SELECT * FROM '{uri}/orders' WITH ({options})"
+        run(server, uri, FILLED.format(0, 10))
+        with App(sql, state=tmp_state) as app:
+            assert len(app.table("t")) == 10
+        run(server, uri, FILLED.format(10, 10))
+        with App(sql, state=tmp_state) as app:
+            app.drain()
+            assert len(app.table("t")) == 20
+            server.stop()
+            deadline = time.monotonic() + 30
+            while app.table("t").health_check().status != "stale":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            server.start()
+            run(server, uri, FILLED.format(20, 10))
+            while len(app.table("t")) < 30:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert sorted(r["id"] for r in app.sql("SELECT id FROM t").rows()) == list(range(30))
+    finally:
+        server.stop()
+
+
+EVIL = "orders` WHERE 1 = 0 UNION ALL SELECT 1; DROP TABLE orders; -- ' \\"
+
+
+@pytest.mark.parametrize(
+    "option", ["table", "schema", "where", "order.by", "query", "query.params", "incremental.column"]
+)
+def test_no_option_can_do_more_than_read(server: ChdbHttp, uri: str, option: str) -> None:
+    run(server, uri, TABLE)
+    run(server, uri, FILLED.format(0, 3))
+    values: dict[str, Any] = {"table": "orders", option: EVIL, "retry.timeout": 0.2}
+    if option == "query":
+        del values["table"]
+    if option == "query.params":
+        values = {"query": "SELECT count() AS n FROM orders WHERE `a b%` = ?", option: EVIL}
+        assert rows(find_source(uri)(uri, values, None)) == [{"n": 0}]
+    else:
+        if option == "incremental.column":
+            values["poll.interval"] = 1.0
+        with pytest.raises(Error):
+            rows(find_source(uri)(uri, values, None))
+    assert run(server, uri, "SELECT count() FROM orders") == "3\n"
+
+
 def test_digits_below_a_microsecond_tell_nothing_of_what_is_new(uri: str) -> None:
     source = opened(uri, query="SELECT now64(9) AS at", poll_interval=1.0, incremental_column="at")
     with pytest.raises(errors.InvalidOption, match="below a microsecond"):
@@ -273,7 +327,7 @@ def test_errors_are_told_apart(server: ChdbHttp, uri: str) -> None:
     error = refused("clickhouse://127.0.0.1:1/default/orders")
     assert isinstance(error, errors.ConnectionLost) and "refused" in error.message
     error = refused(
-        uri, query="SELECT count() FROM numbers(1000000000000) WHERE number % 3 = 1", query_timeout=1.0
+        uri, query="SELECT count() FROM numbers(1000000000000) WHERE number % 3 = 1", query_timeout=0.5
     )
     assert isinstance(error, errors.TimedOut) and "query.timeout" in (error.hint or "")
     error = refused(uri, query="SELECT sleep(2)", socket_timeout=0.2)

@@ -222,18 +222,15 @@ WORLDS: dict[str, type[World]] = {
 }
 
 
-BASES = {name: base for name, base in DATABASES.items() if base.source in {s.kind for s in sources()}}
-
-
-@pytest.fixture(params=[*WORLDS, *(pytest.param(name, marks=pytest.mark.slow) for name in BASES)])
+@pytest.fixture(params=[*WORLDS, *(pytest.param(name, marks=pytest.mark.slow) for name in DATABASES)])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "kafka":
         KafkaWorld.broker = request.getfixturevalue("servers").kafka
         request.getfixturevalue("spark")
     if request.param == "objects":
         ObjectsWorld.server = request.getfixturevalue("servers").s3
-    if request.param in BASES:
-        base = BASES[request.param](request.getfixturevalue("servers"), tmp_path)
+    if request.param in DATABASES:
+        base = DATABASES[request.param](request.getfixturevalue("servers"), tmp_path)
         made: World = DatabaseWorld(tmp_path, base)
     else:
         made = WORLDS[request.param](tmp_path)
@@ -293,7 +290,7 @@ def content(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def test_every_source_has_a_world() -> None:
-    assert {*WORLDS, *(base.source for base in BASES.values())} == {s.kind for s in sources()}
+    assert {*WORLDS, *(base.source for base in DATABASES.values())} == {s.kind for s in sources()}
 
 
 def test_options_are_declared_with_help_and_a_default_of_their_kind() -> None:
