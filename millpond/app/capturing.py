@@ -139,7 +139,7 @@ class Copying(Filling):
         if logged[KEPT].null_count < logged.num_rows:
             read = [n.lower() for n in logged.column_names]
             places = {read.index(n.lower()): i for i, n in enumerate(names)}
-            rows = _with_kept(rows, ops, logged[KEPT], places, list(schema.key), own)
+            rows = with_kept(rows, ops, logged[KEPT], places, list(schema.key), own)
         return changes_of(rows, ops, list(schema.key), own, self._app)
 
     @property
@@ -192,7 +192,7 @@ def _by_value(rows: pa.Table, ended: np.ndarray, own: pa.Table, app: App, *, emp
     return app._evaluator.difference(own, stay, ())
 
 
-def _with_kept(
+def with_kept(
     rows: pa.Table,
     ops: np.ndarray,
     kept: pa.ChunkedArray,
