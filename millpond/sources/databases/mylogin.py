@@ -101,7 +101,7 @@ class Login:
             host=self.host,
             port=self.port,
             user=self.user,
-            password=self._password,
+            password=self._password.encode(),  # of a str PyMySQL would take Latin-1
             **{
                 "database": self.database,
                 "charset": "utf8mb4",

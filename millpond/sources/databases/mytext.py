@@ -6,7 +6,7 @@ column of them becomes an array at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,24 +31,31 @@ def streamed(
     """The rows of a query, ``size`` at a time. If they are not read to their end the connection must be closed."""
     connection.query(query, unbuffered=True)
     result: Any = connection._result
-    arrow = schema.arrow()
     packet = connection._read_packet
-    while result.unbuffered_active:
-        columns: list[Cells] = [[] for _ in schema]
-        appends = [c.append for c in columns]
-        for _ in range(size):
-            data = packet()._data
-            if data[0] == 0xFE and len(data) < 9:
-                result.unbuffered_active = False
-                result.connection = None
-                break
-            _cut(data, appends)
-        if columns[0]:
-            arrays = [
-                _bits(c.type, cells) if field.type_code == FIELD_TYPE.BIT else array_of(c.name, c.type, cells)
-                for c, field, cells in zip(schema, result.fields, columns, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+    try:
+        whole = False
+        while not whole:
+            columns: list[Cells] = [[] for _ in schema]
+            appends = [c.append for c in columns]
+            for _ in range(size):
+                data = packet()._data
+                if data[0] == 0xFE and len(data) < 9:
+                    whole = True
+                    break
+                _cut(data, appends)
+            if columns[0]:
+                yield _batch(schema, result.fields, columns)
+    finally:  # PyMySQL would read what is left
+        result.unbuffered_active = False
+        result.connection = None
+
+
+def _batch(schema: Schema, fields: Sequence[Any], columns: list[Cells]) -> pa.RecordBatch:
+    arrays = [
+        _bits(c.type, cells) if field.type_code == FIELD_TYPE.BIT else array_of(c.name, c.type, cells)
+        for c, field, cells in zip(schema, fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow())
 
 
 def _cut(data: bytes, appends: list[Callable[[bytes | None], None]]) -> None:

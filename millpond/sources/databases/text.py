@@ -89,7 +89,7 @@ def bound(option: str, text: str, values: Sequence[Any] | None, dialect: str) ->
         parts += [_escaped(text[last:at]), f":p{number}"]
         last = at + 1
     parts.append(_escaped(text[last:]))
-    clause = sa.text("".join(parts).rstrip().rstrip(";"))
+    clause = sa.text("".join(parts).rstrip().rstrip(";") + "\n")  # a comment at its end must end
     return clause.bindparams(*(sa.bindparam(f"p{n}", v) for n, v in enumerate(given)))
 
 
