@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import threading
 import time
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millpond import App, Error
+from millpond import App, Error, Table
 from millpond.errors import (
     AlreadyExists,
     Closed,
     FileMissing,
     InUse,
     InvalidRecord,
+    NotSupported,
     QueryFailed,
     SqlError,
     StateForeign,
@@ -254,6 +256,7 @@ def test_results_as_rows_arrow_and_pandas(numbers: App) -> None:
     frame = result.to_pandas()
     assert list(frame["id"]) == [1, 2]
     assert result._repr_html_().count("<tr>") == 3
+    assert numbers.table("t")._repr_html_().count("<tr>") == len(numbers.table("t")) + 1
     assert numbers.sql("EXPLAIN SELECT 1 < 2")._repr_html_().startswith("<pre>SELECT: answered once\n")
     assert numbers.sql("EXPLAIN FORMAT SVG SELECT 1")._repr_html_().startswith("<svg ")
 
@@ -605,3 +608,39 @@ def test_a_large_table_is_looked_up_and_seen_as_it_is(spark: object, path: Any) 
         assert [r["label"] for r in second[1]] == ["eight", "g0", "eight"]
         assert second[2] == [{"id": 50_000}, {"id": 7}]
         assert [r["n"] for r in second[3]] == [49, 51, 51]
+
+
+def test_a_table_of_a_program_becomes_one_of_the_app(tmp_path: Path) -> None:
+    users = Table({"id": "INT", "name": "STRING"}, key="id", options={"on.conflict": "error"})
+    users.insert({"id": 1, "name": "Ann"})
+    with App("CREATE TABLE log (line STRING)", state=tmp_path / "state") as app:
+        app.attach("users", users)
+        app.sql("CREATE TABLE names AS SELECT name FROM users")
+        users.insert({"id": 2, "name": "Bo"})
+        app.sql("UPDATE users SET name = 'Ada' WHERE id = 1")
+        app.drain()
+        assert users.get_record(1) == {"id": 1, "name": "Ada"} and len(app.table("users")) == 2
+        assert {r["name"] for r in app.table("names")} == {"Ada", "Bo"}
+        assert app.tables() == ["log", "users", "names"]
+        with pytest.raises(Error, match=r"taken|exists|already"):
+            users.insert({"id": 2, "name": "again"})
+        with pytest.raises(NotSupported, match="one of an app already"):
+            app.attach("others", users)
+        with pytest.raises(AlreadyExists, match="with other columns"):
+            app.attach("log", Table({"id": "INT"}))
+        with pytest.raises(Error, match="name"):
+            app.attach("a-b ", Table({"id": "INT"}))
+    # The rows are there after a restart; a table that is attached anew puts its own in their place.
+    with App("CREATE TABLE log (line STRING)", state=tmp_path / "state") as app:
+        assert len(app.table("users")) == 2
+        fresh = Table({"id": "INT", "name": "STRING"}, key="id", options={"on.conflict": "error"})
+        fresh.insert({"id": 3, "name": "Cy"})
+        app.attach("users", fresh)
+        app.drain()
+        assert [r["name"] for r in app.table("names")] == ["Cy"]
+
+
+def test_help_shows_what_is_for_programs() -> None:
+    assert list(inspect.signature(App).parameters) == ["path_or_sql", "state", "master", "functions"]
+    for name in ("sql", "table", "attach", "send", "drain", "ready", "tables", "serve", "function", "close"):
+        assert inspect.getdoc(getattr(App, name)), name

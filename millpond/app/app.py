@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from millpond.app.attaching import attach
 from millpond.app.capturing import keep_copy
 from millpond.app.catalog import Saved, saved, widths_of
 from millpond.app.columns import KeptColumns
@@ -85,9 +87,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millpond")
 T = TypeVar("T")
+Init = TypeVar("Init", bound=Callable[..., None])
 SWITCH_SECONDS = 0.0005
 """How long Python lets one thread run while others wait. Writers, pipelines and readers hand over to each other many
 times in one commit; with Python's own 5 ms a program that reads without pause would slow each of these steps."""
+
+
+def _shown(init: Init) -> Init:
+    """The signature that help() shows: without what is ours."""
+    signature = inspect.signature(init)
+    own = [p for p in signature.parameters.values() if not p.name.startswith("_")]
+    init.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    return init
 
 
 class App:
@@ -101,9 +112,10 @@ class App:
             app.table("t").insert({"id": 1, "name": "one"})
             app.sql("SELECT * FROM t").rows()
 
-    Methods may be called by several threads.
+    ``functions`` are Python functions for SQL, as those of ``function``. Methods may be called by several threads.
     """
 
+    @_shown
     def __init__(
         self,
         path_or_sql: str | os.PathLike[str] | None = None,
@@ -219,6 +231,17 @@ class App:
             known = Table.of(relation, backend, self._evaluator, home)
             self._handles[relation.name] = known
         return known
+
+    def attach(self, name: str, table: Table) -> None:
+        """Makes a table of the program one of the app: its rows become those of the app's table of that name, which is
+        made if there is none, and from then on it is that table.
+
+        >>> users = Table({"id": "INT", "name": "STRING"}, key="id")
+        >>> app.attach("users", users)
+        """
+        with self._lock:
+            self._check_open()
+            attach(self, name, table)
 
     def begin_transaction(self) -> Transaction:
         """Changes of several tables that become one commit: use it as a context manager."""

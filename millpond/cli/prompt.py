@@ -16,12 +16,15 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from millpond.cli.sessions import Session
 from millpond.cli.splitting import is_finished
 from millpond.errors import Error
+from millpond.sql.functions import known_functions
 
 KEYWORDS = (
     "SELECT FROM WHERE JOIN LEFT RIGHT FULL INNER CROSS ON USING GROUP BY HAVING ORDER LIMIT OFFSET UNION ALL "
     "INTERSECT EXCEPT DISTINCT AS AND OR NOT IN EXISTS ANY BETWEEN LIKE ILIKE IS NULL CASE WHEN THEN ELSE END "
     "CAST WITH CREATE STREAM TABLE VIEW PRIMARY KEY INSERT INTO VALUES DROP SHOW TABLES STREAMS QUERIES FUNCTIONS "
-    "DESCRIBE EXPLAIN COUNT SUM AVG MIN MAX BIGINT INT STRING DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP"
+    "UPDATE SET DELETE MERGE MATCHED UPSERT TRUNCATE REPLACE MATERIALIZED INDEX CASCADE WINDOW TUMBLING HOPPING "
+    "SESSION WATERMARK EMIT CHANGES FINAL BEGIN COMMIT ROLLBACK PAUSE RESUME START STOP QUERY REPLAY FORMAT JSON "
+    "MERMAID SVG DESCRIBE EXTENDED EXPLAIN COUNT SUM AVG MIN MAX BIGINT INT STRING DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP"
 ).split()
 _WORD = re.compile(r"[A-Za-z_]\w*$")
 
@@ -71,6 +74,8 @@ class SqlCompleter(Completer):
         yield from ((name, "column") for name in columns)
         if word:
             yield from ((k if word[0].isupper() else k.lower(), "keyword") for k in KEYWORDS)
+            known = {k.lower() for k in KEYWORDS}
+            yield from ((f, "function") for f in sorted(known_functions() - known))
 
     def _refresh(self) -> None:
         """Asks for the names, and for the columns of those that are new."""

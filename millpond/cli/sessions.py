@@ -68,8 +68,13 @@ class LocalSession:
         from millpond.app.follow import follow
         from millpond.query.result import RunningResult
 
+        before = set(self.app._emitted)
         try:
             result = self.app.sql(sql)
+        except KeyboardInterrupt:  # also what was begun is left
+            for name in self.app._emitted.keys() - before:
+                self.app._cancel(self.app._emitted[name])
+            raise
         except UnknownName as error:
             if self._hint and "is not known" in error.message and not error.message.startswith("option"):
                 error.hint = self._hint

@@ -88,8 +88,9 @@ class Shell:
     def run(self, statement: str) -> bool:
         """Runs one statement or command, and tells what is wrong with it."""
         began = time.monotonic()
+        command = statement.lstrip().startswith("\\")
         try:
-            if statement.lstrip().startswith("\\"):
+            if command:
                 self._command(statement.strip())
             else:
                 show(self.session.ask(statement), self._printer)
@@ -100,7 +101,7 @@ class Shell:
         except Exception as error:
             self._report.error(error)
             return False
-        if self._timing:
+        if self._timing and not command:
             say(f"{(time.monotonic() - began) * 1000:,.1f} ms")
         return True
 

@@ -22,6 +22,21 @@ EXPLAINED = "millpond.explained"
 """In the metadata of a schema: the rows are the text of a plan, in this form."""
 
 
+SHOWN = 100
+"""Rows that a notebook shows."""
+
+
+def drawn(rows: pa.Table, count: int) -> str:
+    """The first of ``count`` rows as a table of HTML."""
+    head = "".join(f"<th>{html.escape(c)}</th>" for c in rows.column_names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"
+        for row in to_rows(rows.slice(0, SHOWN))
+    )
+    more = f"<p>{count - SHOWN:,} more rows</p>" if count > SHOWN else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
 class Result:
     """The answer of a statement.
 
@@ -78,13 +93,7 @@ class Result:
         if form is not None:
             text = "\n".join(table["plan"].to_pylist())
             return text if form == b"svg" else f"<pre>{html.escape(text)}</pre>"
-        head = "".join(f"<th>{html.escape(c)}</th>" for c in table.column_names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"
-            for row in to_rows(table.slice(0, 100))
-        )
-        more = f"<p>{table.num_rows - 100} more rows</p>" if table.num_rows > 100 else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+        return drawn(table, table.num_rows)
 
 
 class LookupResult(Result):

@@ -18,14 +18,14 @@ from millpond.query.evaluate import Evaluator
 from millpond.query.home import Alone, Home, declared, no_spark, table_options
 from millpond.query.plans import Plans
 from millpond.query.reading import Keys, Reader, Record, Rows
-from millpond.query.result import LookupResult
+from millpond.query.result import SHOWN, LookupResult, drawn
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import resolve_template
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
-from millpond.types import Schema
+from millpond.types import Schema, quote, type_name
 
 __all__ = ["Record", "Table", "TableSnapshot"]
 
@@ -59,6 +59,7 @@ class Table(Reader):
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable.open(name, schema, values)
         self._set_up(Compiler(relation, Evaluator(no_spark)), backend, Alone(backend))
+        self._options = dict(options or {})
 
     @classmethod
     def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> Self:
@@ -86,6 +87,26 @@ class Table(Reader):
         # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
         get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
         vars(self).update(get_record=get, contains=has)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it belongs to no app."""
+        return isinstance(self._home, Alone)
+
+    @property
+    def declaration(self) -> str:
+        """What stands between the brackets of its CREATE TABLE, and the options of a table without an app."""
+        columns = [
+            f"{quote(c.name)} {type_name(c.type)}" + ("" if c.nullable else " NOT NULL") for c in self.schema
+        ]
+        if self.schema.key:
+            columns.append(f"PRIMARY KEY ({', '.join(map(quote, self.schema.key))})")
+        options = ", ".join(f"'{k}' = '{v}'" for k, v in self._options.items())
+        return f"({', '.join(columns)})" + (f" WITH ({options})" if options else "")
+
+    def become(self, other: Table) -> None:
+        """From now on it is the other one, with its rows."""
+        self._set_up(other._compiler, other._backend, other._home)
 
     def stands_for(self, relation: Relation, backend: Backend) -> bool:
         """Whether this is the table over that backend, as the relation describes it."""
@@ -301,6 +322,10 @@ class Table(Reader):
 
     def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self)} rows>"
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook, at most 100 rows of it."""
+        return drawn(self._page(self._view(), SHOWN, 0), len(self))
 
 
 class TableSnapshot(Reader):

@@ -122,6 +122,8 @@ def test_a_statement_is_finished_by_its_semicolon(text, finished):
         ("SEL", "SELECT"),
         ("sel", "select"),
         ("SELECT * FROM TRA", "trades"),
+        ("UPD", "UPDATE"),
+        ("SELECT date_f", "date_format"),
     ],
 )
 def test_completion(session, typed, found):
@@ -147,3 +149,18 @@ def test_commands(session, capsys):
     assert not shell.run("\\nonsense") and "not known" in capsys.readouterr().err
     with pytest.raises(EOFError):
         shell.run("\\q")
+
+
+class Impatient(App):
+    """A person who presses Ctrl-C while a query starts."""
+
+    def sql(self, text, params=None):
+        super().sql(text, params)
+        raise KeyboardInterrupt
+
+
+def test_a_query_that_is_left_while_it_starts_does_not_go_on():
+    with Impatient("CREATE STREAM s (id INT); CREATE TABLE t (id INT)", _direct=True) as app:
+        with pytest.raises(KeyboardInterrupt):
+            LocalSession(app).ask("SELECT * FROM s")
+        assert App.sql(app, "SHOW QUERIES").rows() == [] and not app._emitted
