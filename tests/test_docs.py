@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
-from tests.servers import S3, ChdbHttp, Postgres
+from tests.servers import S3, ChdbHttp, MariaDb, Postgres
 from tests.webserver import WebServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,6 +123,8 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         _fill_bucket(request.getfixturevalue("servers").s3, monkeypatch)
     if "${SHOP_HOST}" in text:
         _fill_shop(request.getfixturevalue("servers").postgresql, monkeypatch)
+    if "${STORE_HOST}" in text:
+        _fill_store(request.getfixturevalue("servers").mariadb, monkeypatch)
     if "${WAREHOUSE}" in text:
         monkeypatch.setenv("WAREHOUSE", _filled_warehouse(request.getfixturevalue("servers").clickhouse))
     if "${API_HOST}" in text:
@@ -156,6 +158,20 @@ def _fill_shop(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
         "INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob')",
         server.url("shop"),
     )
+
+
+def _fill_store(server: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders and customers, as the examples have them."""
+    monkeypatch.setenv("STORE_LOGIN", "millpond:pond")
+    monkeypatch.setenv("STORE_HOST", f"127.0.0.1:{server.port}")
+    server.execute("CREATE OR REPLACE DATABASE store")
+    for statement in (
+        "CREATE TABLE orders (id int PRIMARY KEY, customer int, qty int, price decimal(10, 2))",
+        "CREATE TABLE customers (id int PRIMARY KEY, name text, changed_at timestamp(6) DEFAULT now(6))",
+        "INSERT INTO orders VALUES (1, 1, 2, 9.50), (2, 2, 1, 3.00)",
+        "INSERT INTO customers (id, name) VALUES (1, 'Ann'), (2, 'Bob')",
+    ):
+        server.execute(statement, "store")
 
 
 def _filled_warehouse(server: ChdbHttp) -> str:

@@ -21,6 +21,7 @@ from millpond.errors import (
     SourceChanged,
 )
 from millpond.retry import for_connections
+from millpond.sources.databases import mygroups
 from millpond.sources.databases.binlog import BinLog
 from millpond.types import Column, Schema
 from tests.mysql_tables import changes, following, next_changes, source
@@ -121,6 +122,22 @@ def test_what_a_table_without_transactions_did_stays_when_one_rolls_back(server:
         _, found = next_changes(log, start)
         assert [r["id"] for _, r in found] == [1]
         assert [r["id"] for _, r in next_changes(other, start)[1]][:2] == [1, 2]
+
+
+def test_a_large_transaction_waits_in_a_file(
+    server: MariaDb, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mygroups, "IN_MEMORY", 10_000)
+    with following(server, home) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("INSERT INTO t SELECT seq, REPEAT('x', 20), 0 FROM seq_1_to_5000", home)
+        server.execute("UPDATE t SET id = -id", home)
+        end, found = next_changes(log, start, 1)
+        assert [r["id"] for _, r in found] == list(range(1, 5001))
+        found = next_changes(log, end)[1]
+        assert [(w, r["id"]) for w, r in found[:4]] == [("moved", 1), ("put", -1), ("moved", 2), ("put", -2)]
+        assert len(found) == 10_000
 
 
 def test_a_table_without_a_key_has_its_rows_told_in_full(server: MariaDb, home: str) -> None:
@@ -341,6 +358,12 @@ def test_privileges_that_are_missing_are_named(server: MariaDb, home: str) -> No
 
 def test_views_and_tables_without_a_moment_are_refused(server: MariaDb, home: str) -> None:
     run(server, home, "CREATE VIEW v AS SELECT * FROM t", "CREATE TABLE m (a int) ENGINE = Aria")
+    server.execute("CREATE TABLE c (id int PRIMARY KEY, a blob COMPRESSED)", home)
+    with (
+        following(server, home, "c") as log,
+        pytest.raises(CaptureRefused, match=r'column "a" of .* COMPRESSED'),
+    ):
+        log.check()
     with following(server, home, "v") as log, pytest.raises(CaptureRefused, match="is a view"):
         log.check()
     with (

@@ -32,6 +32,8 @@ _TABLE = (
     " WHERE table_schema = %s AND table_name = %s"
 )
 
+_COLUMNS = "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+
 
 def name_of(ask: Ask, database: MysqlDatabase) -> TableName:
     """The table as the server spells it."""
@@ -75,6 +77,12 @@ def check(
             f'"{name}" is a {str(kind).lower()}, whose changes are not logged',
             hint="follow the tables behind it",
         )
+    for column, column_type in ask(_COLUMNS, name.schema, name.table):
+        if column in schema and (str(column_type) == "json" or "COMPRESSED" in str(column_type)):
+            raise CaptureRefused(
+                f'column "{column}" of "{name}" is of the type {column_type}, which is not read from the log',
+                hint="name the other columns in the SELECT, or poll the table: 'incremental.column'",
+            )
     if not schema.key and engine != "InnoDB":
         raise CaptureRefused(
             f'"{name}" has no primary key, and {engine} tables cannot be read as of one moment',

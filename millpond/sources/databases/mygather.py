@@ -69,7 +69,7 @@ class Gather:
         yield from self._given()
 
     def _take(self, step: Step, layout: Layout) -> None:
-        body, kind = step.event.body, step.event.kind
+        body, kind = step.body, step.kind
         at = _start(body, kind, layout.map)
         sizes = sizes_of(layout.map.fields)
         if kind not in UPDATES:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import dataclass, field
+from typing import IO
 
 from millpond.errors import BadData, CaptureLost
 from millpond.sources.base import BYTES_OF_A_ROW
@@ -23,6 +25,8 @@ from millpond.sources.databases.myevents import (
 from millpond.sources.databases.mymap import TableMap, map_of, number_of, whose
 from millpond.sources.databases.mystatements import LOST, TableName
 
+IN_MEMORY = 32 << 20
+"""Bytes of a transaction that are kept in memory until it is read."""
 GTIDS = (33, 34, MARIADB_GTID)
 _STANDALONE = 1
 _ROWS = (*INSERTS, *UPDATES, *DELETES)
@@ -30,16 +34,52 @@ _SAVEPOINT = re.compile(r"SAVEPOINT\s+(\S+)", re.IGNORECASE)
 _BACK_TO = re.compile(r"ROLLBACK\s+TO\s+(?:SAVEPOINT\s+)?(\S+)", re.IGNORECASE)
 
 
+class Spool:
+    """Events of one transaction: as many as may be are in memory, the others in a temporary file."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._file: IO[bytes] | None = None
+
+    def step(self, event: Event, table: TableMap | None) -> Step:
+        size = len(event.body)
+        if self._held + size <= IN_MEMORY:
+            self._held += size
+            return Step(event.kind, size, table, event.body)
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="millpond-")  # noqa: SIM115
+        at = self._file.seek(0, 2)
+        self._file.write(event.body)
+        return Step(event.kind, size, table, None, self, at)
+
+    def body(self, at: int, size: int) -> bytes:
+        assert self._file is not None
+        self._file.seek(at)
+        return self._file.read(size)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """An event with rows of the table; one without a map empties it."""
 
-    event: Event
+    kind: int
+    size: int
     map: TableMap | None
+    _body: bytes | None
+    _spool: Spool | None = None
+    _at: int = 0
+
+    @property
+    def body(self) -> bytes:
+        if self._body is not None:
+            return self._body
+        assert self._spool is not None
+        return self._spool.body(self._at, self.size)
 
     @property
     def rows(self) -> int:
-        return max(1, len(self.event.body) // BYTES_OF_A_ROW)
+        """How many rows it has, about."""
+        return max(1, self.size // BYTES_OF_A_ROW)
 
 
 @dataclass(slots=True)
@@ -50,6 +90,7 @@ class Groups:
     open: bool = False
     _begun: bool = False
     _steps: list[Step] = field(default_factory=list)
+    _spool: Spool = field(default_factory=Spool)
     _maps: dict[int, TableMap | None] = field(default_factory=dict)
     _parsed: dict[bytes, TableMap] = field(default_factory=dict)
     _savepoints: dict[str, int] = field(default_factory=dict)
@@ -92,7 +133,7 @@ class Groups:
             )
         found = self._maps[number]
         if found is not None:
-            self._steps.append(Step(event, found))
+            self._steps.append(self._spool.step(event, found))
 
     def _query(self, event: Event) -> list[Step]:
         database, text = statement_of(event.body)
@@ -112,7 +153,7 @@ class Groups:
             if effect is not None and effect.kind == LOST:
                 raise self._lost(effect.why)
             if effect is not None:
-                self._steps.append(Step(event, None))
+                self._steps.append(self._spool.step(event, None))
             if not self._begun:
                 return self._end()
         return []
@@ -124,7 +165,7 @@ class Groups:
 
     def _begin(self, begun: bool) -> None:
         self.open, self._begun = True, begun
-        self._steps = []
+        self._steps, self._spool = [], Spool()
         self._savepoints.clear()
 
     def _end(self) -> list[Step]:
@@ -134,4 +175,4 @@ class Groups:
 
     def _forget(self) -> None:
         self.open = self._begun = False
-        self._steps = []
+        self._steps, self._spool = [], Spool()

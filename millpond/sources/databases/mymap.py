@@ -122,6 +122,8 @@ class Field:
             return bits(self.b * 8 + self.a)
         if self.code in (COMPRESSED_BLOB, COMPRESSED_VARCHAR):
             raise cannot_hold(self.name, "COMPRESSED")
+        if self.code == FIELD_TYPE.JSON:
+            raise cannot_hold(self.name, "JSON, as MySQL logs it")
         return arrow_type(
             self.name,
             _NEW_TIMES.get(self.code, self.code),
