@@ -13,8 +13,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from millpond.changes import Offset
 from millpond.errors import CaptureLost, ConnectionLost, InvalidOption, SourceChanged
 from millpond.retry import Patience
+from millpond.sources._captured import Log
 from millpond.sources.databases import pglog, pgstream
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.types import Column, Schema
@@ -445,3 +447,90 @@ def test_a_reader_of_ours_that_was_left_behind_is_ended(server: Postgres, table:
         assert next_changes(log, start)[1] == [("put", row(1))]
         left.close()
     one.close()
+
+
+@pytest.mark.parametrize(("seed", "identity"), [(1, "DEFAULT"), (2, "FULL")])
+def test_random_transactions_read_with_interruptions(
+    server: Postgres, table: str, seed: int, identity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is done, by two at once, and however often the reader dies: its rows are those of the table."""
+    monkeypatch.setattr(pgstream, "LARGE", 5_000)
+    monkeypatch.setattr(pgstream, "_PIECE", 2_000)
+    server.execute(f"ALTER TABLE t ALTER a SET STORAGE EXTERNAL; ALTER TABLE t REPLICA IDENTITY {identity}")
+    choice, here = random.Random(seed), Copied()
+    read = source(server, table)
+    log = read.database.log("random", read.schema())
+    at, moment = log.begin()
+    with read.database.connected(moment) as connection:
+        assert connection.exec_driver_sql("SELECT * FROM t").fetchall() == []
+    log.begun()
+    with psycopg.connect(server.url()) as one, psycopg.connect(server.url()) as two:
+        for _ in range(60):
+            for connection, odd in ((one, 0), (two, 1)):  # each has keys of its own, so that none waits
+                for _ in range(choice.randrange(4)):
+                    _do_something(connection, choice, odd)
+                if choice.random() < 0.5:
+                    connection.rollback() if choice.random() < 0.2 else connection.commit()
+            if choice.random() < 0.02:
+                one.commit(), two.commit()
+                server.execute("TRUNCATE t")
+            if choice.random() < 0.3:
+                end = log.latest(at, choice.choice((1, 50, 1000)))
+                made = here.after(log, at, end)
+                if choice.random() < 0.5:  # else it dies before it has kept them
+                    at, here = end, made
+                if choice.random() < 0.3:
+                    log.close()
+                    log = read.database.log("random", read.schema())
+        one.commit(), two.commit()
+    while (end := log.latest(at, 1000)) != at:
+        here, at = here.after(log, at, end), end
+    assert sorted(here.rows.values()) == server.execute("SELECT id, a, n FROM t ORDER BY id")
+    log.drop()
+    log.close()
+    read.close()
+
+
+def _do_something(connection: psycopg.Connection[Any], choice: random.Random, odd: int) -> None:
+    key, other = (choice.randrange(0, 60, 2) + odd for _ in range(2))
+    long = choice.choice("xyz") * choice.choice((1, 5000))
+    match choice.randrange(6):
+        case 0 | 1:
+            connection.execute(
+                "INSERT INTO t VALUES (%s, %s, 0) ON CONFLICT (id) DO UPDATE SET n = 1", (key, long)
+            )
+        case 2:
+            connection.execute(
+                "UPDATE t SET n = coalesce(n, 0) + 1 WHERE id %% 2 = %s AND id < %s", (odd, key)
+            )
+        case 3:
+            moved = "UPDATE t SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM t WHERE id = %s)"
+            connection.execute(moved, (other, key, other))
+        case 4:
+            connection.execute("UPDATE t SET a = %s WHERE id = %s", (long, key))
+        case _:
+            connection.execute("DELETE FROM t WHERE id = %s", (key,))
+
+
+class Copied:
+    """Rows by key, and what a log does to them."""
+
+    def __init__(self, rows: dict[int, tuple[Any, ...]] | None = None):
+        self.rows = dict(rows or {})
+
+    def after(self, log: Log, start: Offset, end: Offset) -> Copied:
+        made, moved = Copied(self.rows), None
+        for op, changed in changes(log, start, end):
+            if op == "emptied":
+                made.rows.clear()
+            elif op == "put":
+                before = moved or made.rows.get(changed["id"], (None, None, None))
+                kept = changed.get("kept", ())
+                values = [
+                    before[i] if name in kept else changed[name] for i, name in enumerate(("id", "a", "n"))
+                ]
+                made.rows[changed["id"]], moved = tuple(values), None
+            else:
+                gone = made.rows.pop(changed["id"])
+                moved = gone if op == "moved" else None
+        return made

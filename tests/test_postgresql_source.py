@@ -448,3 +448,33 @@ def test_texts_that_are_none(server: Postgres) -> None:
     server.execute("CREATE TABLE t (a text); INSERT INTO t VALUES (E'\\xff')", server.url("bytes"))
     told = refused(BadData, lambda: rows(source(server, "t", database="bytes")))
     assert "UTF8" in told.message
+
+
+def test_a_slot_of_somebody_else_is_left_alone(server: Postgres) -> None:
+    server.execute("DROP DATABASE IF EXISTS elsewhere")
+    server.execute("CREATE DATABASE elsewhere")
+    server.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')", server.url("elsewhere"))
+    server.execute("SELECT pg_create_logical_replication_slot('tested', 'test_decoding')")
+    try:
+        for name in ("theirs", "tested"):
+            read = source(server, "items", slot_name=name)
+            log = read.database.log("me", read.schema())
+            told = refused(CaptureRefused, log.begin)
+            assert "is for something else" in told.message
+            log.drop()
+            log.close()
+            read.close()
+        with following(server, "items", slot_name="mine") as one:
+            start, _ = one.begin()
+            one.begun()
+            server.execute("CREATE TABLE IF NOT EXISTS another (id int PRIMARY KEY)")
+            read = source(server, "another", slot_name="mine")
+            log = read.database.log("other", read.schema())
+            assert "does not give all changes" in refused(CaptureRefused, log.begin).message
+            log.drop()
+            log.close()
+            read.close()
+            assert one.latest(start, 1) == start
+    finally:
+        server.execute("SELECT pg_drop_replication_slot('tested')")
+        server.execute("SELECT pg_drop_replication_slot('theirs')", server.url("elsewhere"))

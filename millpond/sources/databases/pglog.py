@@ -26,6 +26,7 @@ from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_
 from millpond.sources.databases.pgoutput import Relation, decode
 from millpond.sources.databases.pgslot import Slot, system_of
 from millpond.sources.databases.pgstream import Stream, Transaction, pieces
+from millpond.sources.databases.pgtable import by_oid, check
 from millpond.sources.databases.pgtypes import Catalog, PgType, holds
 from millpond.types import Column, Schema, type_name
 
@@ -57,6 +58,8 @@ class PostgresLog(Log):
         self._types: dict[Relation, list[PgType]] = {}
         self._kept = 0
         """The place up to which everything is kept elsewhere."""
+        self._used = False
+        """Whether the slot is known to be for this table."""
         self._looked = 0.0
         self._warned = 0.0
         self._name: str | None = None
@@ -127,7 +130,7 @@ class PostgresLog(Log):
             if stream.ended is not None and stream.ended.retryable:
                 raise stream.ended
         if self._stream is None:
-            self._stream = self._patient(lambda: self._open_stream(start))
+            self._stream, self._used = self._patient(lambda: self._open_stream(start)), True
         return self._stream
 
     def _end_stream(self) -> None:
@@ -136,7 +139,8 @@ class PostgresLog(Log):
             stream.close()
 
     def _patient(self, work: Callable[[], T]) -> T:
-        """A reader that has gone may still hold the slot, until the server finds out."""
+        """A reader that has gone may still hold the slot, until the server finds out. One that is new ends it; one that
+        has read before may itself be the one that should have gone."""
         for number in range(int(_SHORT.timeout / _SHORT.interval)):
             try:
                 return work()
@@ -144,7 +148,7 @@ class PostgresLog(Log):
                 held = "is in use" in error.message
                 if not held and "max_wal_senders" not in error.message:
                     raise
-                if held and self._slot.own:
+                if held and self._slot.own and not self._used:
                     self._slot.free(self._asking)
                 time.sleep(_SHORT.pause(number))
         return work()
@@ -152,7 +156,8 @@ class PostgresLog(Log):
     # beginning
 
     def check(self) -> None:
-        self._slot.check(self._asking, self.schema)
+        desk = self._asking
+        check(self._login, desk, self._slot.table(desk), self.schema)
 
     def begin(self) -> tuple[Offset, str | None]:
         return self._made(moment=True)
@@ -164,7 +169,7 @@ class PostgresLog(Log):
         self._kept = 0
         desk = self._asking
         made = self._patient(lambda: self._slot.make(desk, moment=moment))
-        self._maker = made.connection
+        self._maker, self._used = made.connection, True
         if not moment:
             self.begun()
         return self._offset(made.place, made.system), made.moment
@@ -196,6 +201,7 @@ class PostgresLog(Log):
                 hint="a slot must be there before the changes are: name it by 'slot.name', or begin at 'latest'",
             )
         self._slot.publish(self._asking)
+        self._used = True
         place = state.confirmed if wanted == "earliest" else lsn_of(where.strip())
         if place < state.confirmed:
             raise CaptureLost(
@@ -287,7 +293,7 @@ class PostgresLog(Log):
                 f" another reader: what lies after {start['lsn']} is gone",
                 hint="load the table anew; each reader needs a 'slot.name' of its own",
             )
-        table = self._slot.by_oid(desk, start["table"])
+        table = by_oid(self._login, desk, start["table"])
         if table is None:
             raise CaptureLost(
                 f"the table of the slot {self._slot.name} is not in {self._login.name} any more",
@@ -323,7 +329,7 @@ class PostgresLog(Log):
         self._end_stream()
         self.begun()
         desk = self._asking
-        self._patient(lambda: self._slot.remove(desk))
+        self._patient(lambda: self._slot.remove(desk, used=self._used))
 
     def close(self) -> None:
         self._end_stream()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -13,42 +14,15 @@ from psycopg import sql
 from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, TableMissing
 from millpond.postgres import said
 from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_of
-from millpond.types import Schema
+from millpond.sources.databases.pgtable import Table, by_name
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
-_LOGS_NOTHING = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 _OURS = "made by Millpond, for the slot of this name; goes with its table"
-_TABLE = (
-    "SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text"
-    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = "
-)
-_IDENTITY = (
-    "SELECT c.oid::regclass::text, c.relreplident::text, ARRAY(SELECT a.attname::text FROM pg_catalog.pg_index i"
-    " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = c.oid"
-    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) FROM pg_catalog.pg_class c"
-    " WHERE (c.oid = %s AND c.relkind = 'r')"
-    " OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(%s::oid) t WHERE t.isleaf)"
-)
 _STATE = (
     "SELECT confirmed_flush_lsn::text, active_pid, wal_status, safe_wal_size,"
-    " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, plugin, database"
+    " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, plugin, database = current_database()"
     " FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The table as the catalog has it."""
-
-    oid: int
-    schema: str
-    name: str
-    kind: str
-    persistence: str
-
-    @property
-    def quoted(self) -> str:
-        return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,85 +70,16 @@ class Slot:
         """The name of the table, quoted, as ``to_regclass`` reads it."""
 
     def table(self, desk: Connected) -> Table:
-        found = self._login.ask(desk, _TABLE + "to_regclass(%s)", (self._regclass,))
-        if not found:
+        found = by_name(self._login, desk, self._regclass)
+        if found is None:
             raise TableMissing(f"{self._login.name} has no table {self._regclass}")
-        return Table(*found[0])
-
-    def by_oid(self, desk: Connected, oid: int) -> Table | None:
-        found = self._login.ask(desk, _TABLE + "%s", (oid,))
-        return Table(*found[0]) if found else None
-
-    # whether changes can be followed
-
-    def check(self, desk: Connected, schema: Schema) -> None:
-        """Raises CaptureRefused with what must be done."""
-        table = self.table(desk)
-        if table.kind in _LOGS_NOTHING:
-            raise CaptureRefused(
-                f"{table.quoted} is {_LOGS_NOTHING[table.kind]}: its changes are not logged",
-                hint="follow the table below it, or poll: 'poll.interval' = '10s'",
-            )
-        if table.persistence != "p":
-            raise CaptureRefused(
-                f"{table.quoted} is not logged", hint=f"ALTER TABLE {table.quoted} SET LOGGED"
-            )
-        self._check_server(desk)
-        self._check_identity(desk, table, schema)
-        self._check_columns(desk, table, schema)
-
-    def _check_server(self, desk: Connected) -> None:
-        (row,) = self._login.ask(
-            desk,
-            "SELECT current_setting('wal_level'), pg_is_in_recovery(), rolsuper OR rolreplication, rolname::text"
-            " FROM pg_catalog.pg_roles WHERE rolname = current_user",
-        )
-        level, standby, allowed, user = row
-        if standby:
-            raise CaptureRefused(
-                f"{self._login.name} is a standby, which keeps no log for readers", hint="name the primary"
-            )
-        if level != "logical":
-            raise CaptureRefused(
-                f'{self._login.name} has wal_level "{level}": its log does not tell changes of rows',
-                hint="ALTER SYSTEM SET wal_level = 'logical', then restart the server",
-            )
-        if not allowed:
-            raise CaptureRefused(
-                f'"{user}" may not read the log of {self._login.name}',
-                hint=f'ALTER ROLE "{user}" REPLICATION',
-            )
-
-    def _check_identity(self, desk: Connected, table: Table, schema: Schema) -> None:
-        for name, identity, columns in self._login.ask(desk, _IDENTITY, (table.oid, table.oid)):
-            if identity == "f":
-                continue
-            logged = {c.lower() for c in columns}
-            if identity == "n" or not schema.key or not {k.lower() for k in schema.key} <= logged:
-                known = f"({', '.join(schema.key)})" if schema.key else "all of a row"
-                raise CaptureRefused(
-                    f"the log does not say {known} of rows of {name} that are changed or deleted",
-                    hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, or give it a PRIMARY KEY",
-                )
-
-    def _check_columns(self, desk: Connected, table: Table, schema: Schema) -> None:
-        made = self._login.ask(
-            desk,
-            "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attgenerated <> ''"
-            " AND NOT attisdropped",
-            (table.oid,),
-        )
-        for (column,) in made:
-            if column in schema:
-                raise CaptureRefused(
-                    f'the column "{column}" of {table.quoted} is generated, and not in the log',
-                    hint="leave it out: name the other columns in SELECT",
-                )
+        return found
 
     # making and removing
 
     def make(self, desk: Connected, *, moment: bool) -> Made:
         """A new slot, in the place of one that is there, and the publication."""
+        self.state(desk)  # raises if it is somebody else's
         self.publish(desk)
         self._remove_slot(desk)
         try:
@@ -199,20 +104,13 @@ class Slot:
     def publish(self, desk: Connected) -> None:
         """Makes the publication, if it is not there."""
         table = self.table(desk)
-        there = self._login.ask(
-            desk,
-            "SELECT p.pubviaroot OR %s, p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t"
-            " WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s),"
-            " p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
-            " FROM pg_catalog.pg_publication p WHERE p.pubname = %s",
-            (table.kind != "p", table.schema, table.name, self.name),
-        )
+        there = self._published(desk, table)
         if there and all(there[0]):
             return
         wanted = (
             f'CREATE PUBLICATION "{self.name}" FOR TABLE {table.quoted} WITH (publish_via_partition_root)'
         )
-        if there and not self._is_ours(desk):
+        if there and not (self.own and self._is_ours(desk)):
             raise CaptureRefused(
                 f'the publication "{self.name}" does not give all changes of {table.quoted}',
                 hint=f'DROP PUBLICATION "{self.name}"; {wanted}',
@@ -231,6 +129,18 @@ class Slot:
             ) from None
         except psycopg.Error as error:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
+
+    def _published(self, desk: Connected, table: Table) -> list[tuple[Any, ...]]:
+        """Of the publication, if it is there: whether it tells partitions as their table, has the table, and has all
+        kinds of changes."""
+        return self._login.ask(
+            desk,
+            "SELECT p.pubviaroot OR %s, p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t"
+            " WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s),"
+            " p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
+            " FROM pg_catalog.pg_publication p WHERE p.pubname = %s",
+            (table.kind != "p", table.schema, table.name, self.name),
+        )
 
     def _is_ours(self, desk: Connected) -> bool:
         """Whether the publication was made by us."""
@@ -264,10 +174,16 @@ class Slot:
         except psycopg.Error as error:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
 
-    def remove(self, desk: Connected) -> None:
-        """Removes the slot, and the publication if we have made it."""
+    def remove(self, desk: Connected, *, used: bool) -> None:
+        """Removes the slot, and the publication if we have made it. Unless it was ``used`` by who asks, or nobody else
+        can have it, that is done only where the publication is for this table, and ours."""
+        ours = self._is_ours(desk)
+        table = by_name(self._login, desk, self._regclass)
+        for_it = ours and table is not None and any(row[1] for row in self._published(desk, table))
+        if not (used or self.own or for_it):
+            return
         self._remove_slot(desk)
-        if self._is_ours(desk):
+        if ours:
             try:
                 desk.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.name)))
             except psycopg.Error as error:
@@ -294,10 +210,10 @@ class Slot:
         found = self._login.ask(desk, _STATE, (self.name,))
         if not found:
             return None
-        confirmed, reader, status, left, lag, plugin, _ = found[0]
-        if plugin != "pgoutput":
+        confirmed, reader, status, left, lag, plugin, here = found[0]
+        if plugin != "pgoutput" or not here:
             raise CaptureRefused(
-                f'the slot "{self.name}" of {self._login.name} has the plugin {plugin}, not pgoutput',
+                f'the slot "{self.name}" of {self._login.name} is for something else',
                 hint="take another 'slot.name'",
             )
         return SlotState(lsn_of(confirmed) if confirmed else None, reader, status, left, lag)

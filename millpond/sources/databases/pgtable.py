@@ -1,0 +1,113 @@
+"""A table as the catalog of PostgreSQL has it, and whether its changes can be followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.errors import CaptureRefused
+from millpond.sources.databases.pglogin import Connected, Login
+from millpond.types import Schema
+
+_LOGS_NOTHING = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
+_TABLE = (
+    "SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text"
+    " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = "
+)
+_IDENTITY = (
+    "SELECT c.oid::regclass::text, c.relreplident::text, ARRAY(SELECT a.attname::text FROM pg_catalog.pg_index i"
+    " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = c.oid"
+    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) FROM pg_catalog.pg_class c"
+    " WHERE (c.oid = %s AND c.relkind = 'r')"
+    " OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(%s::oid) t WHERE t.isleaf)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The table as the catalog has it."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+
+    @property
+    def quoted(self) -> str:
+        return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
+
+
+def by_name(login: Login, desk: Connected, name: str) -> Table | None:
+    """The table of a name, which is quoted."""
+    found = login.ask(desk, _TABLE + "to_regclass(%s)", (name,))
+    return Table(*found[0]) if found else None
+
+
+def by_oid(login: Login, desk: Connected, oid: int) -> Table | None:
+    found = login.ask(desk, _TABLE + "%s", (oid,))
+    return Table(*found[0]) if found else None
+
+
+def check(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
+    """Raises CaptureRefused, with what must be done, if its changes cannot be followed."""
+    if table.kind in _LOGS_NOTHING:
+        raise CaptureRefused(
+            f"{table.quoted} is {_LOGS_NOTHING[table.kind]}: its changes are not logged",
+            hint="follow the table below it, or poll: 'poll.interval' = '10s'",
+        )
+    if table.persistence != "p":
+        raise CaptureRefused(f"{table.quoted} is not logged", hint=f"ALTER TABLE {table.quoted} SET LOGGED")
+    _check_server(login, desk)
+    _check_identity(login, desk, table, schema)
+    _check_columns(login, desk, table, schema)
+
+
+def _check_server(login: Login, desk: Connected) -> None:
+    (row,) = login.ask(
+        desk,
+        "SELECT current_setting('wal_level'), pg_is_in_recovery(), rolsuper OR rolreplication, rolname::text"
+        " FROM pg_catalog.pg_roles WHERE rolname = current_user",
+    )
+    level, standby, allowed, user = row
+    if standby:
+        raise CaptureRefused(
+            f"{login.name} is a standby, which keeps no log for readers", hint="name the primary"
+        )
+    if level != "logical":
+        raise CaptureRefused(
+            f'{login.name} has wal_level "{level}": its log does not tell changes of rows',
+            hint="ALTER SYSTEM SET wal_level = 'logical', then restart the server",
+        )
+    if not allowed:
+        raise CaptureRefused(
+            f'"{user}" may not read the log of {login.name}',
+            hint=f'ALTER ROLE "{user}" REPLICATION',
+        )
+
+
+def _check_identity(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
+    for name, identity, columns in login.ask(desk, _IDENTITY, (table.oid, table.oid)):
+        if identity == "f":
+            continue
+        logged = {c.lower() for c in columns}
+        if identity == "n" or not schema.key or not {k.lower() for k in schema.key} <= logged:
+            known = f"({', '.join(schema.key)})" if schema.key else "all of a row"
+            raise CaptureRefused(
+                f"the log does not say {known} of rows of {name} that are changed or deleted",
+                hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, or give it a PRIMARY KEY",
+            )
+
+
+def _check_columns(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
+    made = login.ask(
+        desk,
+        "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attgenerated <> ''"
+        " AND NOT attisdropped",
+        (table.oid,),
+    )
+    for (column,) in made:
+        if column in schema:
+            raise CaptureRefused(
+                f'the column "{column}" of {table.quoted} is generated, and not in the log',
+                hint="leave it out: name the other columns in SELECT",
+            )
