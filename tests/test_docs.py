@@ -119,6 +119,14 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     ):
         if f"${{{name}}}" in text:
             monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
+    if "${SHOP_URL}" in text:
+        shop = request.getfixturevalue("servers").own_postgresql
+        shop.execute(
+            "DROP TABLE IF EXISTS orders, customers;"
+            "CREATE TABLE orders (id int PRIMARY KEY, status text, total numeric(10, 2));"
+            "CREATE TABLE customers (id bigint PRIMARY KEY, country text)"
+        )
+        monkeypatch.setenv("SHOP_URL", shop.url())
     if "${S3_URL}" in text:
         _fill_bucket(request.getfixturevalue("servers").s3, monkeypatch)
     if "${SHOP_HOST}" in text:
