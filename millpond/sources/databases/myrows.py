@@ -32,24 +32,41 @@ def cutter(sizes: tuple[int, ...], was: tuple[int, ...] | None, now: tuple[int, 
 
 
 def _image(sizes: Sequence[int], wanted: Collection[int], name: str) -> list[str]:
+    """The lines for one row. Most have no NULL, and need not ask for each column."""
     nulls = (len(sizes) + 7) // 8
-    lines = [f"        nulls = number(b[p:p+{nulls}], 'little')", f"        p += {nulls}"]
+    lines = [f"        nulls = number(b[p:p+{nulls}], 'little')"]
+    lines += ["        if not nulls:", *_row(sizes, wanted, name, nulls), "        else:"]
+    lines.append(f"            p += {nulls}")
     for i, size in enumerate(sizes):
         append = f"{name}{i}" if i in wanted else None
-        lines.append(f"        if nulls & {1 << i}:")
-        lines.append(f"            {append}(None)" if append else "            pass")
-        lines.append("        else:")
+        lines.append(f"            if nulls & {1 << i}:")
+        lines.append(f"                {append}(None)" if append else "                pass")
+        lines.append("            else:")
+        lines += ["    " + line for line in _row([size], [0] if append else [], append or "", 0, whole=True)]
+    return lines
+
+
+def _row(
+    sizes: Sequence[int], wanted: Collection[int], name: str, skipped: int, *, whole: bool = False
+) -> list[str]:
+    """The lines for columns that have a value each; ``skipped`` bytes go before them. ``name`` is that of what appends
+    a cell, with the number of the column unless it is ``whole``."""
+    lines, at = [], skipped
+    for i, size in enumerate(sizes):
+        append = (name if whole else f"{name}{i}") if i in wanted else None
         if size >= 0:
             if append:
-                lines.append(f"            {append}(b[p:p+{size}])")
-            lines.append(f"            p += {size}")
-        else:
-            length = "b[p]" if size == -1 else f"number(b[p:p+{-size}], 'little')"
-            lines.append(f"            q = p + {-size} + {length}")
-            if append:
-                lines.append(f"            {append}(b[p+{-size}:q])")
-            lines.append("            p = q")
-    return lines
+                lines.append(f"            {append}(b[p+{at}:p+{at + size}])")
+            at += size
+            continue
+        begin = at - size
+        length = f"b[p+{at}]" if size == -1 else f"number(b[p+{at}:p+{begin}], 'little')"
+        lines.append(f"            q = p + {begin} + {length}")
+        if append:
+            lines.append(f"            {append}(b[p+{begin}:q])")
+        lines.append("            p = q")
+        at = 0
+    return [*lines, f"            p += {at}"]
 
 
 def sizes_of(fields: Sequence[Field]) -> tuple[int, ...]:

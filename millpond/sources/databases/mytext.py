@@ -7,16 +7,18 @@ column of them becomes an array at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
-from pymysql.constants import FIELD_TYPE
+from pymysql.constants import CR, FIELD_TYPE
 
 from millpond.errors import BadData
 from millpond.formats.text import Misfit, convert
+from millpond.sources.databases.myevents import lenenc
 from millpond.sources.databases.mytypes import DURATION
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Schema, type_name
 
@@ -31,23 +33,71 @@ def streamed(
     """The rows of a query, ``size`` at a time. If they are not read to their end the connection must be closed."""
     connection.query(query, unbuffered=True)
     result: Any = connection._result
-    packet = connection._read_packet
+    cut = _cutter(len(schema))
     try:
-        whole = False
-        while not whole:
+        last = None
+        while last is None:
             columns: list[Cells] = [[] for _ in schema]
-            appends = [c.append for c in columns]
-            for _ in range(size):
-                data = packet()._data
-                if data[0] == 0xFE and len(data) < 9:
-                    whole = True
-                    break
-                _cut(data, appends)
+            last = cut(connection._rfile.read, size, columns)
             if columns[0]:
                 yield _batch(schema, result.fields, columns)
+    except OSError as error:
+        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection was lost: {error}") from None
     finally:  # PyMySQL would read what is left
         result.unbuffered_active = False
         result.connection = None
+    if last[0] == 0xFF:
+        pymysql.err.raise_mysql_exception(last)
+
+
+Read = Callable[[int], bytes]
+_PART = 0xFFFFFF
+"""The bytes of a packet that another one continues."""
+
+
+@cache
+def _cutter(count: int) -> Callable[[Read, int, list[Cells]], bytes | None]:
+    """What reads the packets of so many rows, and appends the cells of each to the lists of columns: it runs for each
+    row, and is made for a number of columns. Answers the packet after the last row, if it was reached."""
+    lines = ["def cut(read, rows, columns):"]
+    lines += [f"    a{i} = columns[{i}].append" for i in range(count)]
+    lines += [
+        "    for _ in range(rows):",
+        "        b = packet(read)",
+        "        if b[0] > 253 and (b[0] == 255 or len(b) < 9):",
+        "            return b",
+        "        p = 0",
+    ]
+    for i in range(count):
+        lines += [
+            "        n = b[p]",
+            "        if n < 251:",
+            "            q = p + 1 + n",
+            f"            a{i}(b[p+1:q])",
+            "            p = q",
+            "        elif n == 251:",
+            f"            a{i}(None)",
+            "            p += 1",
+            "        else:",
+            "            n, p = lenenc(b, p)",
+            f"            a{i}(b[p:p+n])",
+            "            p += n",
+        ]
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), {"packet": _packet, "lenenc": lenenc}, made)
+    found: Callable[[Read, int, list[Cells]], bytes | None] = made["cut"]
+    return found
+
+
+def _packet(read: Read) -> bytes:
+    head = read(4)
+    if len(head) < 4:
+        raise OSError("the server has closed it")
+    size = head[0] | head[1] << 8 | head[2] << 16
+    data = read(size)
+    if len(data) < size:
+        raise OSError("the server has closed it")
+    return data if size < _PART else data + _packet(read)
 
 
 def _batch(schema: Schema, fields: Sequence[Any], columns: list[Cells]) -> pa.RecordBatch:
@@ -56,24 +106,6 @@ def _batch(schema: Schema, fields: Sequence[Any], columns: list[Cells]) -> pa.Re
         for c, field, cells in zip(schema, fields, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow())
-
-
-def _cut(data: bytes, appends: list[Callable[[bytes | None], None]]) -> None:
-    """The cells of one row: this runs for each."""
-    at = 0
-    for append in appends:
-        length = data[at]
-        at += 1
-        if length > 250:
-            if length == 251:
-                append(None)
-                continue
-            width = {252: 2, 253: 3, 254: 8}[length]
-            length = int.from_bytes(data[at : at + width], "little")
-            at += width
-        end = at + length
-        append(data[at:end])
-        at = end
 
 
 def array_of(name: str, dtype: pa.DataType | None, cells: Cells) -> pa.Array:
