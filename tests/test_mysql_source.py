@@ -90,15 +90,11 @@ def test_a_password_with_any_letter_logs_in(server: MariaDb, home: str) -> None:
 
 
 def test_what_takes_too_long_is_ended(server: MariaDb, home: str) -> None:
-    read = source(
-        server, home, query="SELECT SLEEP(20) AS a", query_timeout="100ms", retry_timeout="0s"
-    )
+    read = source(server, home, query="SELECT SLEEP(20) AS a", query_timeout="100ms", retry_timeout="0s")
     with pytest.raises(TimedOut, match="max_statement_time") as raised:
         table_of(read)
     assert raised.value.retryable
-    read = source(
-        server, home, query="SELECT SLEEP(2) AS a", socket_timeout="300ms", retry_timeout="0s"
-    )
+    read = source(server, home, query="SELECT SLEEP(2) AS a", socket_timeout="300ms", retry_timeout="0s")
     with pytest.raises(ConnectionLost, match="timed out"):
         table_of(read)
 
@@ -136,16 +132,6 @@ def test_rows_that_are_not_read_to_their_end_leave_no_connection_behind(server: 
 
 
 NASTY = ["a`b", "x; DROP TABLE t", "`; DROP TABLE t; --", "%s %(x)s %%", "a:b é 水"]
-    "a`b",
-    'a"b',
-    "a'b",
-    "x; DROP TABLE t",
-    "`; DROP TABLE t; --",
-    "%s %(x)s %%",
-    "a:b",
-    "é 水",
-    "select",
-]
 
 
 def test_names_are_quoted_wherever_they_come_from(server: MariaDb, home: str) -> None:
