@@ -107,14 +107,7 @@ class Copying(Filling):
         """The rows are copied: no query is asked."""
         for number, chunk in enumerate(chunks_of(self._source, splits[self._view], sifts=False)):
             if number >= skip:
-                yield chunk._replace(rows=self._copied(chunk.rows))
-
-    def _copied(self, rows: pa.Table) -> pa.Table:
-        """The columns of the table, of rows that have those of the source."""
-        names, arrow = copied(self.plan.query) or (), self.plan.query.schema.arrow()
-        by_name = {name.lower(): name for name in rows.column_names}
-        found = [rows[by_name[n.lower()]].cast(f.type) for n, f in zip(names, arrow, strict=True)]
-        return pa.table(found, schema=arrow)
+                yield chunk._replace(rows=self._over(self._view, chunk.rows))
 
     def _apply(self, at: Offset, end: Offset) -> int:
         """Commits what the log has between two places."""
@@ -133,7 +126,7 @@ class Copying(Filling):
         if not batches:
             return Changes(schema.arrow().empty_table())
         logged = pa.Table.from_batches(list(batches))
-        rows = self._copied(logged)
+        rows = self._over(self._view, logged)
         ops = logged[OP].to_numpy()
         own = target.snapshot()
         if logged[KEPT].null_count < logged.num_rows:

@@ -25,6 +25,7 @@ from millpond.sources._ahead import side_by_side
 from millpond.sources.base import SEQ, Source, Split
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
+from millpond.sql.copying import copied
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.sql.pushdown import needs
 from millpond.sql.resolve import Input
@@ -196,15 +197,31 @@ class Filling(OverSources):
 
     def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
         """The rows of the query over what is to be read, chunk by chunk where that can be; the first are skipped."""
-        app, query, by, sifts = self._app, self.plan.query, self.plan.by, self.plan.errors is not None
+        by, sifts = self.plan.by, self.plan.errors is not None
         if by is None:
             if not skip:
                 yield self._whole(splits)
             return
         for number, chunk in enumerate(chunks_of(self.sources[by.view], splits[by.view], sifts)):
             if number >= skip:
-                tables = app._inputs(query, app._store.moment(), sources={by.view: chunk.rows})
-                yield chunk._replace(rows=app._evaluator.answer(query, tables))
+                yield chunk._replace(rows=self._over(by.view, chunk.rows))
+
+    def _over(self, view: str, rows: pa.Table) -> pa.Table:
+        """The rows of the query over some of its source's."""
+        app, query = self._app, self.plan.query
+        found = self._copied(rows)
+        if found is not None:
+            return found
+        return app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources={view: rows}))
+
+    def _copied(self, rows: pa.Table) -> pa.Table | None:
+        """The rows of a query that copies columns, of those of its source; None for one that does more."""
+        names, arrow = copied(self.plan.query), self.plan.query.schema.arrow()
+        by_name = {name.lower(): name for name in rows.column_names}
+        if names is None or not all(name.lower() in by_name for name in names):
+            return None
+        found = [rows[by_name[n.lower()]].cast(f.type) for n, f in zip(names, arrow, strict=True)]
+        return pa.table(found, schema=arrow)
 
     def _whole(self, splits: Splits) -> Answer:
         """The rows of the query over everything. Of one source that is read once it takes the rows as they come: no
