@@ -7,6 +7,7 @@ What the word after a fence's language means:
     ```sql error        every statement in it is refused, after the blocks before it
     ```sql name.sql     is written to a file and checked
     ```csv name.csv     is written to a file (any language, any name with a suffix)
+    ```text name.test   is written too, and its cases are run
     ```python           runs, all of a page in one namespace
     ```console          commands after ``$``: `millpond` must know them
     ```console run      they are run, and their standard output is what stands below them
@@ -31,6 +32,7 @@ from typer.testing import CliRunner
 from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
+from millpond.testing import read_cases, run_case
 from tests.servers import S3, ChdbHttp, MariaDb, Postgres
 from tests.webserver import WebServer
 
@@ -105,6 +107,9 @@ def test_examples(
                     app = app or App()
                     app.sql(block.text)
                     app.drain()
+        for file in sorted(tmp_path.glob("*.test")):
+            for number, case in enumerate(read_cases(file)):
+                run_case(case, "plain", tmp_path / f"{file.stem}-{number}")
     finally:
         if app is not None:
             app.close()

@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ import typer
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
 from millpond.cli.reporting import reporting, say
+from millpond.cli.stopping import Stopping
 from millpond.errors import FileMissing
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ Examples:
 
   millpond demo
 
+  millpond demo --http 8080
+
   millpond demo --trades 200000
 
   millpond demo --kafka localhost:9092
@@ -37,6 +41,8 @@ Examples:
 SYMBOLS = ("ACME", "BOLT", "CRAN", "GRID", "VOLT", "TIDE", "LOAM", "OATS", "MILL", "RAIL")
 CLOSES = (13140, 8795, 22910, 4160, 6725, 50550, 1005, 2680, 1895, 7430)
 PIECE = 10_000
+TRICKLE = (4, 25)
+"""Times in a second, and trades each time."""
 Trades = Callable[[int, int], list[dict[str, Any]]]
 """Makes a number of trades, from one on."""
 
@@ -47,9 +53,20 @@ def demo(
         str | None,
         typer.Option(help="Brokers: trades come from a topic there, results go to one.", metavar="HOST:PORT"),
     ] = None,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            help="Show it in the browser, at this port of 127.0.0.1; trades go on until Ctrl-C. 0: a free one.",
+            metavar="PORT",
+            min=0,
+            max=65535,
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Runs the profit-and-loss example: five sources, one query, a table of results. Takes half a minute."""
+    if kafka is not None and http is not None:
+        raise typer.BadParameter("it is for the demo without --kafka", param_hint="--http")
     with reporting("app.sql", verbose=verbose):
         example = find_example()
         os.environ["PNL_DATA"] = str(example / "data")
@@ -64,10 +81,18 @@ def demo(
 
         say(f"the app: {_short(example / 'app.sql')}")
         loading = Loading()
-        with App(example / "app.sql", _on_progress=loading.report, _on_status=loading.status) as app:
+        with (
+            Stopping() as stopping,
+            App(example / "app.sql", _on_progress=loading.report, _on_status=loading.status) as app,
+            nullcontext() if http is None else app.serve(port=http) as server,
+        ):
             loading.close()
+            if server is not None:
+                say(f"in the browser: {server.url}")
             _feed(app, trades)
             _show(app)
+            if server is not None:
+                _go_on(app, 1_000 + trades, server.url, stopping)
         say(_next_steps(example))
 
 
@@ -126,6 +151,15 @@ def _feed(app: App, trades: int) -> None:
     )
 
 
+def _go_on(app: App, first: int, url: str, stopping: Stopping) -> None:
+    """Sends some trades a second, for those who look at them."""
+    say(f"trades go on; look at them at {url}, Ctrl-C ends it")
+    stopping.gently()
+    while not stopping.asked.wait(1 / TRICKLE[0]):
+        app.send("trades", make_trades(first, TRICKLE[1]))
+        first += TRICKLE[1]
+
+
 def _rows(app: App) -> str:
     found = app.sql("SELECT COUNT(*) AS n FROM pnl").rows()
     return f"{found[0]['n']:,}"
@@ -154,6 +188,7 @@ def _next_steps(example: Path) -> str:
     file, data = _as_typed(example / "app.sql")
     return _told(
         [
+            ("millpond demo --http 8080", "shows it at work in the browser"),
             (f"{data}millpond run {file}", "runs the same app; Ctrl-C stops it"),
             ('millpond query "SELECT * FROM pnl"', "asks it, from another terminal"),
             (f"{data}millpond explain {file}", "shows how each statement runs"),

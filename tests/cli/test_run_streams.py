@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 pytestmark = pytest.mark.spark
@@ -65,10 +67,17 @@ def test_a_query_that_fails_ends_the_run_with_its_error(cli):
 
 
 def test_the_demo(cli):
-    done = cli("demo", "--trades", "2000")
-    assert done.code == 0, done.err
-    assert "profit by trader" in done.out and "trades/s" in done.err
-    assert "millpond run" in done.err and "Hana" in done.out
+    run = cli.start("demo", "--trades", "2000", "--http", "0")
+    run.wait_for("trades go on")
+    said, shown = run.err.read_text(), run.out.read_text()
+    assert "profit by trader" in shown and "trades/s" in said and "Hana" in shown
+    url = re.search(r"http://127\.0\.0\.1:\d+", said)[0]
+    ask = {"sql": "SELECT COUNT(*) AS n FROM pnl"}
+    before = httpx.post(f"{url}/sql", json=ask).json()["rows"][0]["n"]
+    while httpx.post(f"{url}/sql", json=ask).json()["rows"][0]["n"] == before:
+        time.sleep(0.1)
+    assert "<title>" in httpx.get(url).text
+    assert run.stop(signal.SIGTERM) == 0 and "millpond run" in run.err.read_text()
 
 
 def test_the_demo_over_topics(cli, servers):

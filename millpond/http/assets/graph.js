@@ -2,7 +2,7 @@
 
 import { short, svg } from "./dom.js";
 
-const WIDTH = 170, HEIGHT = 44, GAP_X = 90, GAP_Y = 16;
+const WIDTH = 170, HEIGHT = 44, GAP_Y = 16;
 const GOOD = ["running", "healthy", "static"], BAD = ["failed", "missing", "disconnected"];
 const colour = (state) => (!state ? "" : GOOD.includes(state) ? "good" : BAD.includes(state) ? "bad" : "wait");
 
@@ -32,6 +32,7 @@ export function drawGraph(target, graph, onTable) {
   const columns = [];
   for (const node of graph.nodes) (columns[depth.get(node.id)] ||= []).push(node);
   const place = new Map();
+  const GAP_X = graph.edges.some((e) => e.label) ? 150 : 90;
   columns.forEach((column, x) => column.forEach((node, y) =>
     place.set(node.id, [x * (WIDTH + GAP_X) + 4, y * (HEIGHT + GAP_Y) + 4])));
   const wide = columns.length * (WIDTH + GAP_X) - GAP_X + 8;
@@ -43,7 +44,7 @@ export function drawGraph(target, graph, onTable) {
       const [x1, y1] = place.get(edge.from), [x2, y2] = place.get(edge.to);
       const a = x1 + WIDTH, b = y1 + HEIGHT / 2, c = x2, d = y2 + HEIGHT / 2, m = (a + c) / 2;
       const said = edge.label || (edge.rate ? `${short(edge.rate)}/s` : "");
-      const rate = said ? svg("text", { class: "soft", x: m, y: (b + d) / 2 - 4, "text-anchor": "middle" }, cut(said, 16), svg("title", {}, said)) : null;
+      const rate = said ? svg("text", { class: "soft", x: m, y: (b + d) / 2 - 4, "text-anchor": "middle" }, cut(said, 24), svg("title", {}, said)) : null;
       return [svg("path", { class: "edge", d: `M${a} ${b}C${m} ${b} ${m} ${d} ${c} ${d}` }), rate].filter(Boolean);
     }),
     ...graph.nodes.map((node) => {
@@ -55,7 +56,7 @@ export function drawGraph(target, graph, onTable) {
       },
       svg("title", {}, [node.name, node.state, node.error || node.reason, node.statement].filter(Boolean).join("\n")),
       svg("rect", { width: WIDTH, height: HEIGHT, rx: node.kind === "query" ? 20 : 6 }),
-      svg("text", { x: 12, y: 18 }, cut(node.name, 23)),
+      svg("text", { x: 12, y: 18 }, cut(node.name, 21)),
       svg("text", { class: "soft", x: 12, y: 34 }, cut(`${node.kind}${node.state ? ` · ${node.state}` : ""}${rows}`, 28)));
     }),
   );

@@ -5,7 +5,7 @@ import { $, el, isNumber, shown } from "./dom.js";
 
 const MOST = 500;
 let stop = () => {}, columns = [], key = [], rows = new Map(), sort = null, fresh = new Set(), due = false, name = null;
-let counter = 0;
+let counter = 0, total = null;
 
 const identity = (row) => (key.length ? JSON.stringify(key.map((k) => row[k])) : String((counter += 1)));
 
@@ -15,7 +15,7 @@ export async function openTable(wanted, trouble) {
   stop();
   name = wanted;
   $("table-name").value = wanted;
-  [rows, fresh, sort] = [new Map(), new Set(), null];
+  [rows, fresh, sort, total] = [new Map(), new Set(), null, null];
   const path = `/tables/${encodeURIComponent(wanted)}`;
   try {
     const about = await get(path);
@@ -24,7 +24,7 @@ export async function openTable(wanted, trouble) {
       const load = async () => {
         const page = about.kind === "view" ? { rows: [] } : await getRows(`${path}/rows?limit=${MOST}`);
         rows = new Map(page.rows.map((r) => [identity(r), r]));
-        $("table-about").textContent = `${about.rows ?? 0} rows; the first ${rows.size}`;
+        total = (await get(path)).rows ?? 0;
         draw();
       };
       await load();
@@ -58,7 +58,9 @@ export function draw() {
   const wanted = $("search").value.toLowerCase();
   let found = [...rows].filter(([, row]) => !wanted || columns.some((c) => shown(row[c.name]).toLowerCase().includes(wanted)));
   if (sort) found = found.sort(([, a], [, b]) => compare(a, b));
-  $("table-about").textContent = `${found.length} of ${rows.size} rows${found.length > MOST ? `, the first ${MOST}` : ""}`;
+  $("table-about").textContent = total === null
+    ? `${found.length} of ${rows.size} rows${found.length > MOST ? `, the first ${MOST}` : ""}`
+    : `${found.length} of the first ${rows.size} of ${total} rows`;
   const click = (c) => () => { sort = { name: c.name, number: isNumber(c), down: sort?.name === c.name && !sort.down }; draw(); };
   const mark = (c) => (sort?.name === c.name ? (sort.down ? " ↓" : " ↑") : "");
   $("rows").tHead.replaceChildren(el("tr", {}, ...columns.map((c) =>
