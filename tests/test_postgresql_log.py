@@ -534,3 +534,19 @@ class Copied:
                 gone = made.rows.pop(changed["id"])
                 moved = gone if op == "moved" else None
         return made
+
+
+def test_a_record_that_is_on_the_disk_in_part_is_not_waited_for(server: Postgres, table: str) -> None:
+    with following(server, table) as log, psycopg.connect(server.url()) as writer:
+        at, _ = log.begin()
+        log.begun()
+        before = server.execute("SELECT pg_current_wal_flush_lsn()")
+        count = 0
+        while (
+            server.execute("SELECT pg_current_wal_flush_lsn()") == before
+        ):  # whole pages are written now and then
+            writer.execute("INSERT INTO t VALUES (%s, repeat('x', 1500))", (count,))
+            count += 1
+        assert log.latest(at, 10) == at
+        writer.commit()
+        assert len(next_changes(log, at)[1]) == count

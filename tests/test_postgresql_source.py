@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -277,7 +278,6 @@ def test_a_server_that_is_not_set_up_for_it(server: Postgres) -> None:
 
 
 def test_logins_and_secured_connections(server: Postgres, tmp_path: Path) -> None:
-    settings = dict(server.settings)
     data = server.directory / "data"
     rules = (data / "pg_hba.conf").read_text()
     subprocess.run(
@@ -301,10 +301,8 @@ def test_logins_and_secured_connections(server: Postgres, tmp_path: Path) -> Non
             shutil.chown(data / name, "postgres", "postgres")
     server.execute("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN PASSWORD 'right' SUPERUSER")
     try:
-        server.stop("fast")
-        server.settings |= {"ssl": "on"}
         (data / "pg_hba.conf").write_text(f"host all guest 127.0.0.1/32 scram-sha-256\n{rules}")
-        server.start()
+        _reloaded(server, "ALTER SYSTEM SET ssl = on")
         told = refused(AuthenticationIssue, source(server, "items", user="guest", password="secret").schema)
         assert not told.retryable and "password authentication failed" in told.message
         refused(AuthenticationIssue, source(server, "items", user="nobody").schema)
@@ -323,10 +321,18 @@ def test_logins_and_secured_connections(server: Postgres, tmp_path: Path) -> Non
             source(server, "items", user="guest", password="secret", retry_timeout="0s", **wrong).schema,
         )
     finally:
-        server.stop("fast")
-        server.settings = settings
         (data / "pg_hba.conf").write_text(rules)
-        server.start()
+        _reloaded(server, "ALTER SYSTEM RESET ssl")
+
+
+def _reloaded(server: Postgres, change: str) -> None:
+    server.execute(change)
+    server.execute("SELECT pg_reload_conf()")
+    wanted = "on" if "SET ssl" in change and "RESET" not in change else "off"
+    deadline = time.monotonic() + 30
+    while server.execute("SHOW ssl") != [(wanted,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_time_that_is_over(server: Postgres) -> None:

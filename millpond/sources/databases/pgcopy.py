@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import select
+import selectors
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -55,9 +56,11 @@ class _Copy:
         self._pgconn = connection.pgconn
         self._timeout = timeout
         self._ended = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pgconn.socket, selectors.EVENT_READ)
         self._pgconn.send_query(command)
         while self._pgconn.flush():
-            select.select([], [self._pgconn.socket], [], timeout)
+            time.sleep(0.001)
         self._result(psycopg.pq.ExecStatus.COPY_OUT)
 
     def __enter__(self) -> _Copy:
@@ -81,7 +84,7 @@ class _Copy:
         return found
 
     def _wait(self) -> None:
-        if not select.select([self._pgconn.socket], [], [], self._timeout)[0]:
+        if not self._selector.select(self._timeout):
             self._connection.close()  # an answer may still come, to nobody
             raise psycopg.errors.ConnectionTimeout(f"no answer for {self._timeout:g} s")
         self._pgconn.consume_input()
@@ -100,6 +103,10 @@ class _Copy:
 
     def __exit__(self, *_: object) -> None:
         """The rest is not wanted."""
+        self._finish()
+        self._selector.close()
+
+    def _finish(self) -> None:
         if self._ended or self._connection.closed:
             while not self._connection.closed and self._pgconn.get_result() is not None:
                 pass

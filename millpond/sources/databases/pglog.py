@@ -227,7 +227,7 @@ class PostgresLog(Log):
             if time.monotonic() - self._looked > _LOOK:
                 self._look(start, desk)
             ((now,),) = self._login.ask(desk, "SELECT pg_current_wal_flush_lsn()::text")
-            stream.catch_up(lsn_of(now), rows)
+            stream.catch_up(lsn_of(now), rows, self._push)
             end = stream.end_of(rows)
         if end is None and stream.received - place >= self.idle:
             end = stream.received
@@ -259,8 +259,12 @@ class PostgresLog(Log):
             return []
         with self._turn:
             stream = self._streaming(start)
-            stream.catch_up(last, 1 << 62)
+            stream.catch_up(last, 1 << 62, self._push)
             return stream.between(first, last)
+
+    def _push(self) -> None:
+        """A transaction of our own, which is written to the disk with all that was logged before it."""
+        self._login.ask(self._asking, "SELECT pg_current_xact_id()")
 
     def _types_of(self, relation: Relation) -> list[PgType]:
         if relation not in self._types:

@@ -6,7 +6,7 @@ elsewhere; the server is told, and only then forgets them. One that is too large
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 import struct
 import tempfile
@@ -33,6 +33,8 @@ _PIECE = 2 << 20
 _TOLD = 5.0
 """Seconds between two words to the server: it ends a connection on which it hears nothing."""
 _PRESSING = 1.0
+_PART = 0.02
+"""Seconds that the rest of a record is waited for at first."""
 _SILENCE = 120.0
 """Seconds without a word of the server after which it counts as gone."""
 _EPOCH = 946_684_800
@@ -132,18 +134,27 @@ class Stream:
     def has_some(self) -> bool:
         return bool(self._waiting)
 
-    def catch_up(self, place: int, rows: int) -> None:
-        """Waits until everything up to a place has come, or so many changes have. Raises if the server has ended."""
+    def catch_up(self, place: int, rows: int, push: Callable[[], None]) -> None:
+        """Waits until everything up to a place has come, or so many changes have. Raises if the server has ended.
+        ``push`` has the server write its log to the disk: it sends whole records only, and the last one may be there in
+        part, as long as nobody commits."""
+        began, patience = time.monotonic(), _PART
+        while not self._has_come(place, rows):
+            if time.monotonic() - began > patience:
+                push()
+                patience *= 4
+
+    def _has_come(self, place: int, rows: int) -> bool:
         with self._news:
-            while self.received < place and self.ended is None:
-                if self._pending >= rows or (self._waiting and self._held >= MOST_KEPT):
-                    return
-                if time.monotonic() - self._heard > _SILENCE:
-                    raise self._explained(ConnectionError(f"nothing heard for {_SILENCE:g} s"))
-                self._ring()
-                self._news.wait(0.05)
-            if self.received < place and self.ended is not None:
+            if self.received >= place or self._pending >= rows or (self._waiting and self._held >= MOST_KEPT):
+                return True
+            if self.ended is not None:
                 raise self.ended
+            if time.monotonic() - self._heard > _SILENCE:
+                raise self._explained(ConnectionError(f"nothing heard for {_SILENCE:g} s"))
+            self._ring()
+            self._news.wait(_PART)
+            return False
 
     def wait(self, seen: int, seconds: float) -> int:
         """Waits until there are other transactions than those that were ``seen``; answers how many have come."""
@@ -170,7 +181,8 @@ class Stream:
 
     def _run(self) -> None:
         try:
-            self._receive()
+            with selectors.DefaultSelector() as selector:
+                self._receive(selector)
         except Exception as error:
             failed = self._explained(error)
         else:
@@ -181,8 +193,11 @@ class Stream:
         with suppress(Exception):
             self._connection.close()
 
-    def _receive(self) -> None:
+    def _receive(self, selector: selectors.BaseSelector) -> None:
         pgconn, told = self._connection.pgconn, 0.0
+        wire, ear = pgconn.socket, self._ear.fileno()
+        for end in (wire, ear):
+            selector.register(end, selectors.EVENT_READ)
         while not self._closing:
             now = time.monotonic()
             asked, self._asked = self._asked, False
@@ -201,10 +216,10 @@ class Stream:
                 if result is not None and result.error_message:
                     raise psycopg.errors.error_from_result(result)
                 raise ConnectionError("it has ended the log")
-            ready, _, _ = select.select([pgconn.socket, self._ear.fileno()], [], [], 1.0)
-            if self._ear.fileno() in ready:
+            ready = {key.fd for key, _ in selector.select(1.0)}
+            if ear in ready:
                 self._ear.recv(4096)
-            if pgconn.socket in ready:
+            if wire in ready:
                 pgconn.consume_input()
                 self._heard = time.monotonic()
 
