@@ -364,8 +364,15 @@ def test_views_and_tables_without_a_moment_are_refused(server: MariaDb, home: st
         pytest.raises(CaptureRefused, match=r'column "a" of .* COMPRESSED'),
     ):
         log.check()
-    with following(server, home, "v") as log, pytest.raises(CaptureRefused, match="is a view"):
-        log.check()
+    run(server, home, "CREATE TABLE s (id int PRIMARY KEY) WITH SYSTEM VERSIONING")
+    run(server, home, "CREATE TABLE f (id int PRIMARY KEY, p int REFERENCES t (id) ON DELETE CASCADE)")
+    for table, said in (
+        ("v", r"\(view\) is no table that is logged"),
+        ("s", "has its history in the log as well"),
+        ("f", "is ON DELETE CASCADE: what it changes is not logged"),
+    ):
+        with following(server, home, table) as log, pytest.raises(CaptureRefused, match=said):
+            log.check()
     with (
         following(server, home, "m") as log,
         pytest.raises(CaptureRefused, match="has no primary key, and Aria"),
@@ -381,6 +388,7 @@ def test_settings_that_are_missing_are_named_and_a_log_that_is_gone_is_told(
     for setting, said, hint in (
         ("--skip-log-bin", "has no binary log", "log_bin=ON"),
         ("--binlog-format=MIXED", "binlog_format of .* is MIXED", "SET GLOBAL binlog_format = 'ROW'"),
+        (f"--binlog-ignore-db={home}", "is left out of the log", "binlog_ignore_db"),
         ("--binlog-row-image=NOBLOB", "binlog_row_image of .* is NOBLOB", "SET GLOBAL binlog_row_image"),
     ):
         server.stop()

@@ -121,7 +121,7 @@ class BinLog(Log):
 
     @_alone
     def check(self) -> None:
-        mycheck.check(self._ask, self._status, self._database, self._name, self.schema)
+        mycheck.check(self._ask, self._database, self._name, self.schema)
         Dump(self._database.login, self._server_id, *self._status()).close()
 
     # where to begin

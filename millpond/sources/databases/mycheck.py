@@ -12,7 +12,7 @@ from pymysql.constants import FIELD_TYPE
 from millpond.errors import CaptureRefused, Error, TableMissing
 from millpond.sources.databases.mycells import MADE
 from millpond.sources.databases.mymap import Field, TableMap
-from millpond.sources.databases.mymoment import no_log
+from millpond.sources.databases.mymoment import no_log, status_of
 from millpond.sources.databases.mystatements import TableName
 from millpond.sources.databases.mytypes import BINARY
 from millpond.types import Schema
@@ -32,6 +32,10 @@ _TABLE = (
     " WHERE table_schema = %s AND table_name = %s"
 )
 
+_CASCADES = (
+    "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints"
+    " WHERE constraint_schema = %s AND table_name = %s"
+)
 _COLUMNS = "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 
 
@@ -51,9 +55,7 @@ def variables(ask: Ask, *names: str) -> dict[str, str]:
     }
 
 
-def check(
-    ask: Ask, status: Callable[[], Any], database: MysqlDatabase, name: TableName, schema: Schema
-) -> None:
+def check(ask: Ask, database: MysqlDatabase, name: TableName, schema: Schema) -> None:
     """Raises CaptureRefused with the statement that helps."""
     found = variables(ask, "log_bin", *_SETTINGS)
     if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
@@ -67,16 +69,21 @@ def check(
             )
         if value.upper() != wanted:
             raise CaptureRefused(f"{setting} of {database.name} is {value}, and must be {wanted}", hint=way)
-    status()
+    _refuse_filters(ask, name)
     there = ask(_TABLE, name.schema, name.table)
     if not there:
         raise TableMissing(f"{database.name} has no {database.rows.what}")
     _, _, kind, engine = there[0]
-    if kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
-        raise CaptureRefused(
-            f'"{name}" is a {str(kind).lower()}, whose changes are not logged',
-            hint="follow the tables behind it",
+    if kind != "BASE TABLE":
+        why = (
+            "has its history in the log as well"
+            if kind == "SYSTEM VERSIONED"
+            else "is no table that is logged"
         )
+        raise CaptureRefused(
+            f'"{name}" ({str(kind).lower()}) {why}', hint="follow a plain table, or poll: 'poll.interval'"
+        )
+    _refuse_cascades(ask, name)
     for column, column_type in ask(_COLUMNS, name.schema, name.table):
         if column in schema and (str(column_type) == "json" or "COMPRESSED" in str(column_type)):
             raise CaptureRefused(
@@ -88,6 +95,27 @@ def check(
             f'"{name}" has no primary key, and {engine} tables cannot be read as of one moment',
             hint="ALTER TABLE … ADD PRIMARY KEY (…), or ENGINE = InnoDB",
         )
+
+
+def _refuse_filters(ask: Ask, name: TableName) -> None:
+    """The log may be of some databases only."""
+    only, never = (str(texts).split(",") if texts else [] for texts in status_of(ask)[2:4])
+    if (only and name.schema not in only) or name.schema in never:
+        raise CaptureRefused(
+            f'the database "{name.schema}" is left out of the log',
+            hint="binlog_do_db and binlog_ignore_db of the server say which are logged",
+        )
+
+
+def _refuse_cascades(ask: Ask, name: TableName) -> None:
+    for key, delete_rule, update_rule in ask(_CASCADES, name.schema, name.table):
+        rules = {"ON DELETE": delete_rule, "ON UPDATE": update_rule}
+        for event, rule in rules.items():
+            if rule in ("CASCADE", "SET NULL", "SET DEFAULT"):
+                raise CaptureRefused(
+                    f'the foreign key "{key}" of "{name}" is {event} {rule}: what it changes is not logged',
+                    hint="ON DELETE RESTRICT ON UPDATE RESTRICT, or poll the table: 'poll.interval'",
+                )
 
 
 def refused(error: pymysql.Error, explained: Error, user: str) -> Error:

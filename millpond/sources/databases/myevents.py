@@ -90,6 +90,8 @@ class Dump:
 
     def _explained(self, error: pymysql.Error) -> Exception:
         code = error.args[0] if error.args else 0
+        if code == _PURGED and "same server" in str(error.args[1]):  # another has taken our number
+            return ConnectionLost(f"{self._login.name}: {error.args[1]}")
         if code == _PURGED:
             return CaptureLost(
                 f'{self._login.name} does not have its log from "{self.file}:{self.position}" on any more:'

@@ -122,6 +122,12 @@ def ask(driver: pymysql.Connection[Any], query: str, *values: Any) -> list[tuple
 
 def end_of(ask: Callable[[str], list[tuple[Any, ...]]]) -> tuple[str, int]:
     """The end of the log, asked of a server. Raises CaptureRefused if it has none."""
+    found = status_of(ask)
+    return str(found[0]), int(found[1])
+
+
+def status_of(ask: Callable[[str], list[tuple[Any, ...]]]) -> tuple[Any, ...]:
+    """The end of the log, and the databases that are logged, and that are not."""
     try:
         found = ask("SHOW MASTER STATUS")
     except (pymysql.err.ProgrammingError, SourceError) as error:
@@ -130,7 +136,7 @@ def end_of(ask: Callable[[str], list[tuple[Any, ...]]]) -> tuple[str, int]:
         found = ask("SHOW BINARY LOG STATUS")  # MySQL from 8.4 on
     if not found:
         raise no_log()
-    return str(found[0][0]), int(found[0][1])
+    return found[0]
 
 
 def no_log() -> Error:

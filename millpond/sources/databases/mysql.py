@@ -12,7 +12,7 @@ import pymysql
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
-from millpond.errors import Error, InvalidOption, NotSupported
+from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
 from millpond.sources._captured import Log
 from millpond.sources._sqluri import Place
 from millpond.sources.databases.base import Database
@@ -60,11 +60,13 @@ class MysqlDatabase(Database):
     @contextmanager
     def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
         """One of the connections that were opened at the moment, if one is named: no other can see it."""
-        held = self._moments.get(moment) if moment is not None else None
-        if held is None:
+        if moment is None:
             with super().connected() as connection:
                 yield connection
             return
+        held = self._moments.get(moment)
+        if held is None:
+            raise SourceChanged(f"{self.name}: the moment at which rows were to be read is over")
         with self.explaining(), held.lent() as connection:
             yield connection
 
@@ -133,7 +135,8 @@ class MysqlDatabase(Database):
                 raise
             self.no_table([row[0] for row in self._ask(connection, _TABLES, self.home)])
         key = [row[0] for row in self._ask(connection, _KEY, self.home, self.rows.table)]
-        return Schema(found, tuple(key))
+        seen = {c.name for c in found}  # one that is invisible is no key here
+        return Schema(found, tuple(key) if seen.issuperset(key) else ())
 
     def discover_query(self, connection: sa.Connection) -> Schema:
         return Schema(self._described(connection, self.rows.relation(poll=self.rows.query is None)))
