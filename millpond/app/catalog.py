@@ -33,8 +33,7 @@ class Saved:
     claimed: bool = False
     restored: bool = False
     running: bool = False
-    uri: str | None = None
-    connected: bool = True
+    connected: bool = False
     """Of a stream with a connector: whether that is what is read; else the app keeps what came of it."""
     live: bool = False
     guessed: bool = False
@@ -55,7 +54,7 @@ class Saved:
                 "schema": dump_schema(self.schema),
                 "options": dict(self.options),
                 "running": self.running,
-                "has_uri": self.uri is not None,
+                "has_uri": self.connected,
                 "live": self.live,
                 "guessed": self.guessed,
                 "widths": dict(self.widths),
@@ -90,7 +89,7 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         relation.schema,
         _without_secrets(checked.table_options),
         running=relation.running,
-        uri=relation.uri,
+        connected=relation.uri is not None,
         live=relation.live,
         guessed=relation.guessed,
         widths=widths_of(checked),
