@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mypy import api
 
+from millpond.testing import Case, read_cases, run_case
 from tests.test_docs import PAGES, ROOT, blocks
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
@@ -53,6 +54,16 @@ def test_a_wrong_call_is_found(tmp_path: Path) -> None:
         AssertionError, match=r"wrong\.py:2: .*\[arg-type\](.|\n)*wrong\.py:3: .*\[operator\]"
     ):
         passes([wrong])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for p in sorted((ROOT / "examples").rglob("*.test")) for c in read_cases(p)],
+    ids=lambda c: c.name,
+)
+def test_cases_of_examples(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    run_case(case, "plain", tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
