@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,20 @@ def source(
     values = read_options("the test", PostgresqlSource.options, settings_of(given))
     uri = f"postgresql://{quote(user)}@127.0.0.1:{server.port}/{database}"
     return PostgresqlSource(uri, values, declared)
+
+
+def without_slots(server: Postgres) -> Postgres:
+    """The server, rid of what apps that were killed have left there."""
+    server.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    deadline = time.monotonic() + 30
+    while server.execute("SELECT 1 FROM pg_replication_slots"):
+        server.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+        )
+        assert time.monotonic() < deadline
+    for (name,) in server.execute("SELECT pubname FROM pg_publication"):
+        server.execute(f'DROP PUBLICATION "{name}"')
+    return server
 
 
 def rows(read: PostgresqlSource) -> list[dict[str, Any]]:

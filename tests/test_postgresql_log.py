@@ -20,13 +20,13 @@ from millpond.sources._captured import Log
 from millpond.sources.databases import pglog, pgstream
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.types import Column, Schema
-from tests.postgres_tables import changes, following, next_changes, source
+from tests.postgres_tables import changes, following, next_changes, source, without_slots
 from tests.servers import Postgres, Servers
 
 
 @pytest.fixture(scope="module")
 def server(servers: Servers) -> Postgres:
-    return servers.own_postgresql
+    return without_slots(servers.own_postgresql)
 
 
 @pytest.fixture

@@ -29,13 +29,13 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.sources.postgresql import PostgresqlSource
-from tests.postgres_tables import following, rows, source
+from tests.postgres_tables import following, rows, source, without_slots
 from tests.servers import Postgres, Servers, free_port
 
 
 @pytest.fixture(scope="module")
 def server(servers: Servers) -> Postgres:
-    servers.own_postgresql.execute(
+    without_slots(servers.own_postgresql).execute(
         "DROP TABLE IF EXISTS items, other CASCADE; CREATE TABLE items (id int PRIMARY KEY, name text);"
         "INSERT INTO items SELECT i, 'n' || i FROM generate_series(1, 1000) i; CREATE TABLE other (id int)"
     )
