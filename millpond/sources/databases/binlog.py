@@ -25,18 +25,17 @@ from millpond.errors import (
     ConnectionLost,
     Error,
     InvalidOption,
-    SourceChanged,
 )
 from millpond.sources._captured import Log
 from millpond.sources.databases import mycheck
-from millpond.sources.databases.mycharsets import Charsets
 from millpond.sources.databases.myevents import Dump
-from millpond.sources.databases.mygather import Gather, Layout, Reading
+from millpond.sources.databases.mygather import Gather, Layout
 from millpond.sources.databases.mygroups import Groups, Step
+from millpond.sources.databases.mylayout import Layouts
 from millpond.sources.databases.mymap import TableMap
 from millpond.sources.databases.mymoment import Moment, ask, end_of
 from millpond.sources.databases.mystatements import TableName
-from millpond.types import Column, Schema, type_name
+from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.sources.databases.mysql import MysqlDatabase
@@ -81,9 +80,7 @@ class BinLog(Log):
         self._dump: Dump | None = None
         self._moment: Moment | None = None
         self._named: TableName | None = None
-        self._charsets = Charsets(self._ask)
-        self._natural: Schema | None = None
-        self._layouts: dict[tuple[int, int], tuple[TableMap, Layout]] = {}
+        self._layouts = Layouts(database, self._ask, lambda: self._name)
         self._lock = threading.Lock()
         self._using = threading.RLock()
         self._closed = False
@@ -170,6 +167,7 @@ class BinLog(Log):
         self._files: dict[str, int] = {start["file"]: start["made"]} if start is not None else {}
         self._transactions: list[Transaction] = []
         self._groups: Groups | None = None
+        self._failed: Error | None = None
 
     def _from(self, start: Offset) -> None:
         """What is kept begins at an offset."""
@@ -205,12 +203,17 @@ class BinLog(Log):
 
     def _step(self) -> None:
         assert self._dump is not None and self._groups is not None
+        if self._failed is not None:
+            raise self._failed
         try:
             event = self._dump.next()
             self._files[self._dump.file] = self._dump.made
             steps = self._groups.take(event)
-        except Error:
+        except ConnectionLost:
             self._forget(None)
+            raise
+        except Error as error:  # what lies before it can still be read
+            self._failed = error
             raise
         if not self._groups.open:
             self._done = (self._dump.file, self._dump.position)
@@ -226,9 +229,15 @@ class BinLog(Log):
         self._from(start)
         goal = self._status()
         count = sum(t.rows for t in self._transactions)
-        while count < rows and not self._reached(goal):
+        while count < rows and (self._failed is not None or not self._reached(goal)):
             before = len(self._transactions)
-            self._step()
+            try:
+                self._step()
+            except Error:
+                if self._transactions:
+                    break
+                self._forget(None)
+                raise
             count += sum(t.rows for t in self._transactions[before:])
         taken, end = 0, None
         for transaction in self._transactions:
@@ -244,7 +253,7 @@ class BinLog(Log):
     @_alone
     def _between(self, start: Offset, end: Offset) -> list[Step]:
         goal, at = _place(end), _place(start)
-        kept = self._base is not None and self._done is not None and self._dump is not None
+        kept = self._base is not None and self._done is not None and start["file"] in self._files
         if not (kept and _order(self._base) <= _order(at) and _order(goal) <= _order(self._done)):  # type: ignore[arg-type]
             self._from(start)
             while _order(self._done or at) < _order(goal):
@@ -259,65 +268,13 @@ class BinLog(Log):
         return Gather(self.schema, self._layout).all(self._between(start, end))
 
     @_alone
-    def fresh(self, start: Offset, end: Offset) -> Schema:
-        maps = {id(s.map): s.map for s in self._between(start, end) if s.map is not None}.values()
-        natural = self._natural or self._discovered()
-        new: dict[str, Column] = {}
-        for table in maps:
-            mycheck.refuse_unnamed(table)
-            for field in table.fields:
-                known = self.schema.find(field.name)
-                if known is None:
-                    new.setdefault(field.name.lower(), Column(field.name, None))
-                elif (before := natural.find(field.name)) is None or before.type != self._type(
-                    table, field.name
-                ):
-                    self._refuse_other(known, self._type(table, field.name))
-        if not new:
-            return Schema(())
-        natural = self._discovered()
-        return Schema(tuple(c for c in natural if c.name.lower() in new))
-
-    def _type(self, table: TableMap, name: str) -> pa.DataType:
-        reading = self._reading(table, name)
-        assert reading is not None
-        return pa.string() if reading.made in mycheck.AS_TEXT else reading.field.arrow
-
-    def _refuse_other(self, known: Column, found: pa.DataType) -> None:
-        assert known.type is not None
-        if not mycheck.holds(known.type, found):
-            raise SourceChanged(
-                f'column "{known.name}" of "{self._name}" has become {type_name(found)};'
-                f" here it is {type_name(known.type)}",
-                hint="make the table anew, so that it is loaded again",
-            )
-
-    def _discovered(self) -> Schema:
-        with self._database.connected() as connection:
-            self._natural = self._database.discover(connection)
-        return self._natural
+    def _layout(self, table: TableMap) -> Layout:
+        return self._layouts.of(self.schema, table)
 
     @_alone
-    def _layout(self, table: TableMap) -> Layout:
-        known = self._layouts.get((id(table), id(self.schema)))
-        if known is not None and known[0] is table:
-            return known[1]
-        mycheck.refuse_unnamed(table)
-        columns = tuple(self._reading(table, c.name) for c in self.schema)
-        at = {f.name.lower(): i for i, f in enumerate(table.fields)}
-        places = tuple(at[c.field.name.lower()] for c in columns if c is not None)
-        keys = tuple(at[k.lower()] for k in self.schema.key if k.lower() in at)
-        whole = len(keys) == len(self.schema.key) and set(keys) <= set(places)
-        found = Layout(table, columns, places, keys if whole else ())
-        self._layouts = {(id(table), id(self.schema)): (table, found)}
-        return found
-
-    def _reading(self, table: TableMap, name: str) -> Reading | None:
-        field = next((f for f in table.fields if f.name.lower() == name.lower()), None)
-        if field is None:
-            return None
-        made = mycheck.made_of(self._ask, self._name, field)
-        return Reading(field, made, self._charsets.decoder(field))
+    def fresh(self, start: Offset, end: Offset) -> Schema:
+        maps = {id(s.map): s.map for s in self._between(start, end) if s.map is not None}
+        return self._layouts.fresh(self.schema, maps.values())
 
     # what is new
 

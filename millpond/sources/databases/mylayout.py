@@ -1,0 +1,85 @@
+"""How the columns of a table are found in the rows of its log, whatever was done to it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import SourceChanged
+from millpond.sources.databases import mycheck
+from millpond.sources.databases.mycharsets import Charsets
+from millpond.sources.databases.mygather import Layout, Reading
+from millpond.sources.databases.mymap import Field, TableMap
+from millpond.sources.databases.mystatements import TableName
+from millpond.types import Column, Schema, type_name
+
+if TYPE_CHECKING:
+    from millpond.sources.databases.mysql import MysqlDatabase
+
+_AGAIN = "make the table anew, so that it is loaded again"
+
+
+class Layouts:
+    """Asks the server for what its log does not tell."""
+
+    def __init__(self, database: MysqlDatabase, ask: mycheck.Ask, name: Callable[[], TableName]):
+        self._database = database
+        self._ask = ask
+        self._name = name
+        self._charsets = Charsets(ask)
+        self._natural: Schema | None = None
+        self._last: tuple[TableMap, Schema, Layout] | None = None
+
+    def of(self, schema: Schema, table: TableMap) -> Layout:
+        if self._last is not None and self._last[0] is table and self._last[1] is schema:
+            return self._last[2]
+        mycheck.refuse_unnamed(table)
+        at = {f.name.lower(): i for i, f in enumerate(table.fields)}
+        fields = [table.fields[at[c.name.lower()]] if c.name.lower() in at else None for c in schema]
+        columns = tuple(None if f is None else self._reading(f) for f in fields)
+        places = tuple(at[f.name.lower()] for f in fields if f is not None)
+        if not places:
+            raise SourceChanged(f'"{self._name()}" has none of the columns that are read', hint=_AGAIN)
+        keys = tuple(at[k.lower()] for k in schema.key if k.lower() in at)
+        whole = len(keys) == len(schema.key) and set(keys) <= set(places)
+        found = Layout(table, columns, places, keys if whole else ())
+        self._last = table, schema, found
+        return found
+
+    def _reading(self, field: Field) -> Reading:
+        made = mycheck.made_of(self._ask, self._name(), field)
+        return Reading(field, made, self._charsets.decoder(field))
+
+    def fresh(self, schema: Schema, maps: Iterable[TableMap]) -> Schema:
+        """Columns that some maps have and the schema has not. Raises SourceChanged for one that has become another
+        type, which the schema cannot hold."""
+        natural = self._natural or self._discovered()
+        new: set[str] = set()
+        for table in maps:
+            mycheck.refuse_unnamed(table)
+            for field in table.fields:
+                known, before = schema.find(field.name), natural.find(field.name)
+                if known is None:
+                    new.add(field.name.lower())
+                elif before is None or before.type != self._type(field):
+                    self._refuse_other(known, self._type(field))
+        return Schema(tuple(c for c in self._discovered() if c.name.lower() in new) if new else ())
+
+    def _type(self, field: Field) -> pa.DataType:
+        return pa.string() if self._reading(field).made in mycheck.AS_TEXT else field.arrow
+
+    def _refuse_other(self, known: Column, found: pa.DataType) -> None:
+        assert known.type is not None
+        if not mycheck.holds(known.type, found):
+            raise SourceChanged(
+                f'column "{known.name}" of "{self._name()}" has become {type_name(found)};'
+                f" here it is {type_name(known.type)}",
+                hint=_AGAIN,
+            )
+
+    def _discovered(self) -> Schema:
+        with self._database.connected() as connection:
+            found = self._natural = self._database.discover(connection)
+        return found
