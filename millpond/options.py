@@ -23,6 +23,8 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    least: int | None = None
+    """The smallest number that it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,12 @@ def _parse(option: Option, text: str) -> Any:
             return lowered == "true"
         case "int":
             try:
-                return int(text.replace("_", ""))
+                number = int(text.replace("_", ""))
             except ValueError:
                 raise ValueError("it is a whole number") from None
+            if option.least is not None and number < option.least:
+                raise ValueError(f"it is at least {option.least}")
+            return number
         case "duration":
             return parse_duration(text)
         case "size":

@@ -361,3 +361,70 @@ def test_a_stream_of_changes_goes_on_after_a_restart(tmp_path: Path, shop: Shop)
         assert rows(app, "SELECT id, n FROM t ORDER BY id") == [(1, 2), (2, 1)]
         app.sql("DROP STREAM c CASCADE")
     assert shop.slots() in (0, None)
+
+
+def test_what_is_dropped_while_it_cannot_be_followed_leaves_nothing(tmp_path: Path, shop: Shop) -> None:
+    with App(state=tmp_path / "s", _direct=True) as app:
+        copy(app, shop)
+    shop.run("DROP TABLE orders")
+    with App(state=tmp_path / "s", _direct=True) as app:
+        assert app.table("t").health_check().status == "stale"
+        app.sql("DROP TABLE t")
+    assert shop.slots() in (0, None)
+
+
+@in_postgresql
+def test_names_that_differ_in_case_are_other_tables(app: App, shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    shop.run('CREATE TABLE "T" (id int PRIMARY KEY); INSERT INTO "T" VALUES (2)')
+    app.sql(f"CREATE TABLE a AS SELECT sum(id) AS s FROM '{shop.uri(table='t')}'")
+    app.sql(f"CREATE TABLE b AS SELECT sum(id) AS s FROM '{shop.uri(table='T')}'")
+    assert rows(app, "SELECT s FROM a UNION ALL SELECT s FROM b") == [(1,), (2,)]
+
+
+@in_postgresql
+def test_what_could_not_be_loaded_is_loaded_when_it_can(app: App, shop: Shop) -> None:
+    shop.run("INSERT INTO orders VALUES (1, 'ann', 'NaN')")
+    query = f"CREATE TABLE n AS SELECT count(*) AS n FROM '{shop.uri()}'"
+    with pytest.raises(Error):
+        app.sql(query)
+    with pytest.raises(Error):
+        app.sql(f"CREATE STREAM c WITH ('connector' = '{shop.uri('&cdc.format=debezium')}')")
+    assert shop.slots() == 0
+    shop.run("UPDATE orders SET amount = 1")
+    app.sql(query)
+    app.sql(f"CREATE STREAM c WITH ('connector' = '{shop.uri('&cdc.format=debezium')}')")
+    assert rows(app, "SELECT n FROM n") == [(1,)]
+
+
+def test_a_copy_that_others_are_made_of_gets_no_new_columns_but_later_ones_have_them(
+    app: App, shop: Shop
+) -> None:
+    shop.run("INSERT INTO orders (id, who) VALUES (1, 'ann')")
+    app.sql(f"CREATE TABLE a AS SELECT count(*) AS n FROM '{shop.uri()}'")
+    copy(app, shop)
+    shop.run("ALTER TABLE orders ADD COLUMN town text")
+    shop.run("INSERT INTO orders (id, who, town) VALUES (2, 'bob', 'Ulm')")
+    app.drain()
+    app.sql(f"CREATE TABLE b AS SELECT town, count(*) AS n FROM '{shop.uri()}' GROUP BY town")
+    assert rows(app, "SELECT n FROM a") == [(2,)]
+    assert sorted(rows(app, "SELECT town, n FROM b"), key=str) == [("Ulm", 1), (None, 1)]
+    assert rows(app, f"SELECT town FROM '{shop.uri()}' WHERE id = 2") == [("Ulm",)]
+
+
+@in_postgresql
+def test_no_password_is_shown(app: App, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.run("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT SELECT ON orders TO guest")
+    uri = shop.server.url("shop", user="guest").replace("guest@", "guest:geheim@")
+    app.sql(f"CREATE TABLE n AS SELECT count(*) AS n FROM '{uri}?table=orders&cdc=true&password=geheim'")
+    health = app.table("n").health_check()
+    assert health.status == "stale" and "REPLICATION" in health.reason
+    told = [
+        caplog.text,
+        str(health),
+        str(app.sql("SHOW TABLES").rows()),
+        str(dict(app.table("n").get_stats())),
+    ]
+    assert not any("geheim" in text for text in told)
+    app.sql("DROP TABLE n")
+    shop.run("DROP OWNED BY guest; DROP ROLE guest")

@@ -146,6 +146,33 @@ def test_more_rows_than_are_known_one_by_one_share_a_value(
     assert len(rows(app)) == 7
 
 
+def test_more_rows_than_are_known_one_by_one_are_not_doubled(
+    app: App, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millpond.sources.databases.mark.MANY", 3)
+    shop.run("CREATE TABLE log (v INTEGER, what TEXT)")
+    shop.run("INSERT INTO log VALUES (1, 'a'), (1, 'b'), (1, 'c'), (1, 'd'), (NULL, 'e')")
+    app.sql(
+        f"CREATE TABLE t AS SELECT * FROM '{shop.uri('table=log')}'"
+        " WITH ('poll.interval' = '10ms', 'incremental.column' = 'v')"
+    )
+    shop.run("INSERT INTO log VALUES (2, 'f')")
+    app.drain()
+    assert rows(app, "SELECT count(*) FROM t") == [(6,)]
+
+
+def test_a_table_that_begins_without_values_is_not_doubled(app: App, shop: Shop) -> None:
+    shop.run("CREATE TABLE log (v INTEGER, what TEXT)")
+    shop.run("INSERT INTO log VALUES (NULL, 'a')")
+    app.sql(
+        f"CREATE TABLE t AS SELECT * FROM '{shop.uri('table=log')}'"
+        " WITH ('poll.interval' = '10ms', 'incremental.column' = 'v')"
+    )
+    shop.run("INSERT INTO log VALUES (1, 'b')")
+    app.drain()
+    assert rows(app, "SELECT what FROM t ORDER BY 1") == [("a",), ("b",)]
+
+
 def test_rows_without_a_value_are_loaded_and_an_empty_table_begins(app: App, shop: Shop) -> None:
     follow(app, shop, BY_V)
     assert rows(app) == []
@@ -282,6 +309,11 @@ def test_queries_and_their_values(app: App, shop: Shop) -> None:
         ("table=orders&cdc=true", Error, "cdc"),
         ('query="SELECT ? FROM orders"&query.params=[[1]]', InvalidOption, "an object or an array"),
         ('query="SELECT ? FROM orders"&query.params=[1,', InvalidOption, "is no JSON array"),
+        ('table=orders&where="1=1 /*!50000 OR 1=1 */"', InvalidOption, "a comment that is run"),
+        ('table=orders&pool.validation.query="DELETE FROM orders"', InvalidOption, "is not one SELECT"),
+        ('table=orders&pool.validation.query="SELECT nothing"', InvalidOption, "fails at"),
+        ("table=orders&batch.size=0", InvalidOption, "cannot be"),
+        ("table=orders&fetch.size=-5", InvalidOption, "cannot be"),
         ('query="SELECT 1 FROM orders"&query.params=1', InvalidOption, "has 0 ? and 1 values"),
         ("table=orders&query.params=1", InvalidOption, "is for a query"),
     ],

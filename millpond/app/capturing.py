@@ -16,13 +16,17 @@ import pyarrow as pa
 from millpond.app.filling import Answer, Filling, Report, Splits, chunks_of, fingerprint, last_of_each
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.errors import CaptureLost, CaptureRefused, Error
+from millpond.options import find_option, read_options
 from millpond.plan.load import plan_copy
 from millpond.plan.plans import LoadPlan
 from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
 from millpond.sources._sqlcapture import CapturingSource
-from millpond.sources.base import Source
+from millpond.sources.base import Source, find_source
 from millpond.sql.catalog import Relation
 from millpond.sql.copying import copied
+from millpond.sql.parse import parse
+from millpond.sql.reads import uris_read
+from millpond.sql.statements import CreateStream, CreateTable
 from millpond.tables.base import Snapshot
 
 if TYPE_CHECKING:
@@ -73,10 +77,10 @@ class Copying(Filling):
             if self.refused is None:
                 name, hint = self.plan.target.name, f" ({error.hint})" if error.hint else ""
                 does = "is polled" if polled else "was read once"
-                log.warning('table "%s" %s: %s%s', name, does, self._app._mask(error.message), hint)
+                log.warning('table "%s" %s: %s', name, does, self._app._mask(f"{error.message}{hint}"))
             self.refused = error
             self._source.fall_back(error)
-            return super().advance()
+            return super().advance() if polled or self._source.values["initial.load"] == "full" else 0
         self.refused = None
         return rows
 
@@ -87,6 +91,10 @@ class Copying(Filling):
             end = {view: source.begin_capture()}
             try:
                 anew = reached.at is not None or reached.to is not None or not reached.known
+                if anew and self._source.values["initial.load"] == "none":
+                    nothing = Changes(self.plan.query.schema.arrow().empty_table())
+                    self._commit(nothing, Position(self.plan.name, fingerprint(end), 0, {"at": end}))
+                    return 0
                 return self._compare(end, damaged=False) if anew else self._append(None, end)
             finally:
                 source.begun()
@@ -239,6 +247,39 @@ def keep_copy(app: App, relation: Relation) -> None:
     plan = plan_copy(relation)
     app._store.create_hidden(name, relation.schema)
     app._journal.forget(plan.name)
-    copying = Copying(app, plan, None, lambda progress: None, kept=False)
-    copying.advance()
+    try:
+        copying = Copying(app, plan, None, lambda progress: None, kept=False)
+        try:
+            copying.advance()
+        except BaseException:
+            copying.abandon(new=True)
+            raise
+    except BaseException:
+        app._store.drop(name)
+        raise
     app._living.add(name.lower(), copying)
+
+
+def release_kept(app: App, kind: str, name: str) -> None:
+    """What a database keeps for a relation that is dropped goes too, also if nothing follows it just now. That is known
+    by its statement alone: what it reads may be gone."""
+    entry = app._saved.get(f"{kind}:{name.lower()}")
+    statement = parse(entry.text).require()[0] if entry is not None else None
+    if not isinstance(statement, CreateTable | CreateStream):
+        return
+    uris = [s.value for s in statement.settings if s.name.lower() == "connector"]
+    uris += uris_read(statement.query) if statement.query is not None else []
+    for uri in uris:
+        try:
+            declared = find_source(uri)
+            if not issubclass(declared, CapturingSource):
+                continue
+            mine = [s for s in statement.settings if find_option(declared.options, s.name) is not None]
+            source = declared(uri, read_options(kind, declared.options, mine), None)
+            if source.captures:
+                source.forget(f"{app._state.identity}/{kind}:{name}")
+                source.close()
+        except Error as error:
+            log.warning(
+                "what the database keeps for %s %s stays there: %s", kind, name, app._mask(error.message)
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millpond.app.capturing import Copying
+from millpond.app.capturing import Copying, release_kept
 from millpond.app.catalog import Saved
 from millpond.app.filling import Filling
 from millpond.app.indexes import drop_index
@@ -50,6 +50,8 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
     app._living.remove(followed)
     if isinstance(kept, Filling | Tapping):
         kept.release()
+    else:
+        release_kept(app, relation.kind, relation.name)
     app._runner.remove(own)
     for index in app._catalog.indexes(relation.name):
         drop_index(app, index)

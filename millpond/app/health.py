@@ -95,8 +95,22 @@ def health_of(app: App, table: str) -> tuple[str, Health]:
                 return "table", Health("stale", view.error.message)
             if (reason := app._living.errors().get(view.plan.name)) is not None:
                 return "table", Health("stale", reason)
+            if (reason := _behind(app, view.tables)) is not None:
+                return "table", Health("stale", reason)
             return "table", Health("healthy", f"it follows {_listed(view.tables)}")
     return _of_queries(app, name)
+
+
+def _behind(app: App, tables: Iterable[str]) -> str | None:
+    """Why copies that nobody sees, which others are made of, are not as what they copy."""
+    errors = app._living.errors()
+    for name in tables:
+        if name in errors:
+            return errors[name]
+        refused = getattr(app._living.kept(name), "refused", None)
+        if isinstance(refused, Error):
+            return app._mask(f"{refused.message}: {refused.hint}")
+    return None
 
 
 def _of_queries(app: App, table: str) -> tuple[str, Health]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("millpond")
 _CHANGING = 10.0
 """Seconds for which what is read may change all the time before that counts as a failure."""
+_PATIENCE = 5.0
+"""Seconds for which a follower that is to end is waited for."""
 _PAUSE = 0.05
 """Seconds between two looks at something that is not believed yet."""
 
@@ -121,8 +123,9 @@ class Follower:
     def _is_settled(self) -> bool:
         try:
             return self.kept.settled
-        except Error:
-            return True
+        except Error as error:
+            # Whoever looks next is told what is wrong; a connection that was just lost is there again by then.
+            return not error.retryable
 
     def advance(self) -> None:
         """Takes in what is new. A failure is the follower's own."""
@@ -168,7 +171,7 @@ class Follower:
             self.advance()
             if self.error is not None:
                 raise self.error
-            if self.kept.settled:
+            if self._is_settled():
                 return
             if time.monotonic() >= deadline:
                 raise TimedOut(
@@ -184,7 +187,7 @@ class Follower:
     def join(self) -> None:
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(_PATIENCE)  # one that waits for an answer of another system is left to it
         self.kept.close()
 
 

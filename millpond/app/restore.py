@@ -54,8 +54,9 @@ def restore(app: App) -> None:
             app._open(relation_of(entry, parsed), options_of(entry, parsed))
     if app._read_only:
         return
-    for entry in list(app._saved.values()):
-        resume(app, entry)
+    with app._rooms.hasty():
+        for entry in list(app._saved.values()):
+            resume(app, entry)
 
 
 def resume(app: App, entry: Saved) -> None:

@@ -46,7 +46,11 @@ def _create_stream(app: App, checked: Checked) -> Result:
     assert isinstance(checked.statement, st.CreateStream) and checked.relation is not None
     app._declare(checked)
     if checked.tapped is not None:
-        tap(app, checked)
+        try:
+            tap(app, checked)
+        except Error:
+            drop(app, checked.relation, cascade=True, place=None)
+            raise
     if checked.resolved is not None:
         plan = plan_pipeline(
             checked, f"stream:{checked.relation.name}", Target("stream", checked.relation.name)

@@ -130,7 +130,13 @@ def tap(app: App, checked: Checked) -> None:
     if not app._journal.durable:
         app._journal.forget(f"stream:{name}")
     tapping = Tapping(app, name, checked.tapped)
-    tapping.advance()
+    try:
+        tapping.advance()
+    except BaseException:
+        if app._store.position(tapping.name) is None:
+            tapping.release()
+        tapping.close()
+        raise
     app._living.add(f"stream:{name.lower()}", tapping)
 
 

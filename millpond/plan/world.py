@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ class Rooms:
         self._opened: dict[tuple[str, str], Source] = {}
         self.stand_in: StandIn | None = None
         """What gives a source in place of one that a test has no server for."""
+        self._patient = True
         self.found: dict[str, Schema] = {}
         """The columns of sources that go on, by address, as they were when a statement first read them."""
 
@@ -51,7 +53,19 @@ class Rooms:
             instead = self.stand_in(uri, values, declared) if self.stand_in is not None else None
             source = self._opened[key] = instead or find_source(uri)(uri, values, declared)
             source.found = self.found.get(source.address)
+            source.patient = self._patient
         return self._opened[key]
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Meanwhile sources that are opened do not wait for what is not there: that is tried again later."""
+        self._patient = False
+        try:
+            yield
+        finally:
+            self._patient = True
+            for source in self._opened.values():
+                source.patient = True
 
     def opened(self) -> frozenset[tuple[str, str]]:
         """What stands for the sources that are open."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _PAUSE = 0.2
+_PATIENCE = 5.0
 
 
 class _End:
@@ -74,4 +75,4 @@ def side_by_side(sources: Sequence[Iterable[T]], count: int, threads: int = 1) -
     finally:
         stop.set()
         for worker in workers:
-            worker.join()
+            worker.join(_PATIENCE)  # one that waits for an answer ends when that comes

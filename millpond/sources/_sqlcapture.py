@@ -17,7 +17,6 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.errors import Error, InvalidOption, SourceChanged
 from millpond.predicates import Need
-from millpond.retry import for_connections
 from millpond.sources._captured import Log, envelope
 from millpond.sources._sqlsource import SqlSource
 from millpond.sources.base import Source, Split
@@ -110,6 +109,11 @@ class CapturingSource(SqlSource):
         tables are its own."""
         self._log = self.database.log(owner, self.schema())
 
+    def forget(self, owner: str) -> None:
+        """What the database keeps for a table that is gone goes."""
+        self._log = self.database.log(owner, Schema(()))
+        self._again(self._log.drop)
+
     def begin_capture(self) -> Offset:
         """A place in the log, whose rows before it ``splits(None, place)`` reads. Raises CaptureRefused."""
         assert self._log is not None
@@ -139,7 +143,7 @@ class CapturingSource(SqlSource):
         self._instead = why
 
     def _again(self, work: Any) -> Any:
-        return for_connections(self.values["retry.timeout"]).wait_for(work, issues=self.issues)
+        return self._patience().wait_for(work, issues=self.issues)
 
     def release(self) -> None:
         """The table is gone: what the database keeps for it is not needed any more."""

@@ -15,7 +15,7 @@ ROWS_OPTIONS: tuple[Option, ...] = (
         "what the ? of the query stand for: a value, or several as a JSON array; they are bound",
     ),
     Option("order.by", "text", "the order in which rows are read: columns, each with ASC or DESC"),
-    Option("limit", "int", "the most rows that are read"),
+    Option("limit", "int", "the most rows that are read", least=0),
 )
 POLLING_OPTIONS: tuple[Option, ...] = (
     Option(
@@ -64,7 +64,7 @@ CAPTURE_OPTIONS: tuple[Option, ...] = (
 )
 LOGIN_OPTIONS: tuple[Option, ...] = (
     Option("host", "text", "the host, where the URI names none"),
-    Option("port", "int", "the port, where the URI names none"),
+    Option("port", "int", "the port, where the URI names none", least=1),
     Option("database", "text", "the database, where the URI names none"),
     Option("username", "text", "who logs in, where the URI does not say", aliases=("user",)),
     Option("password", "secret", "the password of who logs in"),
@@ -86,13 +86,28 @@ CONNECTION_OPTIONS: tuple[Option, ...] = (
         "retry.timeout", "duration", "how long a lost connection is tried again before that is an error", 10.0
     ),
     Option("query.timeout", "duration", "how long a query may take in the database; without it, any time"),
-    Option("pool.size", "int", "the most connections at a time", 5, aliases=("connection.pool.size",)),
-    Option("pool.max.idle", "int", "the most connections that are kept open while nothing is read", 2),
+    Option(
+        "pool.size",
+        "int",
+        "the most connections at a time, besides one for each reader",
+        5,
+        aliases=("connection.pool.size",),
+        least=1,
+    ),
+    Option(
+        "pool.max.idle",
+        "int",
+        "the most connections that are kept open while nothing is read; with 0 their number has no limit",
+        2,
+        least=0,
+    ),
     Option("pool.validation.query", "text", "what is asked of a kept connection before it is used again"),
-    Option("fetch.size", "int", "the rows that are fetched at a time", 10_000),
-    Option("batch.size", "int", "the rows that are handed on at a time", 65_536),
-    Option("prefetch.count", "int", "the batches that each reader has read before they are asked for", 2),
-    Option("parallel.readers", "int", "how many connections read ranges of the key at once", 1),
+    Option("fetch.size", "int", "the rows that are fetched at a time", 10_000, least=1),
+    Option("batch.size", "int", "the rows that are handed on at a time", 65_536, least=1),
+    Option(
+        "prefetch.count", "int", "the batches that each reader has read before they are asked for", 2, least=0
+    ),
+    Option("parallel.readers", "int", "how many connections read ranges of the key at once", 1, least=1),
     Option(
         "transaction.isolation",
         "choice",

@@ -24,7 +24,7 @@ from millpond.changes import Offset
 from millpond.errors import BadData, InvalidOption, without_passwords
 from millpond.packages import needed
 from millpond.predicates import All, Any_, Compare, IsNull, Need, Predicate, all_of
-from millpond.retry import for_connections
+from millpond.retry import Patience, for_connections
 from millpond.sources._ahead import ahead
 from millpond.sources._sqluri import Place, options_in, place_of
 from millpond.sources.base import Source, Split, with_seq
@@ -218,7 +218,7 @@ class SqlSource(Source):
 
     def take_columns(self, columns: Schema) -> None:
         """There are other columns by now."""
-        self._schema = columns
+        self._schema, self._physical = columns, None
         if self._origin is not None:
             self._origin.take_columns(columns)
 
@@ -233,7 +233,11 @@ class SqlSource(Source):
             with self.database.connected() as connection:
                 return ask(connection)
 
-        return for_connections(self.values["retry.timeout"]).wait_for(once, issues=self.issues)
+        return self._patience().wait_for(once, issues=self.issues)
+
+    def _patience(self) -> Patience:
+        """How long a lost connection is tried again."""
+        return for_connections(self.values["retry.timeout"] if self.patient else 0.0)
 
     # what the query needs
 
@@ -290,7 +294,7 @@ class SqlSource(Source):
         if due:
             self._compared_at = now
             number += 1
-        elif known is not None and mark.value == known.value and (mark.ties is None or known.ties is None):
+        elif known is not None and (known.ties is None or (mark.value == known.value and mark.ties is None)):
             number += 1  # which of so many rows with one value are new only a comparison tells
         mark = mark or known
         assert mark is not None
@@ -308,6 +312,10 @@ class SqlSource(Source):
         value = connection.execute(rows.one(sa.func.max(column), **more)).scalar()
         if value is None:
             return None if known is not None else Mark(None, 0, ())
+        if isinstance(value, float) and math.isnan(value):
+            raise BadData(
+                'the column of option "incremental.column" has the value NaN, after which nothing comes'
+            )
         if known is not None and known.value is not None and value < known.value:
             return None
         at = column == value
@@ -326,7 +334,7 @@ class SqlSource(Source):
         if known is None or known.value is None:
             column = self._discovered().find(self.values["incremental.column"])
             assert column is not None and column.type is not None
-            return {"poll": True, "since": lowest(column.type)}
+            return {"poll": True, "since": lowest(column.type, self.database.first_day)}
         return {"poll": True, "since": before(known.value)}
 
     @property
@@ -440,19 +448,24 @@ class SqlSource(Source):
             name = self._range_column
             assert name is not None
             key = named(name)
-            conditions += [key >= split.low] if split.low is not None else []
-            conditions += [key < split.high] if split.high is not None else []
+            if split.low is None:
+                conditions.append(sa.or_(key < split.high, key.is_(None)))
+            else:
+                conditions += [key >= split.low, *([key < split.high] if split.high is not None else [])]
         if split.end is None:
             yield self._select(*conditions), None
             return
         column, end = named(self._column(self._discovered())), Mark.of(split.end)
         start = Mark.of(split.start) if split.start is not None else None
         more = self._polling(start)
+        known = self._discovered().find(self.values["incremental.column"])
+        if start is None and not more and known is not None and known.nullable:
+            # Rows without a value are there when the table is loaded, and never new.
+            yield self._select(*conditions, column.is_(None)), None
         if end.value is None:
-            yield self._select(*conditions, **more), None
             return
         if start is None or start.value is None:
-            yield self._select(*conditions, sa.or_(column < end.value, column.is_(None)), **more), None
+            yield self._select(*conditions, column < end.value, **more), None
             yield self._select(*conditions, column == end.value, **more), Sieve(end.ties)
             return
         seen = start.ties or ()

@@ -90,6 +90,9 @@ class Source(ABC):
         """Whether the types of ``schema()`` were found by looking at text: declared ones read it better."""
         return False
 
+    patient: bool = True
+    """Whether what is not there is waited for."""
+
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         self.issues = Issues()
         self.uri = uri

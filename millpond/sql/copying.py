@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 from sqlglot import exp
 
+from millpond.errors import without_passwords
+from millpond.sql.catalog import Relation
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
@@ -63,12 +68,31 @@ def _columns(select: exp.Expr) -> list[str | None]:
     return [o.name if isinstance(o, exp.Column) else None for o in outputs]
 
 
-def over_copies(resolved: Resolved) -> Resolved:
-    """The query with the sources whose changes are captured as tables that others keep: copies of them."""
+def over_copies(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> Resolved:
+    """The query with the sources whose changes are captured as tables that others keep: copies of them. ``values`` are
+    the options of each URI."""
     inputs = tuple(
-        dataclasses.replace(i, relation=dataclasses.replace(i.relation, kind="table"))
+        dataclasses.replace(i, relation=dataclasses.replace(named_copy(i.relation, values), kind="table"))
         if i.relation.captured
         else i
         for i in resolved.inputs
     )
     return dataclasses.replace(resolved, inputs=inputs)
+
+
+def beside_streams(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> Resolved:
+    """The query with names for the copies of the captured sources that it meets."""
+    inputs = tuple(
+        dataclasses.replace(i, relation=named_copy(i.relation, values)) if i.relation.captured else i
+        for i in resolved.inputs
+    )
+    return dataclasses.replace(resolved, inputs=inputs)
+
+
+def named_copy(relation: Relation, values: Mapping[str, Mapping[str, Any]]) -> Relation:
+    """The relation under a name that only the same rows with the same columns have, without secrets."""
+    assert relation.uri is not None
+    options = sorted((k, str(v)) for k, v in values.get(relation.uri, {}).items())
+    what = repr((relation.uri, options, relation.schema.names, relation.schema.key))
+    digest = hashlib.sha256(what.encode()).hexdigest()[:12]
+    return dataclasses.replace(relation, name=f"{without_passwords(relation.uri)}#{digest}")

@@ -11,3 +11,8 @@ def names_read(query: Query) -> set[str]:
     """The names in FROM anywhere in the query, in lower case, without its own CTEs."""
     ctes = {c.alias.lower() for c in query.expression.find_all(exp.CTE)}
     return {t.name.lower() for t in query.expression.find_all(exp.Table) if not t.meta.get("uri")} - ctes
+
+
+def uris_read(query: Query) -> list[str]:
+    """The URIs in FROM anywhere in the query."""
+    return [t.name for t in query.expression.find_all(exp.Table) if t.meta.get("uri")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from millpond.sources._sqluri import Place
 from millpond.sources.databases.arrow import array_of, arrow_type, discovered
 from millpond.sources.databases.information import from_information_schema
 from millpond.sources.databases.rows import Rows, condition
-from millpond.sources.databases.text import named
+from millpond.sources.databases.text import check_query, named
 from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -44,12 +45,16 @@ class Database:
 
     dialect: ClassVar[str] = ""
     """The name that sqlglot has for its SQL."""
+    first_day: ClassVar[date] = date(1000, 1, 1)
+    """A day that its times can be compared with, before all others."""
 
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         self.uri = uri
         self.place = place
         self.values = values
         self.rows = Rows(place.table, values, self.dialect)
+        if values["pool.validation.query"] is not None:
+            check_query("pool.validation.query", values["pool.validation.query"], self.dialect)
         self._engine: sa.Engine | None = None
         self._lock = threading.Lock()
 
@@ -105,8 +110,25 @@ class Database:
             ) from None
         validation = values["pool.validation.query"]
         if validation is not None:
-            event.listen(engine, "checkout", _validating(validation))
+            event.listen(
+                engine, "checkout", lambda connection, *_: self._validate(engine, connection, validation)
+            )
         return engine
+
+    def _validate(self, engine: sa.Engine, connection: Any, query: str) -> None:
+        """Asks a kept connection before it is used; one that is lost is replaced by the pool."""
+        cursor = connection.cursor()
+        try:
+            cursor.execute(query)
+            cursor.fetchall()
+        except Exception as error:
+            if engine.dialect.is_disconnect(error, connection, cursor):  # type: ignore[arg-type]
+                raise exc.DisconnectionError(str(error)) from error
+            said = without_passwords(str(error).partition("\n")[0])
+            raise InvalidOption(f'option "pool.validation.query" fails at {self.name}: {said}') from None
+        finally:
+            cursor.close()
+            connection.rollback()
 
     @contextmanager
     def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
@@ -249,17 +271,3 @@ class Database:
     def log(self, owner: str, schema: Schema) -> Log:
         """The log of changes of the table, for one who follows it."""
         raise NotImplementedError
-
-
-def _validating(query: str) -> Any:
-    def check(connection: Any, _: Any, __: Any) -> None:
-        cursor = connection.cursor()
-        try:
-            cursor.execute(query)
-            cursor.fetchall()
-        except Exception as error:
-            raise exc.DisconnectionError(str(error)) from error  # the pool takes another one
-        finally:
-            cursor.close()
-
-    return check

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from typing import Any, ClassVar
 
 import clickhouse_connect
@@ -38,6 +39,7 @@ class ClickhouseDatabase(Database):
     """A table of ClickHouse may have many rows of one primary key, so there is no key here."""
 
     dialect: ClassVar[str] = "clickhouse"
+    first_day: ClassVar[date] = date(1970, 1, 1)
     _wires: dict[str, Wire] | None = None
     """How each column comes, by its name."""
 

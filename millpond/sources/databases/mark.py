@@ -89,21 +89,27 @@ def before(value: Any) -> Any:
             return value[:-1] if isinstance(value, str) else value
 
 
-def lowest(dtype: pa.DataType) -> Any:
-    """A value before all of a type."""
+def lowest(dtype: pa.DataType, first_day: date) -> Any:
+    """A value before all of a type; times begin with a day."""
     if pa.types.is_integer(dtype):
         return -(2 ** (dtype.bit_width - 1))
     if pa.types.is_decimal(dtype):
         return -(Decimal(10) ** (dtype.precision - dtype.scale)) + 1
     if pa.types.is_floating(dtype):
-        return -1e30
+        return -1.7e308
     if pa.types.is_date(dtype):
-        return date(1970, 1, 1)
-    return datetime(1970, 1, 1)
+        return first_day
+    return datetime(first_day.year, first_day.month, first_day.day)
 
 
 def check_column(name: str, dtype: pa.DataType | None) -> None:
     types = pa.types
+    if dtype == pa.float32():
+        raise InvalidOption(
+            f'the column "{name}" of option "incremental.column" is of floats with 32 bits, whose values cannot be'
+            " asked for exactly",
+            hint="a column of whole numbers, decimals, times or 64-bit floats",
+        )
     if dtype is not None and not (
         types.is_integer(dtype)
         or types.is_decimal(dtype)

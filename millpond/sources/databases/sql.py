@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -46,6 +47,12 @@ class AnyDatabase(Database):
         return self._url
 
     def _made(self) -> sa.Engine:
+        path = self._url.database
+        if self._url.get_backend_name() == "sqlite" and path and not path.startswith((":", "file:")):
+            if not os.path.exists(path):  # SQLite would make it
+                raise DatabaseMissing(
+                    f'there is no file "{path}"', hint="check the path: sql://sqlite:////absolute/path.db"
+                )
         try:
             return super()._made()
         except exc.NoSuchModuleError:

@@ -24,8 +24,12 @@ _ORDER = re.compile(
 )
 
 
+_HIDDEN = re.compile(r"/\*M?!", re.IGNORECASE)
+
+
 def check_query(option: str, text: str, dialect: str) -> None:
     """Raises unless the text is one SELECT."""
+    _refuse_hidden(option, text)
     try:
         trees = parse(text, read=dialect)
     except errors.SqlglotError:
@@ -40,6 +44,7 @@ def check_query(option: str, text: str, dialect: str) -> None:
 
 def check_condition(option: str, text: str, dialect: str) -> None:
     """Raises unless the text is one condition."""
+    _refuse_hidden(option, text)
     try:
         trees = parse(f"SELECT 1 WHERE (\n{text}\n)", read=dialect)
         tree = trees[0] if len(trees) == 1 else None
@@ -55,6 +60,12 @@ def check_condition(option: str, text: str, dialect: str) -> None:
         good = False
     if not good:
         raise InvalidOption(f'option "{option}" is not a condition', hint=f"'{option}' = 'status = ''open'''")
+
+
+def _refuse_hidden(option: str, text: str) -> None:
+    """Comments that MySQL takes for statements are not looked into."""
+    if _HIDDEN.search(text):
+        raise InvalidOption(f'option "{option}" has a comment that is run: /*! … */', hint="write it without")
 
 
 def _set(tree: exp.Expr | None) -> list[str]:

@@ -173,7 +173,7 @@ class Creates(Queries):
         if values["primary.key"]:
             key = key or _split_key(values["primary.key"])
         if not resolved.running and values["refresh"] == "live" and not is_copy(resolved, key):
-            resolved = over_copies(resolved)
+            resolved = over_copies(resolved, self._source_values)
         over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
         live = not resolved.running and values["refresh"] == "live" and over_tables
         if live:

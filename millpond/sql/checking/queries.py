@@ -27,6 +27,7 @@ from millpond.sql.checked import (
     RUNNING_OPTIONS,
     World,
 )
+from millpond.sql.copying import beside_streams
 from millpond.sql.joins import joins_of, lower_joins, window_mark
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_running
@@ -126,6 +127,7 @@ class Queries:
         if resolver.errors:
             return None
         if resolved.running:
+            resolved = beside_streams(resolved, self._source_values)
             resolved, problems = lower_joins(resolved, resolver.place, s.place)
             self.errors.extend(problems)
             if problems:
