@@ -311,6 +311,28 @@ def test_what_the_log_cannot_follow_is_told(server: MariaDb, home: str, statemen
                 log.latest(end, 10)
 
 
+def test_transactions_in_two_phases_are_told_only_if_they_touch_the_table(server: MariaDb, home: str) -> None:
+    server.execute("CREATE TABLE u (id int)", home)
+    two = ("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
+    with following(server, home) as log:
+        start, _ = log.begin()
+        log.begun()
+        run(server, home, "XA START 'x'", "INSERT INTO u VALUES (1)", *two)
+        run(
+            server,
+            home,
+            "XA START 'x'",
+            "INSERT INTO t (id) VALUES (1)",
+            "XA END 'x'",
+            "XA COMMIT 'x' ONE PHASE",
+        )
+        end, found = next_changes(log, start)
+        assert [r["id"] for _, r in found] == [1]
+        run(server, home, "XA START 'x'", "INSERT INTO t (id) VALUES (2)", *two)
+        with pytest.raises(CaptureLost, match="in an XA transaction"):
+            log.latest(end, 10)
+
+
 def test_rows_logged_in_parts_or_without_names_are_refused(server: MariaDb, home: str) -> None:
     with following(server, home) as log:
         start, _ = log.begin()

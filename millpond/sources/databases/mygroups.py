@@ -140,7 +140,7 @@ class Groups:
         word = text[:9].upper().strip()
         if word == "BEGIN" or word.startswith("XA START"):
             self._begin(True)
-        elif word == "COMMIT":
+        elif word == "COMMIT" or word.startswith(("XA COMMIT", "XA ROLLBA")):
             return self._end()
         elif word == "ROLLBACK" and (back := _BACK_TO.match(text)) is not None:
             del self._steps[self._savepoints.get(back[1], len(self._steps)) :]
