@@ -41,6 +41,12 @@ _FILLED = {
 }
 
 
+_SETTLED = {"postgresql": f"VACUUM ANALYZE {TABLE}", "mysql": f"ANALYZE TABLE {TABLE}"}
+"""What else the first who reads would wait for."""
+ROUNDS = 2
+"""Each load counts by the quickest of so many."""
+
+
 def run() -> Iterator[Figure]:
     servers = Servers()
     try:
@@ -48,6 +54,7 @@ def run() -> Iterator[Figure]:
             base = _Postgres(servers) if kind == "postgresql" else _MariaDb(servers)
             base.execute(f"CREATE TABLE {TABLE} ({_COLUMNS})")
             base.execute(_FILLED[kind])
+            base.execute(_SETTLED[kind])
             yield from _loads(kind, base)
             yield from _delays(kind, base)
     finally:
@@ -126,12 +133,14 @@ class _MariaDb:
 
 def _loads(kind: str, base: _Postgres | _MariaDb) -> Iterator[Figure]:
     took: dict[str, dict[str, float]] = {}
-    for who in ("millpond", "spark", "connectorx", "driver"):
+    for who in ("millpond", "spark", "connectorx", "driver") * ROUNDS:
         command = [sys.executable, "-m", "bench.databaseload", who, kind, *base.where]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise RuntimeError(f"{who} could not load {NAMES[kind]}: {done.stderr[-2000:]}")
-        took[who] = json.loads(done.stdout.splitlines()[-1])
+        found = json.loads(done.stdout.splitlines()[-1])
+        if who not in took or found["seconds"] < took[who]["seconds"]:
+            took[who] = found
     ours = took.pop("millpond")
     peers = {**PEERS, "driver": DRIVERS[kind]}
     for who, theirs in took.items():
