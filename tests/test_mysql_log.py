@@ -288,6 +288,23 @@ def test_a_column_of_another_type_is_told_unless_its_values_fit(server: MariaDb,
             log.fresh(end, later)
 
 
+def test_another_key_is_told(server: MariaDb, home: str) -> None:
+    with following(server, home) as log:
+        start, _ = log.begin()
+        log.begun()
+        run(server, home, "INSERT INTO t VALUES (1, 'a', 1)")
+        end = log.latest(start, 10)
+        assert log.fresh(start, end).columns == () and end["key"] == ["id"]
+        for change, key in (
+            ("DROP PRIMARY KEY, ADD PRIMARY KEY (n, a(2))", "n, a"),
+            ("DROP PRIMARY KEY", "none"),
+        ):
+            run(server, home, f"ALTER TABLE t {change}", f"INSERT INTO t VALUES (1, 'a', {len(key) + 10})")
+            start, end = end, log.latest(end, 10)
+            with pytest.raises(SourceChanged, match=rf"is \({key}\) now, and was \(id\)"):
+                log.fresh(start, end)
+
+
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
@@ -380,6 +397,23 @@ def test_privileges_that_are_missing_are_named(server: MariaDb, home: str) -> No
         log.check()
         log.begin()
         log.begun()
+
+
+def test_a_privilege_that_is_taken_away_is_named(server: MariaDb, home: str) -> None:
+    server.execute("CREATE OR REPLACE USER former@'localhost' IDENTIFIED BY 'x'")
+    server.execute(f"GRANT SELECT ON {home}.* TO former@'localhost'")
+    server.execute("GRANT BINLOG MONITOR, REPLICATION SLAVE ON *.* TO former@'localhost'")
+    with following(server, home, user="former", password="x") as log:
+        start, _ = log.begin()
+        log.begun()
+        log.latest(start, 1)
+        server.execute("REVOKE REPLICATION SLAVE ON *.* FROM former@'localhost'")
+        for (one,) in server.execute("SELECT id FROM information_schema.processlist WHERE user = 'former'"):
+            server.execute(f"KILL {one}")
+        server.execute("INSERT INTO t (id) VALUES (1)", home)
+        with pytest.raises(CaptureRefused, match="Access denied") as refused:
+            for_connections(10).wait_for(lambda: log.latest(start, 1))
+        assert "GRANT REPLICATION SLAVE" in str(refused.value.hint)
 
 
 def test_views_and_tables_without_a_moment_are_refused(server: MariaDb, home: str) -> None:

@@ -24,6 +24,7 @@ from millpond.errors import (
     SourceError,
     TableMissing,
     TimedOut,
+    UnknownName,
 )
 from tests.mysql_tables import source, table_of
 from tests.servers import MariaDb, Servers, free_port
@@ -66,6 +67,8 @@ def test_failures_are_told_apart_and_show_no_password(server: MariaDb, home: str
         (DatabaseMissing, "SHOW DATABASES", {"database": "nowhere"}),
         (TableMissing, 'did you mean "t"?', {"table": "t1"}),
         (PrivilegeMissing, "GRANT SELECT ON", {"user": "nobody", "password": "x"}),
+        (UnknownName, "names of columns", {"table": None, "query": "SELECT nothing FROM t"}),
+        (SourceError, "'query', 'where'", {"table": None, "query": "SELECT ROUND() AS a"}),
         (ConfigurationIssue, "ssl.mode", {"ssl_mode": "require"}),
         (ConfigurationIssue, "", {"ssl_ca": "/nowhere.pem"}),
     ]
@@ -95,8 +98,9 @@ def test_what_takes_too_long_is_ended(server: MariaDb, home: str) -> None:
         table_of(read)
     assert raised.value.retryable
     read = source(server, home, query="SELECT SLEEP(2) AS a", socket_timeout="300ms", retry_timeout="0s")
-    with pytest.raises(ConnectionLost, match="timed out"):
+    with pytest.raises(TimedOut, match="timed out") as raised:
         table_of(read)
+    assert "'socket.timeout'" in str(raised.value.hint)
 
 
 def test_a_connection_that_is_cut_while_rows_come_is_told(server: MariaDb, home: str) -> None:

@@ -154,6 +154,55 @@ def test_partitions_are_one_table(server: Postgres) -> None:
     assert found == [("put", {"id": 1}), ("ended", {"id": 1}), ("put", {"id": 11}), ("emptied", {"id": None})]
 
 
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (
+            "CREATE TABLE parts_2 (LIKE parts); INSERT INTO parts_2 VALUES (11);"
+            "ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (10) TO (20)",
+            "was attached",
+        ),
+        ("ALTER TABLE parts DETACH PARTITION parts_1", "was dropped or detached"),
+        ("DROP TABLE parts_1", "was dropped or detached"),
+    ],
+)
+def test_rows_that_come_or_go_with_a_partition_are_told(server: Postgres, done: str, said: str) -> None:
+    server.execute(
+        "DROP TABLE IF EXISTS parts, parts_1, parts_2; CREATE TABLE parts (id int) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_0 PARTITION OF parts FOR VALUES FROM (20) TO (30)"
+    )
+    server.execute("ALTER TABLE parts_0 REPLICA IDENTITY FULL")
+    with following(server, "parts") as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)")
+        server.execute("INSERT INTO parts VALUES (1)")
+        end, found = next_changes(log, start)
+        assert found == [("put", {"id": 1})]
+        server.execute(f"{done}; INSERT INTO parts VALUES (21)")
+        for _ in range(2):
+            with pytest.raises(CaptureLost, match=said):
+                log.latest(end, 10)
+            log.close()
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_another_key_is_told(server: Postgres, table: str, identity: str) -> None:
+    server.execute(f"INSERT INTO t VALUES (1, 'a', 1); ALTER TABLE t REPLICA IDENTITY {identity}")
+    with following(server, table) as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute("UPDATE t SET a = 'b'")
+        end = log.latest(start, 10)
+        assert log.fresh(start, end).columns == ()
+        server.execute(
+            "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (n); INSERT INTO t VALUES (1, 'x', 2)"
+        )
+        start, end = end, log.latest(end, 10)
+        with pytest.raises(SourceChanged, match=r"the key of public\.t is \(n\) now, and was \(id\)"):
+            log.fresh(start, end)
+
+
 def test_columns_that_come_and_go(server: Postgres, table: str, caplog: pytest.LogCaptureFixture) -> None:
     with following(server, table) as log:
         start, _ = log.begin()

@@ -18,6 +18,7 @@ from millpond import App, Error
 from millpond.errors import (
     AuthenticationIssue,
     BadData,
+    CaptureLost,
     CaptureRefused,
     ConnectionLost,
     DatabaseMissing,
@@ -29,7 +30,7 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.sources.postgresql import PostgresqlSource
-from tests.postgres_tables import following, rows, source, without_slots
+from tests.postgres_tables import following, next_changes, rows, source, without_slots
 from tests.servers import Postgres, Servers, free_port
 
 
@@ -260,6 +261,7 @@ def test_a_server_that_is_not_set_up_for_it(server: Postgres) -> None:
         server.execute("SELECT pg_create_logical_replication_slot('taken', 'pgoutput')")
         told = refused(CaptureRefused, lambda: follow(server, "items"))
         assert "no free replication slot" in told.message and "max_replication_slots" in (told.hint or "")
+        server.execute("SELECT pg_drop_replication_slot('taken')")
         with following(server, "items", slot_name="taken") as log:
             start, _ = log.begin()
             log.begun()
@@ -476,7 +478,7 @@ def test_a_slot_of_somebody_else_is_left_alone(server: Postgres) -> None:
             server.execute("CREATE TABLE IF NOT EXISTS another (id int PRIMARY KEY)")
             read = source(server, "another", slot_name="mine")
             log = read.database.log("other", read.schema())
-            assert "does not give all changes" in refused(CaptureRefused, log.begin).message
+            assert "was not made for this table" in refused(CaptureRefused, log.begin).message
             log.drop()
             log.close()
             read.close()
@@ -484,3 +486,81 @@ def test_a_slot_of_somebody_else_is_left_alone(server: Postgres) -> None:
     finally:
         server.execute("SELECT pg_drop_replication_slot('tested')")
         server.execute("SELECT pg_drop_replication_slot('theirs')", server.url("elsewhere"))
+
+
+def test_a_slot_that_was_there_is_neither_made_anew_nor_dropped(server: Postgres) -> None:
+    asked = "SELECT slot_name, confirmed_flush_lsn::text FROM pg_replication_slots"
+    server.execute("SELECT pg_create_logical_replication_slot('there', 'pgoutput')")
+    before = server.execute(asked)
+    try:
+        told = refused(CaptureRefused, lambda: follow(server, "items", slot_name="there"))
+        assert 'has a slot "there" already' in told.message and "pg_drop_replication_slot" in (
+            told.hint or ""
+        )
+        assert server.execute(asked) == before and server.execute("SELECT 1 FROM pg_publication") == []
+        with following(server, "items", slot_name="there") as log:
+            start = log.start("earliest")
+            server.execute("INSERT INTO items SELECT 5000 + i, NULL FROM generate_series(1, 3) i")
+            assert len(next_changes(log, start)[1]) == 3
+            server.execute("DELETE FROM items WHERE id > 5000")
+        assert [name for name, _ in server.execute(asked)] == ["there"]
+        assert server.execute("SELECT 1 FROM pg_publication") == []
+    finally:
+        server.execute("SELECT pg_drop_replication_slot('there')")
+
+
+def test_a_slot_has_one_owner(server: Postgres) -> None:
+    """The one who made it may make it anew, also if the publication is somebody else's."""
+    server.execute("CREATE PUBLICATION given FOR TABLE items")
+    try:
+        for name in ("one", "given"):
+            read = source(server, "items", slot_name=name)
+            first, second = (read.database.log(owner, read.schema()) for owner in ("first", "second"))
+            first.begin()
+            start, _ = first.begin()
+            first.close()
+            told = refused(CaptureRefused, second.begin)
+            assert "was not made for this table" in told.message
+            second.drop()
+            assert server.execute("SELECT slot_name FROM pg_replication_slots") == [(name,)]
+            again = read.database.log("first", read.schema())
+            again.latest(start, 1)
+            again.drop()
+            assert server.execute("SELECT slot_name FROM pg_replication_slots") == []
+            for log in (first, second, again):
+                log.close()
+            read.close()
+        assert server.execute("SELECT pubname FROM pg_publication") == [("given",)]
+    finally:
+        server.execute("DROP PUBLICATION given")
+
+
+def test_a_publication_that_leaves_something_out_is_refused(server: Postgres) -> None:
+    for part in ("items WHERE (id > 100)", "items (id)"):
+        server.execute(f"CREATE PUBLICATION part FOR TABLE {part}")
+        told = refused(CaptureRefused, lambda: follow(server, "items", slot_name="part"))
+        assert "does not give all changes" in told.message and "CREATE PUBLICATION" in (told.hint or "")
+        server.execute("DROP PUBLICATION part")
+    with following(server, "items") as log:
+        start, _ = log.begin()
+        log.begun()
+        server.execute(f"ALTER PUBLICATION {start['slot']} SET TABLE items WHERE (id > 100)")
+        told = refused(CaptureLost, lambda: log.latest(start, 1))
+        assert "any more" in told.message
+
+
+def test_the_right_to_read_the_log_is_taken_away(server: Postgres) -> None:
+    with role(server, "former") as former:
+        server.execute("ALTER ROLE former REPLICATION; GRANT SELECT ON items TO former")
+        server.execute("CREATE PUBLICATION formerly FOR TABLE items")
+        with following(server, "items", user=former, slot_name="formerly") as log:
+            start, _ = log.begin()
+            log.begun()
+            log.latest(start, 1)
+            log.close()
+            server.execute("ALTER ROLE former NOREPLICATION")
+            told = refused(CaptureRefused, lambda: log.latest(start, 1))
+            assert told.hint == 'ALTER ROLE "former" REPLICATION'
+            server.execute("ALTER ROLE former REPLICATION")
+            assert log.latest(start, 1) == start
+        server.execute("DROP PUBLICATION formerly")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
@@ -20,7 +21,9 @@ from millpond.errors import (
     PackageMissing,
     SourceError,
     TableMissing,
+    TimedOut,
 )
+from millpond.sources.base import find_source
 
 
 @pytest.fixture
@@ -452,3 +455,13 @@ def test_duckdb(app: App, tmp_path: Path) -> None:
         app, f"SELECT count(*), sum(n), max(d) FROM '{uri}'"
     )
     assert app.table("t").schema.key == ("id",)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "clickhouse"])
+def test_a_server_that_says_nothing_is_not_waited_for(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
+        uri = f"{kind}://u:p@127.0.0.1:{silent.getsockname()[1]}/d?table=t"
+        given = {"connect.timeout": 1.0, "retry.timeout": 0.0}
+        with pytest.raises(TimedOut) as raised:
+            find_source(uri)(uri, given, None).schema()
+        assert "'connect.timeout'" in str(raised.value.hint)

@@ -1,6 +1,7 @@
 """The log of changes of a table of MySQL or MariaDB: its part of the binary log of the server.
 
-An offset is a file of that log, a place in it where no transaction is open, and when the file was begun.
+An offset is a file of that log, a place in it where no transaction is open, when the file was begun, and the key that
+the table had.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from millpond.errors import (
     ConnectionLost,
     Error,
     InvalidOption,
+    TimedOut,
 )
 from millpond.sources._captured import Log
 from millpond.sources.databases import mycheck
@@ -97,7 +99,7 @@ class BinLog(Log):
             raise ConnectionLost(f"{self._database.name}: {error}") from None
         except pymysql.Error as error:
             found = self._database.login.explained(error)
-            if isinstance(found, ConnectionLost):
+            if isinstance(found, ConnectionLost | TimedOut):
                 self._drop_asking()
             raise mycheck.refused(error, found, self._database.login.user) from None
 
@@ -155,7 +157,7 @@ class BinLog(Log):
         """The offset of a place, which is there."""
         dump = Dump(self._database.login, self._server_id, file, position)
         dump.close()
-        return {"file": file, "position": position, "made": dump.made}
+        return {"file": file, "position": position, "made": dump.made, "key": list(self.schema.key)}
 
     # what is there
 
@@ -248,7 +250,7 @@ class BinLog(Log):
             assert self._done is not None
             moved = self._done[0] != start["file"] or self._done[1] - start["position"] > FAR
             end = self._done if moved else _place(start)
-        return {"file": end[0], "position": end[1], "made": self._files[end[0]]}
+        return {**start, "file": end[0], "position": end[1], "made": self._files[end[0]]}
 
     @_alone
     def _between(self, start: Offset, end: Offset) -> list[Step]:
@@ -274,6 +276,8 @@ class BinLog(Log):
     @_alone
     def fresh(self, start: Offset, end: Offset) -> Schema:
         maps = {id(s.map): s.map for s in self._between(start, end) if s.map is not None}
+        for table in maps.values():
+            mycheck.refuse_key(table, start.get("key", self.schema.key))
         return self._layouts.fresh(self.schema, maps.values())
 
     # what is new

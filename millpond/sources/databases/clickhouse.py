@@ -60,7 +60,7 @@ class ClickhouseDatabase(Database):
             "password": password,
             "database": place.database or values["database"] or "default",
             "connect_timeout": math.ceil(values["connect.timeout"]),
-            "send_receive_timeout": math.ceil(values["socket.timeout"] or _EVER),
+            "send_receive_timeout": math.ceil(values["connect.timeout"]),  # until it is logged in
             "autogenerate_session_id": False,  # in a session only one query runs at a time
             "query_retries": 0,
             "tz_mode": "aware",

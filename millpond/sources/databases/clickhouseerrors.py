@@ -113,7 +113,8 @@ def _lost(error: BaseException, name: str) -> Error:
             )
         if isinstance(each, http.ReadTimeoutError | TimeoutError):
             return TimedOut(
-                f"{name} did not answer in time", hint="'socket.timeout' is how long to wait for it"
+                f"{name} did not answer in time",
+                hint="'connect.timeout' and 'socket.timeout' are how long to wait for it",
             )
     if isinstance(error, exc.TimeoutError):
         return ConnectionLost(f"{name}: {said}", hint="'pool.size' is the most connections at a time")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pymysql
 from pymysql.constants import FIELD_TYPE
 
-from millpond.errors import CaptureRefused, Error, TableMissing
+from millpond.errors import CaptureRefused, Error, SourceChanged, TableMissing
 from millpond.sources.databases.mycells import MADE
 from millpond.sources.databases.mymap import Field, TableMap
 from millpond.sources.databases.mymoment import no_log, status_of
@@ -132,6 +132,16 @@ def refuse_unnamed(table: TableMap) -> None:
         raise CaptureRefused(
             f'changes of "{table.schema}.{table.table}" are logged without the names of columns',
             hint="SET GLOBAL binlog_row_metadata = 'FULL', then load the table again",
+        )
+
+
+def refuse_key(table: TableMap, key: Sequence[str]) -> None:
+    """Raises SourceChanged if several rows may have one key by now."""
+    if key and table.named and not (table.key and {k.lower() for k in table.key} <= {k.lower() for k in key}):
+        now = ", ".join(table.key) or "none"
+        raise SourceChanged(
+            f'the key of "{table.schema}.{table.table}" is ({now}) now, and was ({", ".join(key)})',
+            hint="drop the table and make it again",
         )
 
 

@@ -46,13 +46,17 @@ class Dump:
         self.file, self.position = file, position
         self.made = 0
         self._login = login
-        self._driver = login.open(
-            database=None, read_timeout=login.patience or _WAIT, write_timeout=login.patience or _WAIT
-        )
+        try:
+            self._driver = login.open(database=None, patience=login.patience or _WAIT)
+        except pymysql.Error as error:
+            raise login.explained(error) from None
         try:
             self._ask_for(server_id)
             while not self.made:
                 self.next()
+        except pymysql.Error as error:
+            self.close()
+            raise self._explained(error) from None
         except BaseException:
             self.close()
             raise

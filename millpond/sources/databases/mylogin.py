@@ -21,6 +21,7 @@ from millpond.errors import (
     SourceError,
     TableMissing,
     TimedOut,
+    UnknownName,
     without_passwords,
 )
 from millpond.sources._sqluri import Place
@@ -83,7 +84,8 @@ class Login:
         return timeout
 
     def open(self, **more: Any) -> pymysql.Connection[Any]:
-        """A connection of its own. Raises errors of PyMySQL, and ConfigurationIssue."""
+        """A connection of its own, with another ``patience`` if one is given. Raises errors of PyMySQL, and
+        ConfigurationIssue."""
         if self._secured != "prefer" or self._plain:
             return self._opened(secured=self._secured not in ("disable", "prefer"), **more)
         try:
@@ -97,7 +99,8 @@ class Login:
 
     def _opened(self, *, secured: bool, **more: Any) -> pymysql.Connection[Any]:
         values = self._values
-        return pymysql.connect(
+        patience, seconds = more.pop("patience", self.patience), max(1, round(values["connect.timeout"]))
+        driver = pymysql.connect(
             host=self.host,
             port=self.port,
             user=self.user,
@@ -105,14 +108,16 @@ class Login:
             **{
                 "database": self.database,
                 "charset": "utf8mb4",
-                "connect_timeout": max(1, round(values["connect.timeout"])),
-                "read_timeout": values["socket.timeout"],
-                "write_timeout": values["socket.timeout"],
+                "connect_timeout": seconds,
+                "read_timeout": seconds,  # the server may be there and say nothing
+                "write_timeout": seconds,
                 "ssl": self._context() if secured else None,
                 "ssl_disabled": not secured,
                 **more,
             },
         )
+        driver._read_timeout = driver._write_timeout = patience
+        return driver
 
     def _context(self) -> ssl.SSLContext:
         values = self._values
@@ -143,6 +148,10 @@ class Login:
             return ConfigurationIssue(
                 text, hint="give the server a certificate, or 'ssl.mode' = 'prefer' takes what it has"
             )
+        if code in _LOST and "timed out" in text:
+            return TimedOut(
+                text, hint="check host and port, or give it longer: 'connect.timeout', 'socket.timeout'"
+            )
         if code in _LOST:
             if "certificate" in text.lower():
                 return ConfigurationIssue(text, hint="'ssl.ca' names the authorities that are trusted")
@@ -162,7 +171,9 @@ class Login:
             return TimedOut(text, hint="'query.timeout' is how long a query may take in the database")
         if code in _AGAIN:
             return ConnectionLost(text)
-        return SourceError(text)
+        if code == ER.BAD_FIELD_ERROR:
+            return UnknownName(text, hint="check the names of columns")
+        return SourceError(text, hint="check the options that are SQL: 'query', 'where'")
 
     def _grant(self, code: int, table: str | None) -> str:
         if code == ER.DBACCESS_DENIED_ERROR:

@@ -136,12 +136,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The columns of a table at a place of the log; ``named`` is false where the server does not log names."""
+    """The columns of a table at a place of the log, and its primary key; ``named`` is false where the server does not
+    log names."""
 
     schema: str
     table: str
     fields: tuple[Field, ...]
     named: bool
+    key: tuple[str, ...] = ()
 
 
 def number_of(body: bytes) -> int:
@@ -174,7 +176,11 @@ def map_of(body: bytes) -> TableMap:
         Field(f.name, f.code, f.a, f.b, i in unsigned, charsets.get(i, BINARY), choices.get(i, ()))
         for i, f in enumerate(found)
     )
-    return TableMap(schema, table, fields, bool(names) or not count)
+    keys = (
+        _numbers(more.get(8, b"")) or _numbers(more.get(9, b""))[::2]
+    )  # with prefixes, each with its length
+    key = tuple(names[i] for i in keys) if names else ()
+    return TableMap(schema, table, fields, bool(names) or not count, key)
 
 
 def _kinds(codes: bytes, meta: bytes) -> Iterator[tuple[int, int, int]]:

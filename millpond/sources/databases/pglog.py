@@ -1,7 +1,8 @@
 """The log of changes of a table in PostgreSQL: logical replication by ``pgoutput``.
 
-An offset is a place in the log behind a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``. The
-slot is told that it may forget only what ``latest`` was asked from, so that it is never ahead of what is kept.
+An offset is a place in the log behind a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``, with
+what the table was: its ``key`` and its ``partitions``, and whether the slot is ``ours``. The slot is told that it may
+forget only what ``latest`` was asked from, so that it is never ahead of what is kept.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -26,7 +27,7 @@ from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_
 from millpond.sources.databases.pgoutput import Relation, decode
 from millpond.sources.databases.pgslot import Slot, system_of
 from millpond.sources.databases.pgstream import Stream, Transaction, pieces
-from millpond.sources.databases.pgtable import by_oid, check
+from millpond.sources.databases.pgtable import Table, by_oid, check, check_server, key_of, partitions
 from millpond.sources.databases.pgtypes import Catalog, PgType, holds
 from millpond.types import Column, Schema, type_name
 
@@ -62,7 +63,7 @@ class PostgresLog(Log):
         """Whether the slot is known to be for this table."""
         self._looked = 0.0
         self._warned = 0.0
-        self._name: str | None = None
+        self._table: Table | None = None
         self._turn = threading.RLock()
         """Held by whoever asks the stream: others may ask how far it is while one follows it."""
 
@@ -95,7 +96,7 @@ class PostgresLog(Log):
     def _open_stream(self, start: Offset) -> Stream:
         place, desk = lsn_of(start["lsn"]), self._asking
         self._look(start, desk)
-        connection = self._login.open(replication=True)
+        connection = self._replicating(desk)
         try:
             system, end = system_of(connection)
             if system != start["system"] or end < place:
@@ -119,6 +120,14 @@ class PostgresLog(Log):
             raise self._failed(error) from None
         except BaseException:
             connection.close()
+            raise
+
+    def _replicating(self, desk: Connected) -> Connected:
+        """A connection for replication. Raises CaptureRefused if that is not allowed any more."""
+        try:
+            return self._login.open(replication=True)
+        except ConnectionLost:  # what the server says before somebody is logged in is but a text
+            check_server(self._login, desk)
             raise
 
     def _streaming(self, start: Offset) -> Stream:
@@ -168,15 +177,23 @@ class PostgresLog(Log):
         self.check()
         self._kept = 0
         desk = self._asking
+        before = self._described(desk)
         made = self._patient(lambda: self._slot.make(desk, moment=moment))
         self._maker, self._used = made.connection, True
         if not moment:
             self.begun()
-        return self._offset(made.place, made.system), made.moment
+        return self._offset(made.place, made.system, before), made.moment
 
-    def _offset(self, place: int, system: str) -> Offset:
-        table = self._slot.table(self._asking)
-        return {"slot": self._slot.name, "lsn": lsn_text(place), "table": table.oid, "system": system}
+    def _described(self, desk: Connected) -> dict[str, Any]:
+        """What an offset says of the table."""
+        table = self._slot.table(desk)
+        parts = partitions(self._login, desk, table, None)
+        more = {"partitions": parts} if parts is not None else {}
+        return {"table": table.oid, "key": list(self.schema.key), **more}
+
+    def _offset(self, place: int, system: str, described: dict[str, Any]) -> Offset:
+        ours = {"ours": self._slot.made}
+        return {"slot": self._slot.name, "lsn": lsn_text(place), "system": system, **ours, **described}
 
     def begun(self) -> None:
         maker, self._maker = self._maker, None
@@ -200,6 +217,7 @@ class PostgresLog(Log):
                 f'{self._login.name} has no slot "{self._slot.name}": it has kept no log to begin at {where} in',
                 hint="a slot must be there before the changes are: name it by 'slot.name', or begin at 'latest'",
             )
+        self._slot.is_ours(self._asking)
         self._slot.publish(self._asking)
         self._used = True
         place = state.confirmed if wanted == "earliest" else lsn_of(where.strip())
@@ -210,7 +228,7 @@ class PostgresLog(Log):
             )
         connection = self._login.open(replication=True)
         try:
-            return self._offset(place, system_of(connection)[0])
+            return self._offset(place, system_of(connection)[0], self._described(self._asking))
         finally:
             connection.close()
 
@@ -222,6 +240,7 @@ class PostgresLog(Log):
             if place < self._kept:  # asked by one who does not know yet how far it is
                 return {**start, "lsn": lsn_text(self._kept)}
             self._kept = place
+            self._slot.made = self._slot.made or start.get("ours", False)
             stream, desk = self._streaming(start), self._asking
             stream.forget(place)
             if time.monotonic() - self._looked > _LOOK:
@@ -231,12 +250,18 @@ class PostgresLog(Log):
             end = stream.end_of(rows)
         if end is None and stream.received - place >= self.idle:
             end = stream.received
-        return start if end is None else {**start, "lsn": lsn_text(end)}
+        if end is None:
+            return start
+        assert self._table is not None
+        parts = partitions(self._login, desk, self._table, start.get("partitions"))
+        more = {"partitions": parts} if parts is not None else {}
+        return {**start, "lsn": lsn_text(end), **more}
 
     def fresh(self, start: Offset, end: Offset) -> Schema:
         found: dict[str, Column] = {}
         relations = (s.relation for t in self._transactions(start, end) for s in t.pieces)
         for relation in dict.fromkeys(relations):
+            self._check_key(relation, start.get("key", self.schema.key))
             for part, kind in zip(relation.parts, self._types_of(relation), strict=True):
                 known = self.schema.find(part.name)
                 if known is None:
@@ -248,6 +273,19 @@ class PostgresLog(Log):
                         hint="make the table anew",
                     )
         return Schema(tuple(found.values()))
+
+    def _check_key(self, relation: Relation, key: Sequence[str]) -> None:
+        """Raises SourceChanged if rows are not known by the key that they were."""
+        logged, known = {p.name.lower() for p in relation.parts if p.key}, {k.lower() for k in key}
+        if not self.schema.key or logged == known:
+            return
+        now = key_of(self._login, self._asking, relation.oid)
+        if {n.lower() for n in now} != known:
+            raise SourceChanged(
+                f"the key of {relation.namespace}.{relation.name} is ({', '.join(now) or 'none'}) now, and was"
+                f" ({', '.join(key)})",
+                hint="drop the table and make it again",
+            )
 
     def read(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
         for piece in pieces(self._transactions(start, end), _BATCH):
@@ -303,9 +341,15 @@ class PostgresLog(Log):
                 f"the table of the slot {self._slot.name} is not in {self._login.name} any more",
                 hint="if there is a new one of its name, load it anew",
             )
-        if self._name is not None and table.quoted != self._name:
-            log.warning("%s is %s now: its changes are followed", self._name, table.quoted)
-        self._name = table.quoted
+        if self._table is not None and table.quoted != self._table.quoted:
+            log.warning("%s is %s now: its changes are followed", self._table.quoted, table.quoted)
+        self._table = table
+        partitions(self._login, desk, table, start.get("partitions"))
+        if self._slot.published(desk, table) is False:
+            raise CaptureLost(
+                f'the publication "{self._slot.name}" does not give all changes of {table.quoted} any more',
+                hint="load the table anew; slot and publication must be left to their reader",
+            )
         self._looked = time.monotonic()
         self._warn(state.lag, state.status, state.left)
 
@@ -333,7 +377,7 @@ class PostgresLog(Log):
         self._end_stream()
         self.begun()
         desk = self._asking
-        self._patient(lambda: self._slot.remove(desk, used=self._used))
+        self._patient(lambda: self._slot.remove(desk))
 
     def close(self) -> None:
         self._end_stream()

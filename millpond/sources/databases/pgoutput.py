@@ -28,11 +28,12 @@ _VALUE, _UNCHANGED = ord("t"), ord("u")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A column of a relation: its name, the number of its type and its modifier."""
+    """A column of a relation: its name, the number of its type and its modifier, and whether rows are known by it."""
 
     name: str
     type: int
     modifier: int
+    key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def relation_of(message: bytes) -> Relation:
     for _ in range(count):
         end = rest.index(b"\0", at + 1)
         kind, modifier = struct.unpack_from(">Ii", rest, end + 1)
-        parts.append(Part(rest[at + 1 : end].decode(), kind, modifier))
+        parts.append(Part(rest[at + 1 : end].decode(), kind, modifier, bool(rest[at] & 1)))
         at = end + 9
     return Relation(oid, namespace.decode() or "pg_catalog", name.decode(), tuple(parts))
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -17,7 +16,8 @@ from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_
 from millpond.sources.databases.pgtable import Table, by_name
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
-_OURS = "made by Millpond, for the slot of this name; goes with its table"
+_OURS = "made by Millpond"
+"""How the comment of a publication begins that we have made; then comes for whom, and whether it came with the slot."""
 _STATE = (
     "SELECT confirmed_flush_lsn::text, active_pid, wal_status, safe_wal_size,"
     " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, plugin, database = current_database()"
@@ -61,10 +61,13 @@ def slot_name(given: str | None, owner: str) -> str:
 class Slot:
     """A slot and its publication, by name, for one table."""
 
-    def __init__(self, login: Login, name: str, table: str, *, own: bool):
+    def __init__(self, login: Login, name: str, table: str, *, own: bool, owner: str):
         self.name = name
         self.own = own
         """Whether nobody else can have a slot of this name."""
+        self.made = own
+        """Whether the slot is known to be one that this owner has made."""
+        self._mark = f"{_OURS} for {slot_name(None, owner)}"
         self._login = login
         self._regclass = table
         """The name of the table, quoted, as ``to_regclass`` reads it."""
@@ -79,7 +82,12 @@ class Slot:
 
     def make(self, desk: Connected, *, moment: bool) -> Made:
         """A new slot, in the place of one that is there, and the publication."""
-        self.state(desk)  # raises if it is somebody else's
+        if self.state(desk) is not None and not self.is_ours(desk):
+            raise CaptureRefused(
+                f'{self._login.name} has a slot "{self.name}" already, which was not made for this table',
+                hint="take another 'slot.name'; or, if nobody needs it, SELECT pg_drop_replication_slot"
+                f"('{self.name}'); or go on where it stands: 'initial.load' = 'none', 'cdc.start' = 'earliest'",
+            )
         self.publish(desk)
         self._remove_slot(desk)
         try:
@@ -99,27 +107,31 @@ class Slot:
             raise self._refused(error) from None
         place, name = result.get_value(0, 1), result.get_value(0, 2)
         assert place is not None
+        self.made = True
         return Made(maker, lsn_of(place.decode()), name.decode() if moment and name else None, system)
 
     def publish(self, desk: Connected) -> None:
         """Makes the publication, if it is not there."""
         table = self.table(desk)
-        there = self._published(desk, table)
-        if there and all(there[0]):
+        there = self.published(desk, table)
+        if there:
             return
         wanted = (
             f'CREATE PUBLICATION "{self.name}" FOR TABLE {table.quoted} WITH (publish_via_partition_root)'
         )
-        if there and not (self.own and self._is_ours(desk)):
+        comment = self._comment(desk)
+        if there is not None and not (self.own and comment.startswith(_OURS)):
             raise CaptureRefused(
-                f'the publication "{self.name}" does not give all changes of {table.quoted}',
+                f'the publication "{self.name}" does not give all changes of {table.quoted}, of all rows and columns',
                 hint=f'DROP PUBLICATION "{self.name}"; {wanted}',
             )
         name = sql.Identifier(self.name)
+        alone = self.state(desk) is not None and not self.made
+        mark = f"{self._mark}; {'the slot of this name is not' if alone else 'goes with its slot'}"
         command = sql.SQL(
             "DROP PUBLICATION IF EXISTS {}; CREATE PUBLICATION {} FOR TABLE {}"
             " WITH (publish_via_partition_root = true); COMMENT ON PUBLICATION {} IS {}"
-        ).format(name, name, sql.Identifier(table.schema, table.name), name, sql.Literal(_OURS))
+        ).format(name, name, sql.Identifier(table.schema, table.name), name, sql.Literal(mark))
         try:
             desk.execute(command)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -130,26 +142,35 @@ class Slot:
         except psycopg.Error as error:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
 
-    def _published(self, desk: Connected, table: Table) -> list[tuple[Any, ...]]:
-        """Of the publication, if it is there: whether it tells partitions as their table, has the table, and has all
-        kinds of changes."""
-        return self._login.ask(
+    def published(self, desk: Connected, table: Table) -> bool | None:
+        """Whether the publication tells partitions as their table, and has all kinds of changes of the table, all of
+        its rows and columns; None if it is not there."""
+        found = self._login.ask(
             desk,
-            "SELECT p.pubviaroot OR %s, p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t"
-            " WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s),"
-            " p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
+            "SELECT (p.pubviaroot OR %s) AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND"
+            " (p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t"
+            " WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s))"
+            # these columns are there from version 15 on
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = %s"
+            " AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL))"
             " FROM pg_catalog.pg_publication p WHERE p.pubname = %s",
-            (table.kind != "p", table.schema, table.name, self.name),
+            (table.kind != "p", table.schema, table.name, table.oid, self.name),
         )
+        return bool(found[0][0]) if found else None
 
-    def _is_ours(self, desk: Connected) -> bool:
-        """Whether the publication was made by us."""
+    def _comment(self, desk: Connected) -> str:
+        """What the publication says of who made it."""
         found = self._login.ask(
             desk,
             "SELECT obj_description(oid, 'pg_publication') FROM pg_catalog.pg_publication WHERE pubname = %s",
             (self.name,),
         )
-        return found == [(_OURS,)]
+        return (found[0][0] or "") if found else ""
+
+    def is_ours(self, desk: Connected) -> bool:
+        """Whether the slot, if it is there, was made for this owner."""
+        self.made = self.made or self._comment(desk) == f"{self._mark}; goes with its slot"
+        return self.made
 
     def _refused(self, error: Exception) -> Error:
         if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
@@ -174,16 +195,11 @@ class Slot:
         except psycopg.Error as error:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
 
-    def remove(self, desk: Connected, *, used: bool) -> None:
-        """Removes the slot, and the publication if we have made it. Unless it was ``used`` by who asks, or nobody else
-        can have it, that is done only where the publication is for this table, and ours."""
-        ours = self._is_ours(desk)
-        table = by_name(self._login, desk, self._regclass)
-        for_it = ours and table is not None and any(row[1] for row in self._published(desk, table))
-        if not (used or self.own or for_it):
-            return
-        self._remove_slot(desk)
-        if ours:
+    def remove(self, desk: Connected) -> None:
+        """Removes the slot and the publication, each if we have made it."""
+        if self.is_ours(desk):
+            self._remove_slot(desk)
+        if self._comment(desk).startswith(_OURS if self.own else self._mark):
             try:
                 desk.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.name)))
             except psycopg.Error as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.errors import CaptureRefused
+from millpond.errors import CaptureLost, CaptureRefused
 from millpond.sources.databases.pglogin import Connected, Login
 from millpond.types import Schema
 
@@ -19,6 +19,20 @@ _IDENTITY = (
     " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) FROM pg_catalog.pg_class c"
     " WHERE (c.oid = %s AND c.relkind = 'r')"
     " OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(%s::oid) t WHERE t.isleaf)"
+)
+_KEY = (
+    "SELECT a.attname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a"
+    " ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = %s AND i.indisprimary"
+    " ORDER BY array_position(i.indkey::int2[], a.attnum)"
+)
+# A table that was made as a partition was empty when it became one. One that is attached may be of the same
+# transaction, but its columns are noted as inherited by the very command that notes that it is a partition.
+_PARTITIONS = (
+    "SELECT t.relid::oid::int8, i.xmin = y.xmin AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE"
+    " a.attrelid = t.relid AND a.attnum > 0 AND NOT a.attisdropped AND a.xmin = i.xmin AND NOT a.cmin = i.cmin)"
+    " FROM pg_catalog.pg_partition_tree(%s::oid) t JOIN pg_catalog.pg_inherits i ON i.inhrelid = t.relid"
+    " JOIN pg_catalog.pg_class c ON c.oid = t.relid JOIN pg_catalog.pg_type y ON y.oid = c.reltype"
+    " WHERE t.level > 0 ORDER BY 1"
 )
 
 
@@ -48,6 +62,28 @@ def by_oid(login: Login, desk: Connected, oid: int) -> Table | None:
     return Table(*found[0]) if found else None
 
 
+def key_of(login: Login, desk: Connected, oid: int) -> tuple[str, ...]:
+    """The primary key of a table."""
+    return tuple(name for (name,) in login.ask(desk, _KEY, (oid,)))
+
+
+def partitions(login: Login, desk: Connected, table: Table, known: list[int] | None) -> list[int] | None:
+    """The numbers of the partitions of a table; None if it has none. Raises CaptureLost if rows have come or gone with
+    a partition since ``known`` were all, which is not logged."""
+    if table.kind != "p":
+        return None
+    found = dict(login.ask(desk, _PARTITIONS, (table.oid,)))
+    gone = [oid for oid in known or () if oid not in found]
+    attached = [oid for oid, made in found.items() if known is not None and oid not in known and not made]
+    if gone or attached:
+        done = "dropped or detached" if gone else "attached"
+        raise CaptureLost(
+            f"a partition of {table.quoted} was {done}: that is not in the log",
+            hint="drop the table and make it again, so that it is loaded as it is now",
+        )
+    return list(found)
+
+
 def check(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
     """Raises CaptureRefused, with what must be done, if its changes cannot be followed."""
     if table.kind in _LOGS_NOTHING:
@@ -57,12 +93,13 @@ def check(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
         )
     if table.persistence != "p":
         raise CaptureRefused(f"{table.quoted} is not logged", hint=f"ALTER TABLE {table.quoted} SET LOGGED")
-    _check_server(login, desk)
+    check_server(login, desk)
     _check_identity(login, desk, table, schema)
     _check_columns(login, desk, table, schema)
 
 
-def _check_server(login: Login, desk: Connected) -> None:
+def check_server(login: Login, desk: Connected) -> None:
+    """Raises CaptureRefused if the server does not let its log be read by who has logged in."""
     (row,) = login.ask(
         desk,
         "SELECT current_setting('wal_level'), pg_is_in_recovery(), rolsuper OR rolreplication, rolname::text"

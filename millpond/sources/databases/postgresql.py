@@ -229,7 +229,7 @@ class PostgresDatabase(Database):
         if self.rows.table is None:
             raise InvalidOption("changes are followed of a table, not of a query", hint="'table' = '…'")
         given = self.values["slot.name"]
-        slot = Slot(self.login, slot_name(given, owner), self._regclass, own=given is None)
+        slot = Slot(self.login, slot_name(given, owner), self._regclass, own=given is None, owner=owner)
         return PostgresLog(self.login, slot, schema, warn_at=self.values["slot.lag.warn"])
 
 
