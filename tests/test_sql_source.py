@@ -32,6 +32,13 @@ def app() -> Iterator[App]:
         yield app
 
 
+@pytest.fixture(scope="module")
+def asked() -> Iterator[App]:
+    """One for all questions that are refused."""
+    with App(_direct=True) as app:
+        yield app
+
+
 class Shop:
     """A SQLite database with orders."""
 
@@ -321,11 +328,11 @@ def test_queries_and_their_values(app: App, shop: Shop) -> None:
         ("table=orders&query.params=1", InvalidOption, "is for a query"),
     ],
 )
-def test_what_is_wrong_is_told(app: App, shop: Shop, more: str, error: type[Error], said: str) -> None:
+def test_what_is_wrong_is_told(asked: App, shop: Shop, more: str, error: type[Error], said: str) -> None:
     shop.put(1, "ann", 1)
     with pytest.raises(error) as caught:
         text = more.replace("'", "''")
-        app.sql(f"SELECT * FROM '{shop.uri(text)}'")
+        asked.sql(f"SELECT * FROM '{shop.uri(text)}'")
     assert said in str(caught.value)
     assert shop.connection.execute("SELECT count(*) FROM orders").fetchall() == [(1,)]
 
