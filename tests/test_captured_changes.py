@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond import App
@@ -103,6 +103,7 @@ def test_by_key(app: App, log: list[list[Change]]) -> None:
 
 
 @settings(deadline=None, max_examples=60)
+@example(log=[[(ADDED, (0, "x", 0), None), (ENDED, (0, "x", 0), None)]])
 @given(log=logs())
 def test_by_value(app: App, log: list[list[Change]]) -> None:
     """Of a table without a key the log has whole rows, also of what goes."""

@@ -188,8 +188,7 @@ def _by_value(rows: pa.Table, ended: np.ndarray, own: pa.Table, app: App, *, emp
     put = pa.concat_tables([before.drop_columns([ROW]), rows.filter(pa.array(~ended))])
     numbered = put.append_column(ROW, pa.array(np.arange(put.num_rows)))
     left = app._evaluator.difference(numbered, rows.filter(pa.array(ended)), ())
-    assert left.deleted is not None or not put.num_rows
-    stay = left.rows.filter(left.deleted).drop_columns([ROW]) if left.deleted is not None else put
+    stay = left.rows.filter(left.deleted).drop_columns([ROW]) if left.deleted is not None else put.slice(0, 0)
     return app._evaluator.difference(own, stay, ())
 
 

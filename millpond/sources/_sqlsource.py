@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.errors import BadData
+from millpond.errors import BadData, ConnectionLost, Error
 from millpond.sources._ahead import ahead
 from millpond.sources._sqlrows import SqlRows
 from millpond.sources.base import Split, with_seq
@@ -175,13 +175,35 @@ class SqlSource(SqlRows):
         if self.reached(start, end):
             return []
         if start is not None and not self.replaced(start, end):
-            return [SqlSplit(None, None, end["step"] << ROW_BITS, start, end)]
+            rows = self._asked(lambda connection: self._count(connection, start, end))
+            return [SqlSplit(rows, None, end["step"] << ROW_BITS, start, end)]
         return self._whole(end)
+
+    def _count(self, connection: sa.Connection, start: Offset, end: Offset) -> int:
+        """How many rows there are between two offsets, at the most."""
+        import sqlalchemy as sa
+
+        from millpond.sources.databases.mark import Mark
+        from millpond.sources.databases.text import named
+
+        column, first, last = named(self._column(self._discovered())), Mark.of(start), Mark.of(end)
+        if last.value is None:
+            return 0
+        since = [] if first.value is None else [column >= first.value]
+        counted = self.database.rows.one(
+            sa.func.count(), column <= last.value, *since, **self._polling(first)
+        )
+        return int(connection.execute(counted).scalar() or 0)
 
     def _whole(self, end: Offset) -> list[Split]:
         """All rows, by ranges of the key if several are to read them."""
         place = end if "value" in end else None
-        rows = self._asked(self.database.estimate)
+        try:
+            rows = self._asked(self.database.estimate)
+        except ConnectionLost:
+            raise
+        except Error:  # whoever reads is told
+            rows = None
         bounds = self._asked(self._bounds) if self.parallel > 1 else []
         moment = self._moment() if bounds else self._held()
         if not bounds:

@@ -263,8 +263,10 @@ class Database:
         return (pa.types.is_string(dtype) and operator == "=") or pa.types.is_integer(dtype)
 
     def estimate(self, connection: sa.Connection) -> int | None:
-        """How many rows there are, about; None where only counting would tell."""
-        return None
+        """How many rows there are, about; None where only a query would tell."""
+        if self.rows.table is None or self.rows.cut:
+            return None
+        return int(connection.execute(self.rows.one(sa.func.count())).scalar() or 0)
 
     # changes
 
