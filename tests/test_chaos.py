@@ -219,8 +219,8 @@ def check(tmp_path: Path, *, events: int, kills: int, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_five_kills(tmp_path: Path) -> None:
-    check(tmp_path, events=30_000, kills=5, seed=1)
+def test_three_kills(tmp_path: Path) -> None:
+    check(tmp_path, events=20_000, kills=3, seed=1)
 
 
 @pytest.mark.chaos
