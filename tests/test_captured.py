@@ -263,6 +263,15 @@ def test_without_a_load_only_changes_come(app: App, shop: Shop) -> None:
     assert rows(app) == [(2, "bob")]
 
 
+@in_postgresql
+def test_a_place_that_the_log_does_not_have(app: App, shop: Shop) -> None:
+    shop.run("INSERT INTO orders (id, who) VALUES (1, 'ann')")
+    copy(app, shop, "&initial.load=none&cdc.start=0/1500000")
+    app.drain()
+    health = app.table("t").health_check()
+    assert rows(app) == [] and health.status == "stale" and "0/1500000" in health.reason
+
+
 def test_what_cannot_be_captured(app: App, shop: Shop) -> None:
     for more, said in (
         ("&where=id>1", '"cdc" and "where"'),

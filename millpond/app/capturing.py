@@ -65,7 +65,9 @@ class Copying(Filling):
     @property
     def settled(self) -> bool:
         at = self._reached().at
-        return at is not None and self._source.settled(at[self._view])
+        if at is None:
+            return self.refused is not None
+        return self._source.settled(at[self._view])
 
     def advance(self) -> int:
         try:
@@ -76,7 +78,8 @@ class Copying(Filling):
                 raise
             if self.refused is None:
                 name, hint = self.plan.target.name, f" ({error.hint})" if error.hint else ""
-                does = "is polled" if polled else "was read once"
+                loads = self._source.values["initial.load"] == "full"
+                does = "is polled" if polled else "was read once" if loads else "has no rows yet"
                 log.warning('table "%s" %s: %s', name, does, self._app._mask(f"{error.message}{hint}"))
             self.refused = error
             self._source.fall_back(error)
