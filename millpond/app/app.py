@@ -75,7 +75,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
 from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.parse import parse
-from millpond.sql.pushdown import needs, pushed
+from millpond.sql.pushdown import need_of, pushed
 from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
@@ -677,7 +677,7 @@ class App:
             if i.view in found:
                 continue
             if i.relation.kind == "source":
-                found[i.view] = read_all(self._source(i.relation).narrowed(needs(resolved)[i.view]))
+                found[i.view] = read_all(self._source(i.relation).narrowed(need_of(resolved, i)))
             else:
                 name = i.relation.rows_of or i.relation.name
                 with_rows = i.relation.rows_of is not None and not i.relation.schema.key

@@ -7,13 +7,13 @@ transactions of the database and the place behind them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.app.filling import Answer, Filling, Report, Splits, chunks_of, fingerprint, last_of_each
+from millpond.app.filling import Filling, Report, Splits, fingerprint, last_of_each
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.errors import CaptureLost, CaptureRefused, Error
 from millpond.options import find_option, read_options
@@ -46,10 +46,7 @@ class Copying(Filling):
         assert isinstance(shared, CapturingSource)
         self._shared = shared
         """The one that statements are checked with."""
-        # A log has one reader.
-        self._source = type(shared)(shared.uri, shared.values, shared.declared)
-        self._source.take_columns(shared.schema())
-        self._source.claim(f"{app._state.identity}/{plan.name}")
+        self._source = shared.claimed(f"{app._state.identity}/{plan.name}")
         self._kept = kept
         self.refused: Error | None = None
         """Why the changes are not followed."""
@@ -114,12 +111,6 @@ class Copying(Filling):
             self._shared.take_columns(self._source.schema())
             super()._take_in_columns(splits)
 
-    def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
-        """The rows are copied: no query is asked."""
-        for number, chunk in enumerate(chunks_of(self._source, splits[self._view], sifts=False)):
-            if number >= skip:
-                yield chunk._replace(rows=self._over(self._view, chunk.rows))
-
     def _apply(self, at: Offset, end: Offset) -> int:
         """Commits what the log has between two places."""
         splits = self._splits(at, end)
@@ -163,10 +154,7 @@ class Copying(Filling):
 
     def release(self) -> None:
         """The table is gone."""
-        try:
-            self._source.release()
-        except Error as error:
-            log.warning("what the database keeps for it stays there: %s", self._app._mask(error.message))
+        let_go(self._app, f'table "{self.plan.target.name}"', self._source.release)
 
 
 def changes_of(rows: pa.Table, ops: np.ndarray, key: list[str], own: Snapshot, app: App) -> Changes:
@@ -272,16 +260,25 @@ def release_kept(app: App, kind: str, name: str) -> None:
     uris = [s.value for s in statement.settings if s.name.lower() == "connector"]
     uris += uris_read(statement.query) if statement.query is not None else []
     for uri in uris:
-        try:
+
+        def forget(uri: str = uri) -> None:
             declared = find_source(uri)
             if not issubclass(declared, CapturingSource):
-                continue
+                return
             mine = [s for s in statement.settings if find_option(declared.options, s.name) is not None]
             source = declared(uri, read_options(kind, declared.options, mine), None)
             if source.captures:
                 source.forget(f"{app._state.identity}/{kind}:{name}")
                 source.close()
-        except Error as error:
-            log.warning(
-                "what the database keeps for %s %s stays there: %s", kind, name, app._mask(error.message)
-            )
+
+        let_go(app, f'{kind} "{name}"', forget)
+
+
+def let_go(app: App, what: str, go: Callable[[], None]) -> None:
+    """Removes what a database keeps for something that is gone; if it cannot, that stays there, and is told."""
+    try:
+        go()
+    except Error as error:
+        log.warning(
+            "what the database keeps for %s stays there: %s", app._mask(what), app._mask(error.message)
+        )

@@ -20,7 +20,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
 from millpond.sql.functions import known_functions
-from millpond.sql.pushdown import needs
+from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
 from millpond.types import type_name
@@ -189,7 +189,7 @@ def _asked(app: App, checked: Checked) -> dict[str, str]:
     found = {}
     for i in checked.resolved.inputs:
         if i.relation.kind == "source" and not i.relation.running:
-            sent = app._source(i.relation).narrowed(needs(checked.resolved)[i.view]).sent
+            sent = app._source(i.relation).narrowed(need_of(checked.resolved, i)).sent
             if sent is not None:
                 found[i.view] = sent
     return found

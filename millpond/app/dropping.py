@@ -98,16 +98,10 @@ def drop_query(app: App, name: str, *, if_exists: bool, place: Place | None) -> 
 
 def drop_copies(app: App) -> None:
     """Copies of captured tables that nothing reads any more go, and what their databases keep for them."""
-    for name, kept in app._living:
-        if not isinstance(kept, Copying) or not kept.hidden or app._views.users(kept.plan.target.name):
-            continue
-        tables = {
-            t.table.lower()
-            for p in app._runner
-            for plan in (p.plan, *p.plan.block)
-            for t in plan.batch.tables
-        }
-        if name not in tables:
+    copies = {name: kept for name, kept in app._living if isinstance(kept, Copying) and kept.hidden}
+    met = {name for pipeline in app._runner for name in pipeline.plan.beside} if copies else set()
+    for name, kept in copies.items():
+        if name not in met and not app._views.users(kept.plan.target.name):
             app._living.remove(name)
             app._store.drop(kept.plan.target.name)
 

@@ -27,7 +27,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.copying import copied
 from millpond.sql.errortables import ERROR_COLUMNS
-from millpond.sql.pushdown import needs
+from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Input
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Filling(OverSources):
         """By view. They stay those that the statement opened, whatever others say of the same addresses."""
         for view, i in self._views.items():
             if view not in self._opened:
-                self._opened[view] = self._app._source(i.relation).narrowed(needs(self.plan.query)[view])
+                self._opened[view] = self._app._source(i.relation).narrowed(need_of(self.plan.query, i))
         return {view: self._opened[view] for view in self._views}
 
     @property

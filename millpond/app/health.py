@@ -123,12 +123,8 @@ def _of_queries(app: App, table: str) -> tuple[str, Health]:
     for pipeline in filling:
         if pipeline.error is not None:
             return source, Health("stale", pipeline.error.message)
-    failed = app._living.errors()
-    for beside in (
-        t.table.lower() for p in filling for plan in (p.plan, *p.plan.block) for t in plan.batch.tables
-    ):
-        if beside in failed:
-            return source, Health("stale", failed[beside])
+    if (reason := _behind(app, sorted({name for p in filling for name in p.plan.beside}))) is not None:
+        return source, Health("stale", reason)
     for pipeline in filling:
         load = app._runner.phases.load_of(pipeline)
         if load is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond.app.capturing import let_go
 from millpond.app.filling import Reached, fingerprint
 from millpond.app.living import OverSources
 from millpond.changes import Offset, Position
@@ -38,8 +39,7 @@ class Tapping(OverSources):
         self.name = f"stream:{stream}"
         shared = app._source(relation)
         assert isinstance(shared, CapturingSource)
-        self._source = type(shared)(shared.uri, shared.values, shared.declared)
-        self._source.claim(f"{app._state.identity}/{self.name}")
+        self._source = shared.claimed(f"{app._state.identity}/{self.name}")
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -77,13 +77,15 @@ class Tapping(OverSources):
     def _load(self, end: Offset) -> int:
         """The rows that were there before, and then the place from which on changes come."""
         count = 0
-        for split in self._source.splits(None, end):
-            for batch in self._source.read(split):
-                rows = pa.Table.from_batches([batch.drop_columns([SEQ])])
-                found = self._envelopes(rows, np.full(rows.num_rows, READ), end)
-                self._app._store.commit(sent={self._stream: found})
-                count += rows.num_rows
-        self._source.begun()
+        try:
+            for split in self._source.splits(None, end):
+                for batch in self._source.read(split):
+                    rows = pa.Table.from_batches([batch.drop_columns([SEQ])])
+                    found = self._envelopes(rows, np.full(rows.num_rows, READ), end)
+                    self._app._store.commit(sent={self._stream: found})
+                    count += rows.num_rows
+        finally:
+            self._source.begun()
         self._send(None, end, fingerprint(end))
         return count
 
@@ -114,7 +116,7 @@ class Tapping(OverSources):
         )
 
     def release(self) -> None:
-        self._source.release()
+        let_go(self._app, f'stream "{self._stream}"', self._source.release)
 
     def close(self) -> None:
         if not self._app._journal.durable:

@@ -173,6 +173,11 @@ class PipelinePlan:
         return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
 
     @property
+    def beside(self) -> frozenset[str]:
+        """The tables that it, or a statement of its block, meets beside the stream, in lower case."""
+        return frozenset(t.table.lower() for plan in (self, *self.block) for t in plan.batch.tables)
+
+    @property
     def has_error_table(self) -> bool:
         """Whether it has an error table of its own."""
         misses = self.miss is not None and "error" in (self.miss.mode, self.miss.fallback)

@@ -104,15 +104,24 @@ class CapturingSource(SqlSource):
 
     # whose log it is
 
-    def claim(self, owner: str) -> None:
-        """A table follows the changes from now on. Its name says which of the things that the database keeps for such
-        tables are its own."""
-        self._log = self.database.log(owner, self.schema())
+    def claimed(self, owner: str) -> CapturingSource:
+        """The same source for one who follows the changes from now on: a log has one reader. The name says which of
+        the things that the database keeps for such readers are its own."""
+        own = type(self)(self.uri, self.values, self.declared)
+        own.take_columns(self.schema())
+        own._log = own._log_of(owner, own.schema())
+        return own
 
     def forget(self, owner: str) -> None:
         """What the database keeps for a table that is gone goes."""
-        self._log = self.database.log(owner, Schema(()))
+        self._log = self._log_of(owner, Schema(()))
         self._again(self._log.drop)
+
+    def _log_of(self, owner: str, schema: Schema) -> Log:
+        from millpond.sources.databases.hosted import HostedDatabase
+
+        assert isinstance(self.database, HostedDatabase)
+        return self.database.log(owner, schema)
 
     def begin_capture(self) -> Offset:
         """A place in the log, whose rows before it ``splits(None, place)`` reads. Raises CaptureRefused."""
@@ -191,7 +200,7 @@ class CapturingSource(SqlSource):
         return self._begun[1] if self._begun is not None else None
 
     def _moment(self) -> str | None:
-        return self._begun[1] if self._begun is not None else super()._moment()
+        return self._held() if self._begun is not None else super()._moment()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Of a log the rows are those of ``log_schema``."""
@@ -230,9 +239,7 @@ class CapturingSource(SqlSource):
             if self._logs:
                 assert self._log is not None
                 yield from self._log.news(stop)
-            elif not stop.wait(
-                AGAIN if self.values["incremental.column"] is None else self.values["poll.interval"] or POLL
-            ):
+            elif not stop.wait(self._pause):
                 yield
 
     @property

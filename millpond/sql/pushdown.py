@@ -75,13 +75,9 @@ def pushed(resolved: Resolved) -> dict[str, Predicate]:
     return found
 
 
-def needs(resolved: Resolved) -> dict[str, Need]:
-    """View → what the query needs of what is behind it."""
-    conditions, found = pushed(resolved), dict[str, Need]()
-    for i in resolved.inputs:
-        columns = _columns(resolved, i)
-        found[i.view] = Need(columns, conditions.get(i.view), _limit(resolved))
-    return found
+def need_of(resolved: Resolved, source: Input) -> Need:
+    """What the query needs of one of its inputs."""
+    return Need(_columns(resolved, source), pushed(resolved).get(source.view), _limit(resolved))
 
 
 def _columns(resolved: Resolved, source: Input) -> tuple[str, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -30,7 +31,7 @@ from millpond.sources.databases.text import check_query, named
 from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
-    from millpond.sources._captured import Log
+    pass
 
 SAMPLE = 1_000
 """Rows that the columns of a query are discovered from, where the database does not tell them."""
@@ -40,7 +41,7 @@ _EARLY = (-(2**53), "0001-01-01")
 """What the ? of a query for what is new may be before the type of its column is known."""
 
 
-class Database:
+class Database(ABC):
     """A database and the rows that are read of it. Its methods may be called by several threads."""
 
     dialect: ClassVar[str] = ""
@@ -65,9 +66,9 @@ class Database:
 
     # connections
 
+    @abstractmethod
     def url(self) -> sa.URL:
         """Where SQLAlchemy connects to."""
-        raise NotImplementedError
 
     def connect_args(self) -> dict[str, Any]:
         """What the driver's connect is given besides."""
@@ -75,6 +76,7 @@ class Database:
 
     def prepared(self, connection: sa.Connection) -> None:
         """Sets up the session of a connection before it reads. Called in its transaction, before anything else."""
+        return
 
     @property
     def engine(self) -> sa.Engine:
@@ -174,6 +176,7 @@ class Database:
 
     def enter(self, connection: sa.Connection, moment: str | None) -> None:
         """Lets a connection see the database as it was at a moment, all the time of its transaction."""
+        return
 
     # columns
 
@@ -267,9 +270,3 @@ class Database:
         if self.rows.table is None or self.rows.cut:
             return None
         return int(connection.execute(self.rows.one(sa.func.count())).scalar() or 0)
-
-    # changes
-
-    def log(self, owner: str, schema: Schema) -> Log:
-        """The log of changes of the table, for one who follows it."""
-        raise NotImplementedError

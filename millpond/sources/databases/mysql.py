@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pymysql
 import sqlalchemy as sa
-from sqlalchemy import event, exc
+from sqlalchemy import exc
 
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
 from millpond.sources._captured import Log
 from millpond.sources._sqluri import Place
-from millpond.sources.databases.base import Database
 from millpond.sources.databases.binlog import BinLog
+from millpond.sources.databases.hosted import HostedDatabase
 from millpond.sources.databases.mylogin import Login
 from millpond.sources.databases.mymoment import Moment, driver_of, set_up
 from millpond.sources.databases.mytext import streamed
@@ -32,10 +32,12 @@ _TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema =
 _ESTIMATE = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 
 
-class MysqlDatabase(Database):
+class MysqlDatabase(HostedDatabase):
     """Read in transactions that change nothing."""
 
     dialect: ClassVar[str] = "mysql"
+    drivername: ClassVar[str] = "mysql+pymysql"
+    login: Login
 
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         super().__init__(uri, place, values)
@@ -43,19 +45,10 @@ class MysqlDatabase(Database):
         self._moments: dict[str, Moment] = {}
         self._changing = threading.Lock()
 
-    @property
-    def name(self) -> str:
-        return self.login.name
-
     # connections
 
-    def url(self) -> sa.URL:
-        return sa.URL.create("mysql+pymysql")
-
-    def _made(self) -> sa.Engine:
-        engine = super()._made()
-        event.listen(engine, "do_connect", lambda *_: self.login.open())
-        return engine
+    def _connect(self) -> Any:
+        return self.login.open()
 
     @contextmanager
     def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:

@@ -11,12 +11,12 @@ import psycopg
 import pyarrow as pa
 import sqlalchemy as sa
 from psycopg import sql
-from sqlalchemy import event, exc
+from sqlalchemy import exc
 
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
 from millpond.sources._captured import Log
 from millpond.sources._sqluri import Place
-from millpond.sources.databases.base import Database
+from millpond.sources.databases.hosted import HostedDatabase
 from millpond.sources.databases.pgcopy import copied
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.sources.databases.pglogin import Connected, Login, explained
@@ -44,10 +44,12 @@ _ESTIMATE = (
 )
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(HostedDatabase):
     """Read in transactions that change nothing."""
 
     dialect: ClassVar[str] = "postgres"
+    drivername: ClassVar[str] = "postgresql+psycopg"
+    login: Login
 
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         super().__init__(uri, place, values)
@@ -57,19 +59,10 @@ class PostgresDatabase(Database):
         self._catalog = Catalog(self._ask_catalog)
         self._asking = threading.local()
 
-    @property
-    def name(self) -> str:
-        return self.login.name
-
     # connections
 
-    def url(self) -> sa.URL:
-        return sa.URL.create("postgresql+psycopg")
-
-    def _made(self) -> sa.Engine:
-        engine = super()._made()
-        event.listen(engine, "do_connect", lambda *_: self.login.connect(autocommit=False))
-        return engine
+    def _connect(self) -> Any:
+        return self.login.connect(autocommit=False)
 
     def enter(self, connection: sa.Connection, moment: str | None) -> None:
         level = "REPEATABLE READ" if moment is not None else self.values["transaction.isolation"].upper()
