@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.options import read_options, settings_of
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
+from millpond.sources._captured import Log
 from millpond.sources.mysql import MysqlSource
 from millpond.types import Schema
+from tests import logs
+from tests.logs import Found, log_of, values_of
 from tests.servers import MariaDb
-
-WORDS = {PUT: "put", ADDED: "put", ENDED: "ended", MOVED: "moved", EMPTIED: "emptied"}
 
 
 def source(
@@ -29,10 +26,7 @@ def source(
     **options: str,
 ) -> MysqlSource:
     """Options have underscores for dots."""
-    given = {name.replace("_", "."): value for name, value in options.items()}
-    if table is not None:
-        given["table"] = table
-    values = read_options("the test", MysqlSource.options, settings_of(given))
+    values = values_of(MysqlSource, table, options)
     return MysqlSource(server.url(database, user, password), values, declared)
 
 
@@ -46,32 +40,19 @@ def table_of(read: MysqlSource) -> pa.Table:
         read.close()
 
 
-@contextmanager
-def following(server: MariaDb, database: str, table: str = "t", **options: str) -> Iterator[Log]:
-    read = source(server, database, table, **options)
-    log = read.database.log("a test", read.schema())
-    try:
-        yield log
-    finally:
-        log.drop()
-        log.close()
-        read.close()
+def following(
+    server: MariaDb, database: str, table: str = "t", **options: str
+) -> AbstractContextManager[Log]:
+    return log_of(source(server, database, table, **options))
 
 
-def changes(log: Log, start: Offset, end: Offset) -> list[tuple[str, Mapping[str, Any]]]:
-    """What the log has between two places: what each row does, and the row."""
-    found = []
-    for batch in log.read(start, end):
-        batch.validate(full=True)
-        for row in batch.to_pylist():
-            op = row.pop(OP)
-            assert row.pop(KEPT) is None
-            found.append((WORDS[op], row))
+def changes(log: Log, start: Offset, end: Offset) -> Found:
+    """As of any log; its rows are always whole."""
+    found = logs.changes(log, start, end)
+    assert not any("kept" in row for _, row in found)
     return found
 
 
-def next_changes(
-    log: Log, start: Offset, rows: int = 1000
-) -> tuple[Offset, list[tuple[str, Mapping[str, Any]]]]:
+def next_changes(log: Log, start: Offset, rows: int = 1000) -> tuple[Offset, Found]:
     end = log.latest(start, rows)
     return end, changes(log, start, end)

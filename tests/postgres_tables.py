@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import quote
 
-import pyarrow as pa
-
-from millpond.changes import Offset
-from millpond.options import read_options, settings_of
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
+from millpond.sources._captured import Log
 from millpond.sources.postgresql import PostgresqlSource
 from millpond.types import Schema
+from tests.logs import log_of, values_of
 from tests.servers import Postgres
-
-WORDS = {PUT: "put", ADDED: "put", ENDED: "ended", MOVED: "moved", EMPTIED: "emptied"}
 
 
 def source(
@@ -30,10 +24,7 @@ def source(
     **options: str,
 ) -> PostgresqlSource:
     """Options have underscores for dots."""
-    given = {name.replace("_", "."): value for name, value in options.items()}
-    if table is not None:
-        given["table"] = table
-    values = read_options("the test", PostgresqlSource.options, settings_of(given))
+    values = values_of(PostgresqlSource, table, options)
     uri = f"postgresql://{quote(user)}@127.0.0.1:{server.port}/{database}"
     return PostgresqlSource(uri, values, declared)
 
@@ -64,34 +55,7 @@ def rows(read: PostgresqlSource) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "_seq"} for row in found]
 
 
-@contextmanager
-def following(server: Postgres, table: str, owner: str = "a test", **options: str) -> Iterator[Log]:
-    """The log of a table; what it made in the database goes at the end."""
-    read = source(server, table, **options)
-    log = read.database.log(owner, read.schema())
-    try:
-        yield log
-    finally:
-        log.drop()
-        log.close()
-        read.close()
-
-
-def changes(log: Log, start: Offset, end: Offset) -> list[tuple[str, Mapping[str, Any]]]:
-    """What the log has between two places: what each row does, and the row, with the names of the columns that it
-    leaves out under ``kept``."""
-    found = []
-    for batch in log.read(start, end):
-        assert isinstance(batch, pa.RecordBatch)
-        batch.validate(full=True)
-        for row in batch.to_pylist():
-            op, kept = row.pop(OP), row.pop(KEPT)
-            found.append((WORDS[op], row | ({"kept": [log.schema.names[i] for i in kept]} if kept else {})))
-    return found
-
-
-def next_changes(
-    log: Log, start: Offset, rows: int = 1000
-) -> tuple[Offset, list[tuple[str, Mapping[str, Any]]]]:
-    end = log.latest(start, rows)
-    return end, changes(log, start, end)
+def following(
+    server: Postgres, table: str, owner: str = "a test", **options: str
+) -> AbstractContextManager[Log]:
+    return log_of(source(server, table, **options), owner)

@@ -511,9 +511,9 @@ def test_nothing_is_lost_or_doubled_between_the_rows_and_their_changes(servers: 
     writers = [threading.Thread(target=write, args=(seed,)) for seed in range(2)]
     for writer in writers:
         writer.start()
-    read = source(server, home, "t", cdc="true", parallel_readers="3")
+    shared = source(server, home, "t", cdc="true", parallel_readers="3")
+    read = shared.claimed("a test")
     try:
-        read.claim("a test")
         time.sleep(0.3)
         place = read.begin_capture()
         found: dict[int, Any] = {}
@@ -558,6 +558,7 @@ def test_nothing_is_lost_or_doubled_between_the_rows_and_their_changes(servers: 
     finally:
         stop.set()
         read.close()
+        shared.close()
     assert counts[0] > 50
     assert found == {r[0]: r[1:] for r in server.execute("SELECT * FROM t", home)}
 

@@ -20,7 +20,8 @@ from millpond.sources._captured import Log
 from millpond.sources.databases import pglog, pgstream
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.types import Column, Schema
-from tests.postgres_tables import changes, following, next_changes, source, without_slots
+from tests.logs import changes, next_changes
+from tests.postgres_tables import following, source, without_slots
 from tests.servers import Postgres, Servers
 
 

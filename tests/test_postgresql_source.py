@@ -30,7 +30,8 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.sources.postgresql import PostgresqlSource
-from tests.postgres_tables import following, next_changes, rows, source, without_slots
+from tests.logs import next_changes
+from tests.postgres_tables import following, rows, source, without_slots
 from tests.servers import Postgres, Servers, free_port
 
 

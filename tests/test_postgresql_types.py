@@ -13,7 +13,8 @@ from millpond.errors import BadData, NotSupported
 from millpond.sources.databases.pgtext import from_texts
 from millpond.sources.databases.pgtypes import PLAIN, TEXT, PgType, holds
 from millpond.types import Column, Schema, normal, type_name
-from tests.postgres_tables import following, next_changes, rows, source
+from tests.logs import next_changes
+from tests.postgres_tables import following, rows, source
 from tests.servers import Postgres, Servers
 
 SETUP = """
