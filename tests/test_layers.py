@@ -21,6 +21,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "errors",
+            "faults",
             "types",
             "changes",
             "options",
