@@ -328,6 +328,8 @@ def test_the_reference_is_not_stale() -> None:
     for name, text in reference.pages().items():
         file = ROOT / "docs" / "reference" / name
         assert file.exists() and file.read_text(encoding="utf-8") == text, f"{name} is stale: run make docs"
+    limits: Path = reference.LIMITS
+    assert limits.read_text(encoding="utf-8") == reference.limits(), "limits.md is stale: run make docs"
 
 
 def _load(path: Path) -> ModuleType:

@@ -1,4 +1,5 @@
-"""Write docs/reference/: what the declarations in the code say about options, statements, types and the rest.
+"""Write docs/reference/: what the declarations in the code say about options, statements, types and the rest; and into
+docs/limits.md what differs from Spark.
 
 Run by ``make docs``. Nothing here is a list of its own: a page that is wrong is put right in the code it comes from.
 ``tests/test_docs.py`` fails when the files are not what this gives.
@@ -12,6 +13,7 @@ import inspect
 import itertools
 import re
 import sys
+import tomllib
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -40,6 +42,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 EXAMPLES = ROOT / "tests" / "sql_language" / "examples.sql"
 EXAMPLES_SHOWN = 8
+LIMITS = ROOT / "docs" / "limits.md"
+DIFFERENCES = ROOT / "tests" / "oracle" / "differences.toml"
+_LISTED = re.compile(r"(?<=<!-- differences -->\n).*(?=<!-- end of differences -->)", re.DOTALL)
 _NOTE = "<!-- Written by tools/reference.py (make docs). Do not edit. -->\n\n"
 
 
@@ -51,6 +56,7 @@ def main() -> int:
     for file in FOLDER.glob("*.md"):
         if file.name not in wanted:
             file.unlink()
+    LIMITS.write_text(limits(), encoding="utf-8")
     print(f"wrote {len(wanted)} pages to {FOLDER.relative_to(ROOT)}")
     return 0
 
@@ -67,6 +73,13 @@ def pages() -> dict[str, str]:
         "types.md": _types,
     }
     return {name: _NOTE + "\n".join(lines()).rstrip() + "\n" for name, lines in made.items()}
+
+
+def limits() -> str:
+    """docs/limits.md with the list of what differs from Spark, which the generators of tests go by."""
+    listed = tomllib.loads(DIFFERENCES.read_text(encoding="utf-8"))["differs"]
+    lines = "".join(f"- {' '.join(entry['reason'].split())}\n" for entry in listed)
+    return _LISTED.sub(lambda _: lines, LIMITS.read_text(encoding="utf-8"))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
