@@ -1,0 +1,25 @@
+"""State directories that earlier versions left behind open, and what ran in them goes on."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from millpond import App
+from tests.states.make import HERE, SQL, contents, go_on
+
+
+@pytest.mark.parametrize("version", sorted(path.stem for path in HERE.glob("*.json")))
+def test_an_app_of_an_earlier_version_goes_on(version: str, tmp_path: Path) -> None:
+    with tarfile.open(HERE / f"{version}.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        go_on(app)
+        found = contents(app)
+    expected = json.loads((HERE / f"{version}.json").read_text())
+    assert found == expected
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        assert contents(app) == expected
