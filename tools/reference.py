@@ -30,7 +30,7 @@ from millpond.sources.base import sources
 from millpond.sql import statements as st
 from millpond.sql.check import Checker
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, RUNNING_OPTIONS, STREAM_OPTIONS
-from millpond.sql.functions import known_functions
+from millpond.sql.functions import function_classes, known_functions
 from millpond.sql.parse import parse, parse_condition
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
 from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
@@ -295,9 +295,24 @@ def _functions() -> Iterator[str]:
     yield f"in which only the {count} in **bold** occur is answered in this process, within milliseconds, where the"
     yield "types of its arguments permit; with any other Spark is asked. In a running query all are Spark's."
     yield ""
+    yield "Each has a class, by what its value depends on; `SHOW FUNCTIONS` lists it. It is in brackets where it is"
+    yield "not `pure`."
+    yield ""
+    yield from _table(
+        ("class", "depends on", "in the app's SQL", "for HTTP clients"),
+        [
+            ("pure", "the arguments", "yes", "yes"),
+            ("volatile", "also the time, chance, or how rows are divided", "not in live tables", "yes"),
+            ("session", "who runs the app, where, with which version", "not in live tables", "no"),
+            ("outside", "files, hosts, the JVM, the environment, logs", "no", "no"),
+            ("python", "a function of the app (`@app.function`)", "yes", "if it is `public=True`"),
+        ],
+    )
     letters: dict[str, list[str]] = {}
     for name in known:
-        letters.setdefault(name[0], []).append(f"**{name}**" if name in here else name)
+        kind = function_classes()[name]
+        shown = f"**{name}**" if name in here else name
+        letters.setdefault(name[0], []).append(shown if kind == "pure" else f"{shown} ({kind})")
     for letter in sorted(letters):
         yield ", ".join(letters[letter]).replace("_", "\\_")
         yield ""

@@ -288,17 +288,26 @@ class App:
         arguments: Sequence[str] | None = None,
         returns: str | None = None,
         vectorized: bool = False,
+        public: bool = False,
     ) -> Callable[..., Any]:
         """Makes a Python function known to SQL; a decorator. Types are those of its annotations, or given as in SQL.
 
-        It is called for each row, with None for NULL; with ``vectorized`` for whole columns, as Arrow arrays.
+        It is called for each row, with None for NULL; with ``vectorized`` for whole columns, as Arrow arrays. HTTP
+        clients may call it in their statements if it is ``public``; the app's own statements may in any case.
         Statements that are to go on after a restart need it before they do: ``App(functions=[f])``.
         """
         if function is None:
             return partial(
-                self.function, name=name, arguments=arguments, returns=returns, vectorized=vectorized
+                self.function,
+                name=name,
+                arguments=arguments,
+                returns=returns,
+                vectorized=vectorized,
+                public=public,
             )
-        made = make_function(function, name=name, arguments=arguments, returns=returns, vectorized=vectorized)
+        made = make_function(
+            function, name=name, arguments=arguments, returns=returns, vectorized=vectorized, public=public
+        )
         if made.name.lower() in self._functions:
             made.forget()
             raise AlreadyExists(f'function "{made.name}" already exists', hint="give it another name")
@@ -428,7 +437,7 @@ class App:
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
             if gate is not None:
-                gate.parsed(statements)
+                gate.parsed(statements, parsed.script.place)
             steps = prepare(self, statements, parsed.script.place, in_block=in_block)
             while not self._in_file and self._transaction is None and (late := self._loading(steps)):
                 self._loader.wait(late)

@@ -19,7 +19,7 @@ from millpond.query.result import EXPLAINED
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
-from millpond.sql.functions import known_functions
+from millpond.sql.functions import function_classes
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
@@ -58,7 +58,9 @@ _TYPES = {
 
 def show(app: App, what: str) -> pa.Table:
     if what == "functions":
-        return pa.table({"name": sorted(known_functions() | set(app._functions))})
+        own = {name: "python, public" if f.public else "python" for name, f in app._functions.items()}
+        listed = sorted({**function_classes(), **own}.items())
+        return _table([{"name": name, "class": kind} for name, kind in listed], ["name", "class"])
     if what == "queries":
         rows = app._runner.describe() + [v.describe() for v in app._views]
         texts = ("statement", "error")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from millpond.errors import Place
 from millpond.sql.checked import Checked
 from millpond.sql.statements import Statement
 
@@ -13,8 +14,9 @@ class Gate(Protocol):
     """Asked before anything of a text is done; raises what is not to be. Variables (``${NAME}``) of such a text have
     no values: the environment is not for whoever sends it."""
 
-    def parsed(self, statements: Sequence[Statement]) -> None:
-        """Before any name in them is looked up, and any file is opened."""
+    def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place]) -> None:
+        """Before any name in them is looked up, and any file is opened. ``locate`` tells where in the text something
+        stands, by its offsets."""
 
     def checked(self, statements: Sequence[Checked]) -> None:
         """Before the first one runs."""

@@ -17,6 +17,7 @@ from millpond.clock import Clock
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
+from millpond.engine.session import new_session
 from millpond.formats.received import no_rows
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
@@ -167,7 +168,7 @@ def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
 
 def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """The answer of a Spark query over named Arrow tables."""
-    session = spark.newSession()
+    session = new_session(spark)
     try:
         for name, rows in tables.items():
             to_frame(session, rows).createOrReplaceTempView(name)

@@ -12,15 +12,18 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
 from millpond.engine.jars import CONNECTOR, kafka_jars
 from millpond.engine.java import prepare_java
 from millpond.errors import ConnectorMissing, EngineError
+from millpond.sql.functions import function_classes
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _lock = threading.Lock()
@@ -34,6 +37,11 @@ appender.file.fileName = {log}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 """
+
+# XML that is a value of a row names no file or host: neither an external DTD nor a schema is fetched.
+_CLOSED_XML = "-Djavax.xml.accessExternalDTD= -Djavax.xml.accessExternalSchema="
+_CLOSED = {"spark.sql.variable.substitute": "false"}
+"""Of every session in which SQL runs: `${env:NAME}` in a text is a text."""
 
 _BASE = {
     "spark.app.name": "millpond",
@@ -52,6 +60,7 @@ _BASE = {
     "spark.sql.autoBroadcastJoinThreshold": "64MB",
     "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",
+    "spark.executor.defaultJavaOptions": _CLOSED_XML,
 }
 
 
@@ -119,6 +128,30 @@ def get_session(
         return session
 
 
+def new_session(spark: SparkSession) -> SparkSession:
+    """A session for statements, in which functions that reach outside of SQL are not there at all, and the text of a
+    statement means nothing but SQL. They are refused before Spark is asked; this is the second door."""
+    session = spark.newSession()
+    for name, value in _CLOSED.items():
+        session.conf.set(name, value)
+    registry = session._jsparkSession.sessionState().functionRegistry()
+    for function in _outside(session.sparkContext):
+        registry.dropFunction(function)
+    return session
+
+
+@lru_cache(1)
+def _outside(context: SparkContext) -> list[Any]:
+    """The functions that reach outside, as Spark's registry knows them."""
+    jvm = context._jvm
+    assert jvm is not None
+    some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    builtin, system = some("builtin"), some("system")
+    return [
+        identifier(name, builtin, system) for name, kind in function_classes().items() if kind == "outside"
+    ]
+
+
 def _check_kafka(session: SparkSession) -> None:
     settings = session.sparkContext.getConf()
     if "kafka" not in settings.get("spark.jars", "") + settings.get("spark.jars.packages", ""):
@@ -145,7 +178,8 @@ def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, st
             "spark.sql.shuffle.partitions": str(cores),
             "spark.default.parallelism": str(cores),
             "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} -XX:+UseParallelGC",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} -XX:+UseParallelGC "
+            + _CLOSED_XML,
             "spark.local.dir": str(directory / "spark-local"),
             "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
             "spark.sql.catalogImplementation": "in-memory",

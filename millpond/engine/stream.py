@@ -21,7 +21,7 @@ from millpond.engine.failures import explain
 from millpond.engine.local import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.reader import noted, read_stream
-from millpond.engine.session import is_local
+from millpond.engine.session import is_local, new_session
 from millpond.engine.sizes import BatchSize
 from millpond.errors import Closed, ConnectionLost, Error, SourceError, TopicMissing
 from millpond.sources.base import Source
@@ -130,7 +130,7 @@ class StreamQuery:
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         self._query = (
-            self._writer(self._spark.newSession())
+            self._writer(new_session(self._spark))
             .queryName(f"{self._directory.name}-{self._launched}")
             .option("checkpointLocation", str(self._checkpoint))
             .start()
@@ -246,7 +246,7 @@ class StreamQuery:
         """Where ranges are read, so that names do not mix with those of the query's batches."""
         assert self._spark is not None
         if self._own is None:
-            self._own = self._spark.newSession()
+            self._own = new_session(self._spark)
         return self._own
 
     # those who are behind

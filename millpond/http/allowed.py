@@ -1,19 +1,29 @@
-"""What a statement of a client may name outside of the app: URIs that the server's settings allow, and nothing else."""
+"""What a statement of a client may name and call: URIs that the server's settings allow, functions whose values depend
+on nothing but their arguments, time and chance, and nothing else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
+from millpond.errors import Place
 from millpond.http.failures import Refused
+from millpond.query.conditions import Condition
 from millpond.sinks.base import sinks
 from millpond.sources.base import sources
+from millpond.sql.calls import calls_in
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
+from millpond.sql.functions import FunctionClass, function_classes
 from millpond.sql.outside import Named, named_outside
+from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
+from millpond.sql.userfunctions import UserFunction
 from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.base import backend_names, find_backend
+
+Locate = Callable[[int, int], Place]
 
 _OWN = ("memory", "inmemory", "cache", "sqlite", "jdbc")
 """Backends whose rows are in the process or in the state directory, unless an option says otherwise."""
@@ -76,6 +86,39 @@ class Allowed:
         )
         error.place = named.place
         return error
+
+
+class Calls:
+    """The functions that may be called: an allow-list by class, and those of the app that are public."""
+
+    allowed: frozenset[FunctionClass] = frozenset(("pure", "volatile"))
+
+    def __init__(self, own: Mapping[str, UserFunction]):
+        self._own = own
+
+    def check(self, value: Any, locate: Locate) -> None:
+        """Raises Refused for the first call, in statements or expressions, that is not for clients. Names that nobody
+        knows are left to whoever checks them."""
+        classes = function_classes()
+        for name, node in calls_in(value):
+            kind, own = classes.get(name), self._own.get(name)
+            if kind in self.allowed or (own is not None and own.public) or (kind is None and own is None):
+                continue
+            if own is not None:
+                message = f'function "{own.name}" of the app is not for HTTP clients'
+                hint = "it is if the app says so: @app.function(public=True)"
+            else:
+                message = f'over HTTP function "{name}" is not called: its class is {kind}'
+                hint = "clients call functions of the classes pure and volatile: SHOW FUNCTIONS"
+            error = Refused(403, "not_allowed", message, hint=hint)
+            span = own_span(node)
+            error.place = locate(*span) if span is not None else None
+            raise error
+
+    def check_condition(self, condition: Condition) -> None:
+        """The same for a condition of a client, before it is evaluated."""
+        text = condition.text
+        self.check(condition.filter.tree, lambda start, end: Place.of(text, start, end))
 
 
 def _begins(uri: str, prefix: str) -> bool:

@@ -74,7 +74,8 @@ async def many_rows(service: Service, request: Request) -> Response:
         raise bad_request(f'"{sorted(unknown)[0]}" is not known here', "known: where, limit, after")
     media = wanted(request, JSON, LINES, ARROW)
     limit = limit_of(query.get("limit"), service.limits)
-    rows, following = await service.run(page, table, query.get("where") or None, query.get("after"), limit)
+    where = query.get("where") or None
+    rows, following = await service.run(page, service, table, where, query.get("after"), limit)
     response = answer_rows(rows, media, service.in_thread, {"next": following})
     if following is not None:
         response.headers["X-Next"] = following
@@ -89,11 +90,16 @@ def limit_of(text: str | None, limits: Limits) -> int:
     return int(text)
 
 
-def page(table: Table, where: str | None, after: str | None, limit: int) -> tuple[pa.Table, str | None]:
+def page(
+    service: Service, table: Table, where: str | None, after: str | None, limit: int
+) -> tuple[pa.Table, str | None]:
     """The rows after a key, in the order of the key, and the ``after`` of the next page; None if this is the last. Of
     a table without a key the order is that of its rows, and ``after`` a number."""
     key = list(table.schema.key)
-    condition = None if where is None else table.compile_condition(where)
+    condition = None
+    if where is not None:
+        condition = table.compile_condition(where)
+        service.calls.check_condition(condition)
     rows = table._compiler.matching(table._view(), condition, {}, rows=not key)
     columns = key or [ROW]
     if after is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.errors import TimedOut
-from millpond.http.allowed import Allowed
+from millpond.http.allowed import Allowed, Calls
 from millpond.http.failures import Refused
 from millpond.http.hub import Hub
 from millpond.http.metrics import Requests, registry_of
@@ -62,6 +62,7 @@ class Service:
         self.settings = settings
         self.limits = settings.limits
         self.allowed = Allowed(settings.allow)
+        self.calls = Calls(app._functions)
         self._pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="millpond-http")
         self._at_work = 0
         self.hub = Hub(app, settings.limits)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
+from millpond.http.allowed import Locate
 from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer_rows, as_json, wanted
 from millpond.http.body import parse_object, read_body
 from millpond.http.failures import Refused, bad_request
@@ -34,11 +35,12 @@ class HttpGate:
         self._service = service
         self._role = role
 
-    def parsed(self, statements: Sequence[st.Statement]) -> None:
+    def parsed(self, statements: Sequence[st.Statement], locate: Locate) -> None:
         if not statements:
             raise bad_request("there is no statement", 'send {"sql": "SELECT …"}')
         check_kinds(self._role, statements)
         self._service.allowed.check(statements)
+        self._service.calls.check(statements, locate)
 
     def checked(self, statements: Sequence[Checked]) -> None:
         check_waited_for()
@@ -57,10 +59,10 @@ class HttpGate:
 class ExplainGate(HttpGate):
     """Lets one statement through, which is then told of and not run."""
 
-    def parsed(self, statements: Sequence[st.Statement]) -> None:
+    def parsed(self, statements: Sequence[st.Statement], locate: Locate) -> None:
         if len(statements) != 1 or not isinstance(statements[0], st.Explain):
             raise bad_request("one statement can be explained at a time")
-        super().parsed(statements)
+        super().parsed(statements, locate)
 
 
 async def run_sql(service: Service, request: Request) -> Response:

@@ -7,23 +7,21 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from millpond.errors import Place, SqlError
+from millpond.sql.calls import calls_in
+from millpond.sql.functions import function_classes
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.resolve import Resolved
-
-_CHANGING = frozenset(
-    "CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER LOCALTIMESTAMP NOW RAND RANDN RANDOM RANDSTR UNIFORM "
-    "UNIX_TIMESTAMP UUID SHUFFLE MONOTONICALLY_INCREASING_ID CURDATE CURRENT_TIMEZONE".split()
-)
 
 
 def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
     """What changes by itself cannot be followed."""
-    for node in resolved.expression.find_all(exp.Func):
-        name = node.name.upper() if isinstance(node, exp.Anonymous) else node.sql_name().upper()
-        changing = name in _CHANGING and not (name == "UNIX_TIMESTAMP" and node.expressions)
-        if changing:
+    for name, node in calls_in(resolved.expression):
+        if function_classes().get(name) not in ("volatile", "session"):
+            continue
+        given = node.expressions if isinstance(node, exp.Anonymous) else node.args.get("this")
+        if name != "unix_timestamp" or not given:  # of a value it is always the same
             yield SqlError(
-                f"a query that follows tables cannot use {name.lower()}(): its rows would change by themselves",
+                f"a query that follows tables cannot use {name}(): its rows would change by themselves",
                 hint="'refresh' = 'once' makes a copy; CREATE VIEW answers anew each time",
                 place=at,
             )

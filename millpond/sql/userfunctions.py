@@ -43,6 +43,8 @@ class UserFunction:
     arguments: tuple[pa.DataType, ...]
     returns: pa.DataType
     call: Callable[..., pa.Array]
+    public: bool = False
+    """Whether HTTP clients may call it."""
 
     def __deepcopy__(self, memo: object) -> UserFunction:
         return self
@@ -69,6 +71,7 @@ def make_function(
     arguments: Sequence[str] | None = None,
     returns: str | None = None,
     vectorized: bool = False,
+    public: bool = False,
 ) -> UserFunction:
     """The function as SQL sees it. Types are given as in SQL, or by annotations. With ``vectorized`` it takes and gives
     Arrow arrays, else it is called for each row."""
@@ -88,6 +91,7 @@ def make_function(
         types[:-1],
         types[-1],
         _on_columns(function, name, types, vectorized),
+        public,
     )
     _made[found.key] = found
     return found

@@ -8,6 +8,7 @@ from typing import Any, cast
 from sqlglot import exp
 from sqlglot.parsers.spark import SparkParser
 
+from millpond.sql.calls import CALLED
 from millpond.sql.parser.base import BaseParser
 
 Builder = Callable[..., exp.Expr]
@@ -84,9 +85,15 @@ def _limited(name: str, parse: Callable[..., exp.Expr | None], most: int) -> Cal
         built = parse(parser)
         if count < fewest and not (isinstance(built, exp.Substring) and built.args.get("start")):
             parser.fail(f"{name} takes {fewest} or {most} arguments", parser._prev)
-        return built
+        return None if built is None else _named(built, name)
 
     return parse_limited
+
+
+def _named(built: exp.Expr, name: str) -> exp.Expr:
+    """Keeps the name that a function was called by: what it became may stand for several."""
+    built.meta[CALLED] = name.lower()
+    return built
 
 
 def _careful(name: str, builder: Builder) -> Builder:
@@ -98,7 +105,7 @@ def _careful(name: str, builder: Builder) -> Builder:
         try:
             built = builder(args, **dialect)
             if all(isinstance(a, exp.Literal) or a.root() is built for a in args):
-                return built
+                return _named(built, name)
         except (ValueError, TypeError, AttributeError, IndexError):
             pass
         return exp.Anonymous(this=name, expressions=args)

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
+from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
 from millpond.sql.functions import known_functions
 from millpond.sql.nodes import Element, Path, PathValues
@@ -210,7 +211,12 @@ class Expressions(ABC):
                 return
         else:
             return
-        if name.lower() not in self.functions:
+        refused = reaches_outside(called(node) or name.lower(), node)
+        if refused is not None:
+            refused.place = self.place(node, own=True)
+            self.errors.append(refused)
+            node.meta["dtype"] = None
+        elif name.lower() not in self.functions:
             self.errors.append(
                 UnknownName(
                     f'function "{name}" is not known',

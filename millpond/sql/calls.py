@@ -1,0 +1,85 @@
+"""The functions that a statement calls, by the names that it calls them by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.errors import NotSupported, Place
+from millpond.sql.functions import function_classes
+
+CALLED = "called"
+"""In the meta of an expression: the lower-case name of the function that it was written as."""
+
+_OUTSIDE_OPTIONS = {
+    "from_avro": (2, "avroschemaurl"),
+    "from_xml": (2, "rowvalidationxsdpath"),
+    "schema_of_avro": (1, "avroschemaurl"),
+    "schema_of_xml": (1, "rowvalidationxsdpath"),
+}
+"""Functions that would read a file or ask a host that one of their options names: which argument the options are."""
+
+
+def called(node: exp.Expr) -> str | None:
+    """The lower-case name of the function that a node calls; None for operators and other syntax."""
+    if not isinstance(node, exp.Func):
+        return None
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    name = node._meta and node._meta.get(CALLED)
+    if name:
+        return str(name)
+    known = function_classes()
+    return next((n for n in (s.lower() for s in node.sql_names()) if n in known), None)
+
+
+def calls_in(value: Any) -> Iterator[tuple[str, exp.Expr]]:
+    """Every function that a statement or expression calls, with the node that does. A statement is looked through
+    as it was parsed: views that it names are not."""
+    if isinstance(value, exp.Expr):
+        for node in value.walk():
+            name = called(node)
+            if name is not None:
+                yield name, node
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from calls_in(item)
+    elif is_dataclass(value) and not isinstance(value, Place | type):
+        for field in fields(value):
+            yield from calls_in(getattr(value, field.name))
+
+
+def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:
+    """The error for a call that would reach out of SQL, whoever makes it."""
+    if function_classes().get(name) == "outside":
+        return NotSupported(
+            f'function "{name}" reaches files, hosts or the JVM, and is not called',
+            hint="write what it would do as a Python function: @app.function",
+        )
+    if name not in _OUTSIDE_OPTIONS:
+        return None
+    at, option = _OUTSIDE_OPTIONS[name]
+    for options in _arguments(node)[at:]:
+        texts = [str(n.this).lower() for n in options.find_all(exp.Literal)]
+        if option in texts:
+            return NotSupported(
+                f'the option "{option}" of {name} names a file or host outside, and is not used',
+                hint="leave it out",
+            )
+        if not all(isinstance(n, exp.Literal | exp.Array | exp.Map | exp.VarMap) for n in options.walk()):
+            return NotSupported(
+                f"the options of {name} are not written out", hint="write them as map('name', 'value')"
+            )
+    return None
+
+
+def _arguments(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Anonymous):
+        return list(node.expressions)
+    found: list[exp.Expr] = []
+    for value in node.args.values():
+        found += [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, exp.Expr)]
+    return found
