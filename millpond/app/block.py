@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond.app.aggregates import target_changes
 from millpond.app.folding import Folding
 from millpond.app.groups import aggregate_of
+from millpond.app.keyed import Divided, Endings, refuse_taken, with_endings
 from millpond.app.overlay import Overlay
 from millpond.app.running import RunningStatement
 from millpond.app.store import Moment
@@ -38,6 +39,7 @@ class Member:
         self._mark = self._stage_of(plan.mark) if plan.mark is not None else None
         self._folding = Folding(plan.fold, app._evaluator, app._inputs) if plan.fold is not None else None
         self._aggregate = aggregate_of(plan, app._evaluator) if plan.aggregation is not None else None
+        self._keys = self._stage_of(plan.keys.batch) if plan.keys is not None and plan.keys.batch else None
 
     def _stage_of(self, batch: BatchPlan) -> LocalStage:
         from millpond.engine.local import LocalStage
@@ -58,8 +60,10 @@ class Member:
 
     def find(self, batch: pa.Table, view: Moment) -> Effects:
         """``view`` has the changes of the statements before it."""
+        ended = self._ended(batch, view)
         arrow = self._plan.batch.output.arrow()
-        rows = self._stage.run(batch, view).rename_columns(arrow.names).cast(arrow)
+        live = batch if ended is None else ended.live
+        rows = self._stage.run(live, view).rename_columns(arrow.names).cast(arrow)
         if self._aggregate is not None:
             high = self._mark.run(batch, view).column(0).cast(pa.int64())[0].as_py() if self._mark else None
             merged = self._aggregate.merge(rows, view, high)
@@ -76,9 +80,22 @@ class Member:
         if self._plan.target.kind == "stream":
             return {}, {name: rows} if rows.num_rows else {}
         relation = self._app._catalog.find(name)
+        filled = Changes(rows) if ended is None else with_endings(rows, ended.keys)
         if relation is not None and relation.strict:
-            view.snapshot(name).refuse_taken(rows, f'table "{name}"')
-        return ({name: Changes(rows)} if rows.num_rows else {}), {}
+            refuse_taken(view, name, filled)
+        return ({name: filled} if len(filled) else {}), {}
+
+    def _ended(self, batch: pa.Table, view: Moment) -> Divided | None:
+        """The batch, divided by what its messages end, if this statement fills a keyed table of them."""
+        plan = self._plan.keys
+        if plan is None:
+            return None
+
+        def answer(rows: pa.Table) -> pa.Table:
+            assert self._keys is not None
+            return self._keys.run(rows, view)
+
+        return Endings(plan, self._plan.batch.stream.relation.schema, answer).divide(batch)
 
 
 class Block(RunningStatement):

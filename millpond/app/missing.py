@@ -43,6 +43,13 @@ class Met:
     after: Callable[[], None] = lambda: None
     """To be called when all of it counts."""
 
+    def with_aside(self, rows: pa.Table, why: pa.ChunkedArray) -> Met:
+        """With more rows for the error table."""
+        if self.aside is not None and self.why is not None:
+            rows = pa.concat_tables([rows.cast(self.aside.schema), self.aside])
+            why = pa.chunked_array([*why.chunks, *self.why.chunks], why.type)
+        return replace(self, aside=rows, why=why)
+
 
 def waiting_table(query: str) -> str:
     return f"{query}$waiting"
@@ -115,20 +122,25 @@ class Waiting(Misses):
     def _versions(self, moment: Moment) -> tuple[int, ...]:
         return tuple(moment.version(table) for table in self.plan.tables)
 
-    def meet(self, batch: Batch, moment: Moment) -> Met:
+    def waiting(self, moment: Moment) -> pa.Table:
+        """The rows that wait, as the stream gave them."""
+        return moment.snapshot(self._table).scan().drop_columns([SINCE])
+
+    def meet(self, batch: Batch, moment: Moment, over: pa.Array | None = None) -> Met:
+        """As of every kind; rows that wait and whose ``_seq`` is in ``over`` need not wait any longer."""
         found = self.find(batch, moment)
-        due = self.due(moment)
+        due = self.due(moment) or (over is not None and len(over) > 0)
         if not found.num_rows and not due:
             return Met(batch)
         good, missed, _ = divided(batch.read(), found)
         now = pa.array([self._clock.now()] * missed.num_rows, _TIME)
         came = missed.append_column(SINCE, now)
-        again = self._again(batch, moment) if due else None
+        again = self._again(batch, moment, over) if due else None
         if again is None:
             changes = Changes(came)
             met = Met(batch.part(good), changes={self._table: changes}, missed=missed.num_rows)
             return replace(met, after=self._noting(moment, self.rows + came.num_rows, self._first, came))
-        gone = pa.concat_tables([again.free, again.aside])
+        gone = pa.concat_tables([again.free, again.aside, again.over])
         came = came.cast(gone.schema)
         deleted = pa.array([True] * gone.num_rows + [False] * came.num_rows, pa.bool_())
         rows = pa.concat_tables(
@@ -145,19 +157,21 @@ class Waiting(Misses):
             ),
         )
 
-    def _again(self, batch: Batch, moment: Moment) -> _Again:
-        """The rows that wait, tried again."""
+    def _again(self, batch: Batch, moment: Moment, over: pa.Array | None) -> _Again:
+        """The rows that wait, tried again, without those that need not."""
         rows = moment.snapshot(self._table).scan()
+        done = pc.is_in(rows[SEQ], over if over is not None else pa.array([], pa.int64()))
+        rows, gone = rows.filter(pc.invert(done)), rows.filter(done)
         found = self.find(batch.part(rows.drop_columns([SINCE])), moment)
         free, left, why = divided(rows, found)
-        over = pc.less_equal(left[SINCE], pa.scalar(self._limit(), _TIME))
-        expired = left.filter(over)
+        late = pc.less_equal(left[SINCE], pa.scalar(self._limit(), _TIME))
+        expired = left.filter(late)
         if expired.num_rows and self.plan.fallback == "fail":
             raise self.failed(expired.num_rows)
-        left = left.filter(pc.invert(over))
+        left = left.filter(pc.invert(late))
         if self.plan.fallback == "error":
-            return _Again(free, expired, why.filter(over), left)
-        return _Again(pa.concat_tables([free, expired]), expired.slice(0, 0), why.slice(0, 0), left)
+            return _Again(free, expired, why.filter(late), left, gone)
+        return _Again(pa.concat_tables([free, expired]), expired.slice(0, 0), why.slice(0, 0), left, gone)
 
     def _noting(
         self, moment: Moment, rows: int, first: datetime | None, came: pa.Table
@@ -173,13 +187,14 @@ class Waiting(Misses):
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """What becomes of rows that waited: those that are processed, those for the error table with the reasons, and
-    those that wait on."""
+    """What becomes of rows that waited: those that are processed, those for the error table with the reasons, those
+    that wait on, and those that a later message has ended."""
 
     free: pa.Table
     aside: pa.Table
     why: pa.ChunkedArray
     left: pa.Table
+    over: pa.Table
 
 
 def divided(rows: pa.Table, bad: pa.Table) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:

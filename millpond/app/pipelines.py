@@ -56,7 +56,7 @@ def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[Runn
         kind = OutgoingGroups if plan.aggregation is not None else Outgoing
     else:
         kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
-    if plan.keys and plan.join is None:
+    if plan.keys is not None and plan.join is None:
         kind = Keyed
     statement = kind(app, plan, ephemeral=ephemeral)
     if plan.join is None:

@@ -242,9 +242,7 @@ class RunningStatement(ABC):
             bad = find_poison(rows, attempt, in_order=self.in_order, most=MOST if whole.halves() else None)
         except TooMany:
             raise Divide from None
-        seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
-        reasons = pa.array([reason.message for _, reason in bad], pa.string())
-        good, aside, why = divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))
+        good, aside, why = without_poison(rows, bad)
         return batch.part(good), self._records(aside, why)
 
     def replay(self) -> int:
@@ -336,6 +334,15 @@ class RunningStatement(ABC):
             self.app._on_emit(self.plan.name, rows)
 
 
+def without_poison(
+    rows: pa.Table, bad: list[tuple[int, DataError]]
+) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    """The rows without those at the places of ``bad``, these, and the reason of each."""
+    seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
+    reasons = pa.array([reason.message for _, reason in bad], pa.string())
+    return divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))
+
+
 def high_of(rows: pa.Table) -> int | None:
     high = (rows.schema.metadata or {}).get(_HIGH)
     return int(high) if high is not None else None
@@ -383,10 +390,15 @@ class Rows(RunningStatement):
         arrow = self.plan.batch.output.arrow()
         return rows.rename_columns(arrow.names).cast(arrow)
 
+    @property
+    def strict(self) -> bool:
+        """Whether a row whose key its table has is refused."""
+        name = self.plan.target.name
+        relation = self.app._catalog.find(name)
+        return relation is not None and relation.strict and self.plan.name != f"table:{name}"
+
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        target = self.plan.target
-        relation = self.app._catalog.find(target.name)
-        strict = relation is not None and relation.strict and self.plan.name != f"table:{target.name}"
+        target, strict = self.plan.target, self.strict
 
         def find(moment: Moment) -> tuple[dict[str, Changes], None]:
             if target.kind == "emit":

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.clock import Clock
@@ -150,8 +151,11 @@ def _struct(lookup: Lookup) -> str:
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a Spark DataFrame with the same types. In one piece: Spark stops at an empty one, and at none."""
+    """Arrow rows as a Spark DataFrame with the same types. In one piece: Spark stops at an empty one, and at none; and
+    one of its own, as PySpark cannot convert slices of lists."""
     rows = rows.combine_chunks() if rows.num_rows else pa.Table.from_batches([no_rows(rows.schema)])
+    if any(pa.types.is_nested(c.type) and c.chunk(0).offset for c in rows.columns):
+        rows = rows.take(pa.array(np.arange(rows.num_rows)))
     ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
     return spark.createDataFrame(rows, schema=ddl)
 

@@ -21,7 +21,8 @@ from millpond.types import Column, Schema
 
 class Events(NamedTuple):
     """Rows as they are, or were where ``ended``; ``places`` are those of their messages. A row that an update replaced
-    is ended right before the one that replaces it, as its key may be another one."""
+    is ended right before the one that replaces it, as its key may be another one; where the envelope does not say what
+    the row was, it is the new one."""
 
     rows: pa.RecordBatch
     ended: pa.Array
@@ -91,13 +92,13 @@ class Envelopes:
         reasons: list[str],
     ) -> Events:
         is_end = pc.equal(op, "d").to_numpy(zero_copy_only=False).astype(bool)
-        replaced = pc.and_(pc.equal(op, "u"), before.is_valid()).to_numpy(zero_copy_only=False).astype(bool)
+        replaced = pc.equal(op, "u").to_numpy(zero_copy_only=False).astype(bool)
         ends = np.flatnonzero(keep & (is_end | replaced))
         lives = np.flatnonzero(keep & ~is_end)
         order = np.argsort(np.concatenate([ends * 2, lives * 2 + 1]), kind="stable")
-        rows = pa.concat_arrays([before.take(pa.array(ends)), after.take(pa.array(lives))]).take(
-            pa.array(order)
-        )
+        # Without `before` an update does not say what the row was, only that it had the key that it has.
+        old = pc.if_else(before.is_valid(), before, after)
+        rows = pa.concat_arrays([old.take(pa.array(ends)), after.take(pa.array(lives))]).take(pa.array(order))
         ended = np.concatenate([np.ones(len(ends), dtype=bool), np.zeros(len(lives), dtype=bool)])[order]
         at = places[np.concatenate([ends, lives])[order]] if len(order) else places[:0]
         batch = pa.RecordBatch.from_arrays(rows.flatten(), schema=self.schema.arrow())

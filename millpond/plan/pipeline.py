@@ -10,17 +10,19 @@ from millpond.plan.plans import (
     WAIT,
     BatchPlan,
     JoinPlan,
+    KeyPlan,
     MissPlan,
     PipelinePlan,
     SidePlan,
     Target,
     target_of,
 )
-from millpond.sources.base import DELETED
+from millpond.sources.base import DELETED, MESSAGE
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side, joins_of
+from millpond.sql.lineage import over_stream
 from millpond.sql.misses import miss_options
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
@@ -47,34 +49,37 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         wait=checked.query_options.get("table.wait.timeout", WAIT),
         mark=_plan_mark(checked.resolved, aggregation) if aggregation is not None else None,
         join=plan_join(checked.resolved),
-        keys=_plan_keys(checked, target) if aggregation is None else (),
+        keys=_plan_keys(checked, target) if aggregation is None else None,
     )
 
 
-def _plan_keys(checked: Checked, target: Target) -> tuple[str, ...]:
-    """The columns of the stream that are the key of the target, if its messages may end rows; a query that looks for
-    misses is none of these."""
+def _plan_keys(checked: Checked, target: Target) -> KeyPlan | None:
+    """Which rows of a keyed target messages of the stream end, if they may."""
     resolved, relation = checked.resolved, checked.target
     assert resolved is not None
-    if target.kind != "table" or relation is None or checked.fold is not None or checked.misses is not None:
-        return ()
+    if target.kind != "table" or relation is None or not relation.schema.key or checked.fold is not None:
+        return None
     stream = next((i for i in resolved.inputs if i.relation.running), None)
-    if (
-        stream is None
-        or DELETED not in stream.relation.schema
-        or not isinstance(resolved.expression, exp.Select)
-    ):
-        return ()
-    outputs = {o.alias.lower(): o.unalias().unnest() for o in resolved.expression.expressions}
-    found: list[str] = []
-    for name in relation.schema.key:
-        value = outputs.get(name.lower())
-        while isinstance(value, exp.Cast):
-            value = value.this.unnest()
-        if not isinstance(value, exp.Column) or value.table.lower() != stream.alias.lower():
-            return ()
-        found.append(value.name)
-    return tuple(found)
+    ended = stream.relation.schema.find(DELETED) if stream is not None else None
+    if stream is None or ended is None or ended.type != pa.bool_():
+        return None
+    found = {name: over_stream(resolved, name, stream) for name in relation.schema.key}
+    values = [(name, value) for name, value in found.items() if value is not None]
+    if len(values) < len(found):
+        return KeyPlan()
+    select = exp.Select(
+        expressions=[exp.alias_(value, name, quoted=True) for name, value in values],
+        from_=exp.From(this=_table_of(stream)),
+    )
+    key = tuple(c for name in relation.schema.key if (c := relation.schema.find(name)) is not None)
+    batch = plan_batch(Resolved(select, Schema(key), (stream,)))
+    return KeyPlan(tuple(c for c in batch.columns if c.lower() not in MESSAGE), batch)
+
+
+def _table_of(stream: Input) -> exp.Table:
+    """The stream as an item of FROM, by its alias."""
+    alias = exp.TableAlias(this=exp.to_identifier(stream.alias, quoted=True))
+    return exp.Table(this=exp.to_identifier(stream.view), alias=alias)
 
 
 def plan_join(resolved: Resolved) -> JoinPlan | None:
@@ -158,12 +163,11 @@ def plan_highest(resolved: Resolved, mark: str) -> BatchPlan:
     stream = next(i for i in resolved.inputs if i.relation.running)
     column = stream.relation.schema.find(mark)
     assert column is not None
-    view, alias = exp.to_identifier(stream.view), exp.to_identifier(stream.alias, quoted=True)
-    time = exp.Column(this=exp.to_identifier(column.name, quoted=True), table=alias.copy())
+    time = exp.column(column.name, stream.alias, quoted=True)
     time.meta["dtype"] = column.type
     select = exp.Select(
         expressions=[exp.Alias(this=exp.Max(this=time), alias=exp.to_identifier("high", quoted=True))],
-        from_=exp.From(this=exp.Table(this=view, alias=exp.TableAlias(this=alias))),
+        from_=exp.From(this=_table_of(stream)),
     )
     return plan_batch(Resolved(select, Schema((Column("high", column.type),)), (stream,)))
 

@@ -96,6 +96,15 @@ class MissPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPlan:
+    """Which row of a keyed table a message ends. ``batch`` gives the key for each row of the stream, from ``columns``
+    of the stream; it is None if the key cannot be told from the stream alone."""
+
+    columns: tuple[str, ...] = ()
+    batch: BatchPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SidePlan:
     """One side of a join of streams: ``batch`` gives its rows, of a stream, or of the rows of the join ``below``.
     ``mark`` gives the highest time of the stream in a batch, if the side has a watermark."""
@@ -147,8 +156,8 @@ class PipelinePlan:
     """Seconds that it waits for tables to be loaded."""
     join: JoinPlan | None = None
     """For a statement over a join of streams: what makes the rows of its batches."""
-    keys: tuple[str, ...] = ()
-    """For a keyed table over messages that may end a row: the columns of the stream that are its key."""
+    keys: KeyPlan | None = None
+    """For a keyed table over messages that may end a row: which row they end."""
     part_of: str | None = None
     """The statement that this one is a side of."""
 

@@ -32,6 +32,8 @@ SEQ = "_seq"
 
 DELETED = "_deleted"
 """The column of a source that says whether a message has no value: in a keyed table it ends the row of its key."""
+MESSAGE = ("_key", "_partition", "_offset", "_timestamp", "_headers", DELETED)
+"""Columns that a message has beside those of its value."""
 
 
 BYTES_OF_A_ROW = 64

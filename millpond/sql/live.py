@@ -15,16 +15,22 @@ from millpond.sql.resolve import Resolved
 
 def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
     """What changes by itself cannot be followed."""
-    for name, node in calls_in(resolved.expression):
+    for name in changing_functions(resolved.expression):
+        yield SqlError(
+            f"a query that follows tables cannot use {name}(): its rows would change by themselves",
+            hint="'refresh' = 'once' makes a copy; CREATE VIEW answers anew each time",
+            place=at,
+        )
+
+
+def changing_functions(tree: exp.Expr) -> Iterator[str]:
+    """The functions in an expression that do not give the same value each time."""
+    for name, node in calls_in(tree):
         if function_classes().get(name) not in ("volatile", "session"):
             continue
         given = node.expressions if isinstance(node, exp.Anonymous) else node.args.get("this")
         if name != "unix_timestamp" or not given:  # of a value it is always the same
-            yield SqlError(
-                f"a query that follows tables cannot use {name}(): its rows would change by themselves",
-                hint="'refresh' = 'once' makes a copy; CREATE VIEW answers anew each time",
-                place=at,
-            )
+            yield name
 
 
 def follows_its_query(table: str, place: Place | None = None) -> SqlError:

@@ -13,8 +13,9 @@ from millpond.types import Column, Schema
 KEY = "_key"
 
 
-def stream_of_keys(resolved: Resolved) -> Input | None:
-    """The stream of a query in which each row is of one message with a key; None for any other."""
+def stream_of_keys(resolved: Resolved, declared: Schema) -> Input | None:
+    """The stream of a query in which each row is of one message with a key; None for any other, and where a column of
+    that name is ``declared`` and is something else."""
     select = resolved.expression
     if not isinstance(select, exp.Select) or select.args.get("laterals") or select.find(exp.UDTF):
         return None
@@ -23,20 +24,34 @@ def stream_of_keys(resolved: Resolved) -> Input | None:
         return None
     source = next((i for i in resolved.inputs if i.view == items[0].name), None)
     keys = source is not None and source.relation.running and KEY in source.relation.schema
-    return source if keys else None
+    return source if keys and _is_key(resolved, select, declared) else None
 
 
-def with_message_key(resolved: Resolved, stream: Input) -> Resolved:
-    """The query with the key of the message as one more column, unless it gives it itself."""
-    if KEY in resolved.schema:
-        return resolved
+def _is_key(resolved: Resolved, select: exp.Select, declared: Schema) -> bool:
+    """Whether the output that becomes the column ``_key``, if there is one, is the key of the message."""
+    names = [c.name.lower() for c in (declared if len(declared) else resolved.schema)]
+    if KEY not in names or names.index(KEY) >= len(select.expressions):
+        return True
+    value = select.expressions[names.index(KEY)].unalias()
+    return isinstance(value, exp.Column) and value.name.lower() == KEY
+
+
+def with_message_key(resolved: Resolved, stream: Input, declared: Schema) -> tuple[Resolved, Schema]:
+    """The query and the columns that are declared for its table, if any, with the key of the message as one more
+    column, unless they have it."""
+    if KEY in (declared if len(declared) else resolved.schema):
+        return resolved, declared
     known = stream.relation.schema.find(KEY)
     assert known is not None and isinstance(resolved.expression, exp.Select)
     column = exp.Column(
         this=exp.to_identifier(known.name, quoted=True), table=exp.to_identifier(stream.alias, quoted=True)
     )
     column.meta["dtype"] = known.type
+    name = f"_{KEY}" if KEY in resolved.schema else KEY  # its table calls it otherwise, and has this one too
     select = resolved.expression.copy()
-    select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(KEY, quoted=True)))
-    columns = (*resolved.schema.columns, Column(KEY, known.type))
-    return dataclasses.replace(resolved, expression=select, schema=Schema(columns, resolved.schema.key))
+    select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
+    columns = (*resolved.schema.columns, Column(name, known.type))
+    wider = dataclasses.replace(resolved, expression=select, schema=Schema(columns, resolved.schema.key))
+    if len(declared):
+        declared = Schema((*declared.columns, Column(KEY, known.type)), declared.key)
+    return wider, declared

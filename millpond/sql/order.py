@@ -30,9 +30,8 @@ def seq_column(select: exp.Expr, streams: Streams) -> exp.Column | None:
             inner = streams.ctes[item.name.lower()]
             if not any(p.alias == SEQ for p in inner.expressions):
                 carry_seq(inner, streams)
-        names = item.args.get("alias")
-        if isinstance(names, exp.TableAlias) and names.args.get("columns"):
-            names.append("columns", exp.to_identifier(SEQ, quoted=True))
+                _name_seq(inner.parent)
+        _name_seq(item)
         column = exp.Column(
             this=exp.to_identifier(SEQ, quoted=True),
             table=exp.to_identifier(item.alias_or_name, quoted=True),
@@ -40,3 +39,10 @@ def seq_column(select: exp.Expr, streams: Streams) -> exp.Column | None:
         column.meta["dtype"] = pa.int64()
         return column
     return None
+
+
+def _name_seq(item: exp.Expr | None) -> None:
+    """Gives ``_seq`` a name too, where an alias names the columns of an item of FROM or of a CTE."""
+    names = item.args.get("alias") if item is not None else None
+    if isinstance(names, exp.TableAlias) and names.args.get("columns"):
+        names.append("columns", exp.to_identifier(SEQ, quoted=True))

@@ -61,7 +61,7 @@ def _wanted(select: exp.Select, source: Input, targets: Sequence[pa.DataType | N
     columns = []
     for column in source.relation.schema:
         types = wants.get(column.name, set())
-        fits = len(types) == 1 and not pa.types.is_nested(next(iter(types)))
+        fits = len(types) == 1 and not column.hidden and not pa.types.is_nested(next(iter(types)))
         columns.append(Column(column.name, next(iter(types)), column.nullable) if fits else column)
     return Schema(tuple(columns))
 

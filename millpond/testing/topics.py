@@ -55,6 +55,16 @@ def topic_of(uri: str) -> str:
     return uri.removeprefix(SCHEME).partition("?")[0].strip("/").rpartition("/")[2]
 
 
+def are_envelopes(messages: Sequence[Message]) -> bool:
+    """Whether what a case sends to a topic are Debezium's envelopes, and not the rows themselves."""
+    found = []
+    for message in messages:
+        with suppress(ValueError):
+            found.append(json.loads(message.value or b"null"))
+    rows = [value for value in found if isinstance(value, dict)]
+    return bool(rows) and all("op" in row or "payload" in row for row in rows)
+
+
 def stream_of(topic: str) -> str:
     """Where the journal has the messages of a topic."""
     return f"topic {topic}"
@@ -163,7 +173,8 @@ class GivenTopic(StreamSource):
     ):
         known = KafkaSource(uri, values, declared)
         # Rows are sent as JSON, whatever the app will read; a registry is a server that nobody asks.
-        plain = {"format": "json", "schema.registry.url": None, "avro.schema": None, "key.format": "text"}
+        name = "debezium" if known.values["format"] == "debezium" and are_envelopes(given) else "json"
+        plain = {"format": name, "schema.registry.url": None, "avro.schema": None, "key.format": "text"}
         self._topic = KafkaSource(uri.partition("?")[0], {**known.values, **plain}, declared)
         if declared is None and not known.values["schema.registry.url"]:
             self._topic.found = known._format.columns()

@@ -29,3 +29,11 @@ def test_each_message_by_itself() -> None:
     assert ended.to_pylist() == [False, True, False, True]
     assert places.to_pylist() == [0, 1, 1, 2]
     assert sorted(bad) == [3, 4] and len(reasons) == 2
+
+
+def test_an_update_that_does_not_say_what_the_row_was() -> None:
+    """Databases leave `before` out unless they are told to log it: the row had the key that it has."""
+    update = {"op": "u", "before": None, "after": {"id": 1, "payload": "new"}}
+    rows, ended, places, bad, _ = Envelopes(COLUMNS, {}).decode(pa.array([json.dumps(update).encode()]))
+    assert rows.to_pylist() == [{"id": 1, "payload": "new"}] * 2
+    assert (ended.to_pylist(), places.to_pylist(), bad) == ([True, False], [0, 0], [])

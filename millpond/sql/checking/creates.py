@@ -182,12 +182,13 @@ class Creates(Queries):
             self.refuse("'refresh' = 'once' over a stream", s)
         groups, keyed = self._group_outputs(resolved, s), None
         if groups is None and resolved.running:
-            stream = None if s.columns else stream_of_keys(resolved)
+            stream = stream_of_keys(resolved, declared)
             if stream is not None:
                 if not key and not names and values["primary.key"] is None:
                     keyed = self._message_keys(stream)
                 if keyed or tuple(k.lower() for k in key) == (KEY,):
-                    key, resolved = (KEY,), with_message_key(resolved, stream)
+                    key = (KEY,)
+                    resolved, declared = with_message_key(resolved, stream, declared)
         grouping = () if resolved.running else grouping_outputs(resolved)
         copies = key_through(resolved)
         resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
