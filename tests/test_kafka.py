@@ -307,7 +307,9 @@ def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     try:
         broker.create("t")
         broker.produce("t", orders(range(100)))
-        with App(f"CREATE TABLE t (id BIGINT) AS SELECT id FROM {uri(broker, 't')} WITH ('primary.key' = '')") as app:
+        with App(
+            f"CREATE TABLE t (id BIGINT) AS SELECT id FROM {uri(broker, 't')} WITH ('primary.key' = '')"
+        ) as app:
             app.drain(120)
             broker.stop()
             time.sleep(2)

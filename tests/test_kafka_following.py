@@ -133,7 +133,9 @@ def test_compaction_leaves_gaps(kafka: Kafka) -> None:
     kafka.produce(topic, [("b", '{"id": 100}')])
     until(lambda: len(kafka.consume(topic)) < 51)
     left = len(kafka.consume(topic))
-    with App(f"CREATE TABLE t (id BIGINT) AS SELECT id FROM {uri(kafka, topic)} WITH ('primary.key' = '')") as app:
+    with App(
+        f"CREATE TABLE t (id BIGINT) AS SELECT id FROM {uri(kafka, topic)} WITH ('primary.key' = '')"
+    ) as app:
         app.drain(120)
         assert count(app, "t") == left and app.ready()
         assert app.table("t").get_stats()["lag"] == {"0": 0} and query(app, "table:t")["lost"] == 0
