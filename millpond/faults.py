@@ -7,7 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-POINTS: dict[str, str] = {}
+POINTS: dict[str, str] = {
+    "capture: begun": "the place in the log of a database is known, and the moment there; nothing is loaded",
+    "capture: read": "changes of a log were read for a table, and are not committed",
+    "capture: applied": "changes of a log are committed; the database does not know",
+    "load: begun": "what is to be read is known; nothing of this step is committed",
+    "load: chunk read": "a chunk of a source was read, and is not committed",
+    "load: chunk committed": "a chunk of a source is committed, others may follow",
+    "load: all chunks committed": "all chunks of a step are committed, not that it has ended",
+    "load: compared": "the difference between a table and its sources is known, and not committed",
+    "load: difference committed": "the difference between a table and its sources is committed",
+    "tap: begun": "the place in the log of a database is known; nothing is sent to the stream",
+    "tap: part of the rows sent": "some of the rows that were there before are in the stream",
+    "tap: read": "rows for a stream of changes were read; neither they nor the place are committed",
+    "tap: sent": "rows of a stream of changes are committed with the place; the database does not know",
+}
 """Every point by its name, with what has happened when it is reached. A test walks all of them."""
 
 _reached: Callable[[str], None] | None = None

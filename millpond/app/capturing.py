@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond import faults
 from millpond.app.filling import Filling, Report, Splits, fingerprint, last_of_each
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.errors import CaptureLost, CaptureRefused, Error
@@ -90,6 +91,7 @@ class Copying(Filling):
         if at is None or "log" not in at:
             end = {view: source.begin_capture()}
             try:
+                faults.reach("capture: begun")
                 anew = reached.at is not None or reached.to is not None or not reached.known
                 if anew and self._source.values["initial.load"] == "none":
                     nothing = Changes(self.plan.query.schema.arrow().empty_table())
@@ -118,7 +120,9 @@ class Copying(Filling):
         found = [batch for split in splits[self._view] for batch in self._source.read(split)]
         position = Position(self.plan.name, fingerprint(at, end), 0, {"at": end})
         changes = self._changes(found)
+        faults.reach("capture: read")
         self._commit(changes, position)
+        faults.reach("capture: applied")
         return len(changes)
 
     def _changes(self, batches: Sequence[pa.RecordBatch]) -> Changes:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond import faults
 from millpond.app.drift import follow_loaded
 from millpond.app.errortable import message_records, renewed
 from millpond.app.living import OverSources
@@ -181,14 +182,18 @@ class Filling(OverSources):
         name, number, rows = self.plan.target.name, skip - 1, 0
         checkpoint, of = fingerprint(at, end), _sizes(splits)
         self._report(replace(of, table=name))
+        faults.reach("load: begun")
         for number, answer in enumerate(self._answers(splits, skip), skip):
             found, nameless = self._with_keys(answer.rows)
             rows += found.num_rows
             between = {"to": end} if at is None else {"at": at, "to": end}
             position = Position(self.plan.name, checkpoint, number, between)
             aside = pa.concat_tables([answer.aside, nameless])
+            faults.reach("load: chunk read")
             self._commit(Changes(found), position, self._noted(aside))
+            faults.reach("load: chunk committed")
             self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
+        faults.reach("load: all chunks committed")
         nothing = self.plan.query.schema.arrow().empty_table()
         self._commit(Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}))
         done = replace(of, table=name, rows=rows, bytes=of.total or 0, files=of.of_files or 0, finished=True)
@@ -267,7 +272,9 @@ class Filling(OverSources):
         if changes.deleted is not None and partial:
             changes = Changes(changes.put)
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
+        faults.reach("load: compared")
         self._commit(changes, position, records, anew=True)
+        faults.reach("load: difference committed")
         return len(changes)
 
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:

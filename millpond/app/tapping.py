@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond import faults
 from millpond.app.capturing import let_go
 from millpond.app.filling import Reached, fingerprint
 from millpond.app.living import OverSources
@@ -75,14 +76,21 @@ class Tapping(OverSources):
         return count
 
     def _load(self, end: Offset) -> int:
-        """The rows that were there before, and then the place from which on changes come."""
+        """Sends the rows that were there before, and then the place from which on changes come.
+
+        The moment that is read is gone with the process, so that a load cannot go on where it was cut off. What an
+        earlier one has sent is taken back first: nobody reads the stream before its load has ended.
+        """
         count = 0
+        self._app._journal.drop_stream(self._stream)
         try:
+            faults.reach("tap: begun")
             for split in self._source.splits(None, end):
                 for batch in self._source.read(split):
                     rows = pa.Table.from_batches([batch.drop_columns([SEQ])])
                     found = self._envelopes(rows, np.full(rows.num_rows, READ), end)
                     self._app._store.commit(sent={self._stream: found})
+                    faults.reach("tap: part of the rows sent")
                     count += rows.num_rows
         finally:
             self._source.begun()
@@ -90,8 +98,11 @@ class Tapping(OverSources):
         return count
 
     def _send(self, rows: pa.Table | None, end: Offset, checkpoint: str) -> None:
+        """Sends rows together with the place in the log that they come up to."""
         position = Position(self.name, checkpoint, 0, {"at": {self._stream: end}})
+        faults.reach("tap: read")
         self._app._store.commit(position=position, sent={} if rows is None else {self._stream: rows})
+        faults.reach("tap: sent")
 
     def _envelopes(self, rows: pa.Table, ops: np.ndarray, end: Offset) -> pa.Table:
         schema = self._source.schema()
