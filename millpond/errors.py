@@ -32,7 +32,8 @@ Error
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
 │   ├── StateCorrupt      its content is damaged
-│   └── StateUnwritable   it cannot be written
+│   ├── StateUnwritable   it cannot be written
+│   └── StoreStopped      tables in memory are behind what is committed; a restart brings them up
 ├── Conflict              another commit has changed the same rows; try again
 ├── EngineError           running things
 │   ├── PipelineFailed    a running query stopped with an error
@@ -331,6 +332,10 @@ class StateCorrupt(StateError):
 
 class StateUnwritable(StateError):
     code = "state_unwritable"
+
+
+class StoreStopped(StateError):
+    code = "store_stopped"
 
 
 class Conflict(Error):

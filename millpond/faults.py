@@ -21,6 +21,22 @@ POINTS: dict[str, str] = {
     "tap: part of the rows sent": "some of the rows that were there before are in the stream",
     "tap: read": "rows for a stream of changes were read; neither they nor the place are committed",
     "tap: sent": "rows of a stream of changes are committed with the place; the database does not know",
+    "journal: prepared": "the files of a commit are written, and its transaction has not begun",
+    "journal: written": "everything of a commit is in its transaction, which is not committed",
+    "journal: committed": "the journal's file holds a commit, and nobody knows of it",
+    "stream: rolling": "rows of a stream are about to move from the database into a file",
+    "compaction: scanned": "the rows of a table are written beside the journal, and do not count",
+    "compaction: swapped": "the rows of a table count, and the changes before them are still there",
+    "compaction: swept": "a piece of the changes that do not count is removed",
+    "commit: journalled": "the journal holds a commit, and the next of its tables has not applied it",
+    "commit: fed": "all tables have applied a commit, and those who watch them are not told",
+    "commit: visible": "readers see a commit, and those who wait for it are not called",
+    "edit: put": "the cells of a single row are written, and nothing leads to them",
+    "table: appended": "rows are appended to a table in memory, and nothing leads to them",
+    "table: linked": "rows that are replaced are marked so, and their keys lead to them",
+    "table: pointed": "keys lead to the new rows, and readers do not see them",
+    "table: published": "readers of a table see the rows, and its writer has not returned",
+    "table: copied": "a compaction of a table in memory has copied the rows, and readers have the old ones",
 }
 """Every point by its name, with what has happened when it is reached. A test walks all of them."""
 

@@ -641,6 +641,12 @@ def test_a_table_of_a_program_becomes_one_of_the_app(tmp_path: Path) -> None:
 
 
 def test_help_shows_what_is_for_programs() -> None:
-    assert list(inspect.signature(App).parameters) == ["path_or_sql", "state", "master", "functions"]
+    assert list(inspect.signature(App).parameters) == [
+        "path_or_sql",
+        "state",
+        "master",
+        "functions",
+        "compact_after",
+    ]
     for name in ("sql", "table", "attach", "send", "drain", "ready", "tables", "serve", "function", "close"):
         assert inspect.getdoc(getattr(App, name)), name

@@ -48,6 +48,7 @@ from millpond.errors import (
     Closed,
     Error,
     FileMissing,
+    InvalidOption,
     NotSupported,
     StateCorrupt,
     StateForeign,
@@ -58,6 +59,7 @@ from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
+from millpond.options import parse_size
 from millpond.plan.plans import PipelinePlan, Target, target_of
 from millpond.plan.world import Rooms, StandIn
 from millpond.query.evaluate import Evaluator
@@ -113,6 +115,8 @@ class App:
             app.sql("SELECT * FROM t").rows()
 
     ``functions`` are Python functions for SQL, as those of ``function``. Methods may be called by several threads.
+    When the changes of a table in the state directory take more than ``compact_after``, and more than its rows, they
+    are replaced by the rows: it bounds what a restart has to read beside the tables themselves.
     """
 
     @_shown
@@ -123,6 +127,7 @@ class App:
         state: str | os.PathLike[str] | None = None,
         master: str | None = None,
         functions: Iterable[Callable[..., Any]] = (),
+        compact_after: str = "8MB",
         _on_progress: Report | None = None,
         _on_emit: Callable[[str, pa.Table], None] | None = None,
         _on_answer: Callable[[str, Result], None] | None = None,
@@ -135,6 +140,10 @@ class App:
         _stand_in: StandIn | None = None,
     ):
         text = _read_text(path_or_sql)
+        try:
+            changes_kept = parse_size(compact_after)
+        except ValueError as error:
+            raise InvalidOption(f'compact_after = "{compact_after}": {error}') from None
         self._master = master
         self._on_progress = _on_progress or (lambda progress: None)
         self._on_emit = _on_emit
@@ -172,12 +181,14 @@ class App:
         self._state = StateDirectory(state, read_only=_read_only)
         try:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
+            self._journal.compact_after = changes_kept
             self._store = Store(self._journal, self._state, self._clock)
             self._loader = Loader(self)
             self._living = Living(self, direct=_direct)
             self._runner = Pipelines(self, direct=_direct)
             self._views = Views(self)
             restore(self)
+            self._store.compactor.begin()
             if text is not None:
                 self._run_file(text)
             if not _defer:
@@ -393,6 +404,7 @@ class App:
         self._views.close()
         self._publications.close()
         self._evaluator.close()
+        self._store.compactor.end()
         self._journal.abandon()
         self._state.close()
 

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.changes import Changes
+from millpond.errors import StateUnwritable
+from millpond.journal.requests import Receipt
+from millpond.tables._rewind import Point
 from millpond.tables._single import NOTHING, Edit
 from millpond.tables.memory import MemoryTable
 
@@ -66,45 +70,54 @@ class Edits:
             if edit is None or edit is NOTHING:
                 return None if edit is None else 0
             assert isinstance(backend, MemoryTable)
-            self._write([(name, backend, edit)])
+            interrupt = self._write([(name, backend, edit)])
         finally:
             store.writing.__exit__()
-        store.on_commit()
+        store.committed()
+        if interrupt is not None:
+            raise interrupt
         return 1
 
     def _commit_with_others(self, wanted: _Wanted) -> int | None:
         self._left.append(wanted)
         changed = False
+        interrupt: BaseException | None = None
         try:
             while not wanted.done:
                 with self._store.writing:
                     if not wanted.done:
-                        changed |= self._commit_all()
+                        some, came = self._commit_all()
+                        changed, interrupt = changed or some, interrupt or came
         except BaseException:
             wanted.done = True
             raise
         if changed:
-            self._store.on_commit()
+            self._store.committed()
+        if interrupt is not None:
+            raise interrupt
         if wanted.error is not None:
             raise wanted.error
         return wanted.count
 
-    def _commit_all(self) -> bool:
-        """Does what threads want in one commit, each as if it were alone; answers whether a row has changed."""
+    def _commit_all(self) -> tuple[bool, BaseException | None]:
+        """Does what threads want in one commit, each as if it were alone; answers whether a row has changed, and an
+        interrupt that came when that was durable."""
         done, made = self._made()
         if not made:
-            return False
+            return False, None
         try:
-            self._write(made)
-        except BaseException as error:
+            interrupt = self._write(made)
+        except Exception as error:
             for wanted in done:
                 wanted.end(None, error)
-            if not isinstance(error, Exception):
-                raise
-            return False
+            return False, None
+        except BaseException as error:
+            for wanted in done:
+                wanted.end(None, StateUnwritable(f"the commit was interrupted: {error!r}"))
+            raise
         for wanted in done:
             wanted.end(1)
-        return True
+        return True, interrupt
 
     def _made(self) -> tuple[list[_Wanted], list[_Made]]:
         """The next edits that can go together. An edit knows the row that it replaces by its place, so two of one row
@@ -135,26 +148,57 @@ class Edits:
             made.append((wanted.table, backend, edit))
         return done, made
 
-    def _write(self, made: list[_Made]) -> None:
+    def _write(self, made: list[_Made]) -> BaseException | None:
+        """Commits edits. Answers an interrupt that came when they were durable, as ``Store.bring_in``."""
         store = self._store
+        store.check_running()
         parts: dict[str, list[Changes]] = {}
         for name, backend, edit in made:
             if store.journals(name) or store.feed.follows(name):
                 parts.setdefault(name, []).append(backend.edit_changes(edit))
         changes = {name: _together(some) for name, some in parts.items()} if parts else {}
         journalled = {n: c for n, c in changes.items() if store.journals(n)} if changes else {}
-        if journalled:
-            sync = any(store.durability(name) == "commit" for name in journalled)
-            number = store.journal.commit(journalled, sync=sync)
-            assert number is not None
-        else:
-            number = store.journal.number()
-        with store.publishing:
-            for _, backend, edit in made:
-                backend.apply_edit(edit, number)
-            for _, backend, _ in made:
-                backend.tidy()
-            store.feed.add(changes)
+        points = [backend.point() for _, backend, _ in made]
+        receipt = Receipt()
+        try:
+            if journalled:
+                sync = any(store.durability(name) == "commit" for name in journalled)
+                store.journal.commit(journalled, sync=sync, receipt=receipt)
+            else:
+                receipt.number = store.journal.number()
+            assert receipt.number is not None
+            with store.publishing:
+                faults.reach("commit: journalled")
+                for _, backend, edit in made:
+                    backend.apply_edit(edit, receipt.number)
+                for _, backend, _ in made:
+                    backend.tidy()
+                return store.tell(changes) if changes else None
+        except BaseException as error:
+            if receipt.number is None:
+                raise
+            with store.publishing:
+                interrupt = self._apply_again(made, points, receipt.number, error, committed=bool(journalled))
+                return (store.tell(changes) if changes else None) or interrupt
+
+    def _apply_again(
+        self, made: list[_Made], points: list[Point], number: int, error: BaseException, *, committed: bool
+    ) -> BaseException | None:
+        """Takes back what was applied of a commit, and applies the whole of it as rows, which know no slots."""
+        store = self._store
+        first: dict[str, tuple[MemoryTable, Point, list[Changes]]] = {}
+        interrupt = None if isinstance(error, Exception) else error
+        try:
+            for (name, backend, edit), point in zip(made, points, strict=True):
+                kept = first.setdefault(name, (backend, point, []))
+                kept[2].append(backend.edit_changes(edit, kept[1]))
+            for backend, point, _ in first.values():
+                backend.rewind(point)
+            changes = {name: _together(some) for name, (_, _, some) in first.items()}
+        except BaseException as worse:
+            store.stop(worse)
+            return interrupt
+        return store.bring_in(changes, number, committed=committed) or interrupt
 
 
 def _together(changes: list[Changes]) -> Changes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond import faults
 from millpond.changes import ROW, Changes
 from millpond.types import Schema
 
@@ -14,8 +16,15 @@ MOST_ROWS = 200_000
 """Touched rows that are remembered one by one; more, and the whole table counts as changed."""
 
 
-Told = Callable[[Changes], None]
-"""Is called while a commit becomes visible, so it must only take note."""
+class Watcher(Protocol):
+    """Takes note of the commits of a table. Both methods are called while a commit becomes visible, so they must be
+    short."""
+
+    def told(self, change: Changes) -> None:
+        """A commit has changed the table."""
+
+    def lost(self) -> None:
+        """A commit has changed the table, and what it changed could not be told."""
 
 
 class Touched:
@@ -41,6 +50,11 @@ class Touched:
             return
         self._parts.append(changes.rows.select(key or list(self._schema.names)))
 
+    def lose(self) -> None:
+        """What a commit changed is not known."""
+        self.everything = True
+        self._parts = []
+
     def rows(self) -> pa.Table:
         schema = self._schema.arrow()
         key = list(self._schema.key)
@@ -56,7 +70,7 @@ class Feed:
     def __init__(self) -> None:
         self._followed: dict[str, Schema] = {}
         self._touched: dict[str, Touched] = {}
-        self._watchers: dict[str, tuple[Told, ...]] = {}
+        self._watchers: dict[str, tuple[Watcher, ...]] = {}
         self.commits = 0
         """Commits so far that changed a followed table."""
 
@@ -68,12 +82,12 @@ class Feed:
     def follows(self, table: str) -> bool:
         return table in self._followed or table in self._watchers
 
-    def watch(self, table: str, told: Told) -> None:
-        """From now on ``told`` is given each change of the table, in the order of the commits."""
-        self._watchers[table] = (*self._watchers.get(table, ()), told)
+    def watch(self, table: str, watcher: Watcher) -> None:
+        """From now on the watcher is told each change of the table, in the order of the commits."""
+        self._watchers[table] = (*self._watchers.get(table, ()), watcher)
 
-    def unwatch(self, table: str, told: Told) -> None:
-        left = tuple(t for t in self._watchers.pop(table, ()) if t != told)
+    def unwatch(self, table: str, watcher: Watcher) -> None:
+        left = tuple(w for w in self._watchers.pop(table, ()) if w != watcher)
         if left:
             self._watchers[table] = left
 
@@ -83,9 +97,21 @@ class Feed:
         for name, change in found.items():
             self._touched.setdefault(name, Touched(self._followed[name])).add(change)
         self.commits += bool(found)
+        faults.reach("commit: fed")
         for name, change in changes.items() if self._watchers else ():
-            for told in self._watchers.get(name, ()):
-                told(change)
+            for watcher in self._watchers.get(name, ()):
+                watcher.told(change)
+
+    def lose(self, tables: Iterable[str]) -> None:
+        """One commit changed these tables, and ``add`` has failed to take note of it."""
+        names = list(tables)
+        for name in names:
+            if name in self._followed:
+                self._touched.setdefault(name, Touched(self._followed[name])).lose()
+        self.commits += any(name in self._followed for name in names)
+        for name in names:
+            for watcher in self._watchers.get(name, ()):
+                watcher.lost()
 
     def take(self) -> dict[str, Touched]:
         """What has changed since the last time."""

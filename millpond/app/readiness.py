@@ -50,7 +50,8 @@ def readiness(app: App) -> Readiness:
         if load is not None:
             loads[pipeline.plan.target.name.lower()] = load
     loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in loads.items())
-    problems = [f'table "{n}": {x.error}' for n, x in app._loads.items() if x.error is not None]
+    problems = [] if app._store.stopped is None else [app._store.stopped.message]
+    problems += [f'table "{n}": {x.error}' for n, x in app._loads.items() if x.error is not None]
     problems += [v.error.message for v in app._views if v.error is not None]
     for name, error in app._living.errors().items():
         if name not in app._loads:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from copy import copy
 from dataclasses import replace
 from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
+from millpond import faults
+from millpond.app.compaction import Compactor
 from millpond.app.edits import Edits
-from millpond.app.feed import Feed, Told, Touched
+from millpond.app.feed import Feed, Touched, Watcher
 from millpond.app.outside import copied, no_common_commit, one_database
-from millpond.changes import ROW, Changes, Position
+from millpond.changes import Changes, Position
 from millpond.clock import Clock
-from millpond.errors import Error
+from millpond.errors import Error, StoreStopped
 from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
+from millpond.journal.requests import Receipt
 from millpond.journal.state import StateDirectory
 from millpond.sql.catalog import Relation
 from millpond.tables._turns import OwnTurns
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
 from millpond.types import Schema
 
+log = logging.getLogger("millpond")
+
 T = TypeVar("T")
 Durability = Literal["commit", "batch", "none"]
-
-COMPACT_AFTER = 1_000
-"""Changes of a table after which a start replaces them by one snapshot."""
 
 
 class Moment:
@@ -92,8 +97,10 @@ class Store:
         self.publishing = threading.Lock()
         """Held while a commit becomes visible."""
         self.on_commit: Callable[[], None] = lambda: None
+        self._stopped: StoreStopped | None = None
         self.feed = Feed()
         self.edit = Edits(self).commit
+        self.compactor = Compactor(self)
 
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
@@ -108,26 +115,9 @@ class Store:
         if backend.database is None:
             for changes in self.journal.restore(relation.name):
                 backend.restore(changes)
-            if self.journal.pending(relation.name) > COMPACT_AFTER and not backend.stats().get(
-                "spilled_bytes"
-            ):
-                self._compact(relation.name, backend)
         with self.publishing:
             self._tables[relation.name.lower()] = backend
         return backend
-
-    def _compact(self, name: str, backend: Backend) -> None:
-        """Replaces what the journal holds of a table by its rows. One without a key keeps their numbers; if the
-        last ones are of rows that are gone, a delete of the last says that they are taken."""
-        if backend.next_row is None:
-            self.journal.compact(name, backend.scan())
-            return
-        rows = backend.scan(rows=True)
-        self.journal.compact(name, rows)
-        last = backend.next_row - 1
-        if last >= 0 and (not rows.num_rows or rows.column(ROW)[-1].as_py() < last):
-            gone = pa.table({ROW: pa.array([last], pa.int64())})
-            self.journal.commit({name: backend.check(Changes(gone, pa.array([True])))})
 
     def create_hidden(
         self, name: str, schema: Schema, rows: pa.Table | None = None, *, null_keys: bool = False
@@ -174,6 +164,7 @@ class Store:
     def moment(self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False) -> Moment:
         """All tables as of now. Those of a database in ``writing`` are read in its transaction; with ``steady`` a
         table whose snapshots cannot be held is copied when it is first read."""
+        self.check_running()
         with self.publishing:
             return self._moment(writing or {}, steady=steady)
 
@@ -197,14 +188,14 @@ class Store:
         with self.publishing:
             self.feed.follow({name.lower(): schema for name, schema in tables.items()})
 
-    def watch(self, table: str, told: Told) -> None:
-        """``told`` is given each change of the table from now on, while its commit becomes visible."""
+    def watch(self, table: str, watcher: Watcher) -> None:
+        """The watcher is told each change of the table from now on, while its commit becomes visible."""
         with self.publishing:
-            self.feed.watch(table.lower(), told)
+            self.feed.watch(table.lower(), watcher)
 
-    def unwatch(self, table: str, told: Told) -> None:
+    def unwatch(self, table: str, watcher: Watcher) -> None:
         with self.publishing:
-            self.feed.unwatch(table.lower(), told)
+            self.feed.unwatch(table.lower(), watcher)
 
     def news(self) -> tuple[Moment, dict[str, Touched], int]:
         """All tables as of now, what has changed since the last time, and how many commits that are in all."""
@@ -261,25 +252,112 @@ class Store:
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
             # Nothing of a table: commits of many threads may share a sync.
+            self.check_running()
             applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
-            self.on_commit()
+            self.committed()
             return applied
         # What would make ``apply`` fail is found before the journal holds it.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
         with self.writing:
+            self.check_running()
             for name, change in changes.items():
                 self._tables[name.lower()].admit(change)
             journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
             sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
-            number = self.journal.commit(journalled, position, sent or {}, done, sync=sync)
-            if number is None:
-                return False
-            with self.publishing:
-                for name, change in changes.items():
-                    self._tables[name.lower()].apply(change, commit=number)
-                self.feed.add({name.lower(): change for name, change in changes.items()})
-        self.on_commit()
+            kept = bool(journalled) and self.journal.durable
+            committed = kept or bool(position or sent or done)
+            receipt = Receipt()
+            interrupt: BaseException | None = None
+            try:
+                self.journal.commit(journalled, position, sent or {}, done, sync=sync, receipt=receipt)
+                if receipt.number is None:
+                    return False
+                interrupt = self._make_visible(changes, receipt.number, committed=committed)
+            except BaseException as error:
+                if receipt.number is None or not committed:
+                    raise
+                # It is durable. What was not done yet is done now.
+                interrupt = self._make_visible(changes, receipt.number, committed=True) or _interrupt(error)
+        self.committed()
+        if interrupt is not None:
+            raise interrupt
         return True
+
+    def _make_visible(
+        self, changes: Mapping[str, Changes], number: int, *, committed: bool
+    ) -> BaseException | None:
+        with self.publishing:
+            interrupt = self.bring_in(changes, number, committed=committed)
+            return self.tell({name.lower(): c for name, c in changes.items()}) or interrupt
+
+    def bring_in(
+        self, changes: Mapping[str, Changes], number: int, *, committed: bool
+    ) -> BaseException | None:
+        """Applies a commit to its tables. ``publishing`` is held.
+
+        What is ``committed`` is not taken back: a table that fails is tried again, and if it fails again the store
+        stops, since readers and later commits would go by rows that are behind. The commit itself has succeeded, so
+        that this does not raise; an interrupt that came meanwhile is answered, to be raised when everything is done.
+        """
+        interrupt: BaseException | None = None
+        for at, (name, change) in enumerate(changes.items()):
+            backend = self._tables[name.lower()]
+            if backend.last_commit == number:
+                continue
+            try:
+                faults.reach("commit: journalled")
+                backend.apply(change, commit=number)
+            except BaseException as error:
+                log.warning('table "%s" could not take a commit, it is tried again: %r', name, error)
+                interrupt = _interrupt(error) or interrupt
+                try:
+                    gc.collect()
+                    backend.apply(change, commit=number)
+                except BaseException as again:
+                    if not committed and not at:
+                        raise
+                    self.stop(again)
+                    break
+        return interrupt
+
+    def tell(self, changes: dict[str, Changes]) -> BaseException | None:
+        """Lets those who follow tables know of a commit, by names in lower case. ``publishing`` is held. Answers as
+        ``bring_in``."""
+        try:
+            self.feed.add(changes)
+        except BaseException as error:
+            log.warning("what a commit changed could not be noted, all rows count as changed: %r", error)
+            self.feed.lose(changes)
+            return _interrupt(error)
+        return None
+
+    def committed(self) -> None:
+        """Calls those who wait for commits; what they do wrong is not the commit's."""
+        try:
+            faults.reach("commit: visible")
+            self.on_commit()
+        except Exception:
+            log.exception("a commit succeeded, and what waits for it failed")
+
+    def stop(self, why: BaseException) -> None:
+        """Nothing is read or committed any more: tables in memory are behind what is committed."""
+        error = StoreStopped(
+            f"the tables in memory are behind what was committed, since one could not take a change: {why!r}",
+            hint="start the app again: all that was committed is there",
+        )
+        self._stopped = error
+        log.error("%s", error)
+        for backend in self._tables.values():
+            backend.fail(error)
+
+    @property
+    def stopped(self) -> StoreStopped | None:
+        """Why nothing is read or committed any more."""
+        return self._stopped
+
+    def check_running(self) -> None:
+        if self._stopped is not None:
+            raise copy(self._stopped)
 
     def check(self, changes: Mapping[str, Changes]) -> None:
         """Raises what a commit of the changes would raise."""
@@ -348,10 +426,12 @@ class Store:
             for name, change in changed.items():
                 self._tables[name].noted(change)
         with self.publishing:
-            self.feed.add(changed)
+            interrupt = self.tell(changed)
         if done:
             self.journal.commit({}, None, {}, done)
-        self.on_commit()
+        self.committed()
+        if interrupt is not None:
+            raise interrupt
         return applied, answer
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
@@ -368,6 +448,12 @@ class Store:
         for database in used if not self._state.durable else ():
             with suppress(Error):
                 database.forget(self._spelled(""))
+        self.compactor.end()
         for backend in self._tables.values():
             backend.close()
         self.journal.close()
+
+
+def _interrupt(error: BaseException) -> BaseException | None:
+    """The error if it is for the thread and not about what it did: Ctrl-C, the end of the interpreter."""
+    return None if isinstance(error, Exception) else error

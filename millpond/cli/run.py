@@ -69,6 +69,12 @@ def run(
     http_origin: Annotated[
         list[str] | None, typer.Option(help="A site whose pages may ask over HTTP.", metavar="ORIGIN")
     ] = None,
+    compact_after: Annotated[
+        str,
+        typer.Option(
+            help="Changes of a table that the state directory keeps beside its rows.", metavar="SIZE"
+        ),
+    ] = "8MB",
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Runs the app of a SQL file and answers `millpond query` meanwhile."""
@@ -79,7 +85,7 @@ def run(
 
         server = Server.of(http, http_allow, http_origin)
         report.mask = Script.of(read_sql(file)).mask
-        Run(file, state, master, Printer(format), report, server).until_done(once=once)
+        Run(file, state, master, compact_after, Printer(format), report, server).until_done(once=once)
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ class Run:
         file: Path,
         state: Path | None,
         master: str | None,
+        compact_after: str,
         printer: Printer,
         report: Report,
         server: Server | None = None,
@@ -119,6 +126,7 @@ class Run:
         self._file = file
         self._state = state
         self._master = master
+        self._compact_after = compact_after
         self._printer = printer
         self._report = report
         self._answers: list[tuple[str, Result]] = []
@@ -183,6 +191,7 @@ class Run:
                     self._file,
                     state=self._state,
                     master=self._master,
+                    compact_after=self._compact_after,
                     _on_progress=loading.report,
                     _on_status=loading.status,
                     _on_emit=self._printer.live,

@@ -77,6 +77,14 @@ class Channel:
                 self._arrived.append((self.number, change))
         self._wake()
 
+    def lost(self) -> None:
+        """Takes note that a commit could not be told: all start over."""
+        with self._lock:
+            self.number += 1
+            self._arrived.clear()
+            self._rows, self._lost = 0, True
+        self._wake()
+
     def _next(self) -> tuple[int, Changes] | None:
         with self._lock:
             if not self._arrived:

@@ -208,7 +208,7 @@ class Hub:
             channel = self._channels[name] = Channel(
                 table, self._limits, secrets.token_hex(6), self._news.set
             )
-            self._app._store.watch(name, channel.told)
+            self._app._store.watch(name, channel)
         return channel
 
     def _look_around(self) -> None:
@@ -226,7 +226,7 @@ class Hub:
         return relation is not None and backend is not None and channel.table.stands_for(relation, backend)
 
     def _let_go(self, name: str, channel: Channel, why: str) -> None:
-        self._app._store.unwatch(name, channel.told)
+        self._app._store.unwatch(name, channel)
         self._deliver(channel.deliveries())
         del self._channels[name]
         followers = [f for group in channel.groups.values() for f in group.followers]
@@ -239,7 +239,7 @@ class Hub:
         if self._thread is not None:
             self._thread.join(5.0)
         for name, channel in self._channels.items():
-            self._app._store.unwatch(name, channel.told)
+            self._app._store.unwatch(name, channel)
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None = None) -> None:

@@ -24,7 +24,7 @@ from millpond.records.cast import decoded
 DATA = "data"
 PART_ROWS = 1 << 17
 _PART_BYTES = 1 << 26
-_INLINE_BYTES = 1 << 20
+INLINE_BYTES = 1 << 20
 _ALIGNED = 64
 
 
@@ -62,14 +62,19 @@ def encode(table: pa.Table) -> list[Blob]:
     if table.column(0).num_chunks > 1:
         table = table.combine_chunks()
     for batch in table.to_batches(max_chunksize=rows):
-        data = batch.serialize()
-        blobs.append(Blob(batch.num_rows, len(data), zlib.crc32(data), data.to_pybytes()))
+        blobs.append(encoded(batch))
     return blobs
+
+
+def encoded(batch: pa.RecordBatch) -> Blob:
+    """One batch."""
+    data = batch.serialize()
+    return Blob(batch.num_rows, len(data), zlib.crc32(data), data.to_pybytes())
 
 
 def placed(blobs: Sequence[Blob], directory: Path, durable: bool) -> list[Blob]:
     """The blobs as they are to be stored: small ones in SQLite, large ones in a file, written and synced."""
-    if sum(b.length for b in blobs) <= _INLINE_BYTES:
+    if sum(b.length for b in blobs) <= INLINE_BYTES:
         return list(blobs)
     return to_file(blobs, directory, durable)
 
@@ -79,7 +84,10 @@ def to_file(blobs: Iterable[Blob], directory: Path, durable: bool) -> list[Blob]
     name = f"{uuid.uuid4().hex}.arrow"
     stored, offset = [], 0
     try:
-        (directory / DATA).mkdir(mode=0o700, exist_ok=True)
+        if not (directory / DATA).exists():
+            (directory / DATA).mkdir(mode=0o700, exist_ok=True)
+            if durable:
+                sync_directory(directory)
         with open(directory / DATA / name, "xb") as file:
             for blob in blobs:
                 assert blob.data is not None

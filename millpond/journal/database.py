@@ -17,8 +17,12 @@ from millpond.errors import StateLocked, StateUnwritable
 from millpond.journal.blobs import corrupt, seal
 
 FILE = "journal.db"
+LOG = FILE + "-wal"
 _MARK = "journal.mark"
 _CHECKED_BYTES = 1 << 26
+_LOG_BYTES = 1 << 25
+_INCREMENTAL = 2
+_FREE_PAGES = 2_000
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS state (
@@ -30,6 +34,7 @@ CREATE TABLE IF NOT EXISTS changes (
     schema INTEGER, rows INTEGER, length INTEGER, crc INTEGER, data BLOB, file TEXT, offset INTEGER,
     seal INTEGER);
 CREATE INDEX IF NOT EXISTS changes_of_table ON changes (name, number, id);
+CREATE INDEX IF NOT EXISTS snapshots_of_table ON changes (name, number) WHERE is_snapshot = 1;
 CREATE INDEX IF NOT EXISTS files_of_changes ON changes (file) WHERE file IS NOT NULL;
 CREATE TABLE IF NOT EXISTS positions (
     pipeline TEXT PRIMARY KEY, checkpoint TEXT, batch INTEGER, offsets TEXT, seal INTEGER);
@@ -46,6 +51,11 @@ CREATE TABLE IF NOT EXISTS done (id TEXT PRIMARY KEY, seal INTEGER);
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, digest TEXT, answer TEXT, until REAL, seal INTEGER);
 CREATE INDEX IF NOT EXISTS ends_of_answers ON answers (until);
 """
+
+_NEWEST = "COALESCE((SELECT MAX(number) FROM changes WHERE name = :name AND is_snapshot = 1), -1)"
+LIVE = f"(number > {_NEWEST} OR number = {_NEWEST} AND is_snapshot = 1)"
+"""Which changes of the table ``:name`` count: its newest snapshot, and what came after that. The others wait to be
+removed."""
 
 
 @contextmanager
@@ -71,11 +81,35 @@ def guarded(directory: Path) -> Iterator[None]:
 def open_to_write(directory: Path, durable: bool) -> sqlite3.Connection:
     """The one writing connection, the tables made. The caller holds the directory's exclusive lock."""
     connection = _connect(directory, "rwc")
+    # Space that is freed goes back to the disk. Of a new file only: one that is there is changed by VACUUM.
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
     connection.executescript(_TABLES)
+    _give_back(connection)
     return connection
+
+
+def _give_back(connection: sqlite3.Connection) -> None:
+    """Makes a file smaller that is mostly free pages and was made when these stayed in it."""
+    if connection.execute("PRAGMA auto_vacuum").fetchone() == (_INCREMENTAL,):
+        return
+    free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count")
+    )
+    if free > max(_FREE_PAGES, size // 2):
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+
+
+def shrink(connection: sqlite3.Connection, pages: int) -> bool:
+    """Gives up to so many free pages back to the disk; whether there are more. Some stay, for what is written next."""
+    free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+    if free > _FREE_PAGES:
+        connection.execute(f"PRAGMA incremental_vacuum({min(pages, free - _FREE_PAGES)})").fetchall()
+    return free - pages > _FREE_PAGES
 
 
 def set_sync(connection: sqlite3.Connection, waits: bool) -> None:
@@ -86,7 +120,7 @@ def set_sync(connection: sqlite3.Connection, waits: bool) -> None:
 
 def sync_log(directory: Path) -> None:
     """Waits until the log is on the disk. Raises OSError."""
-    log = os.open(directory / (FILE + "-wal"), os.O_RDONLY | os.O_CLOEXEC)
+    log = os.open(directory / LOG, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(log)
     finally:
@@ -101,7 +135,7 @@ def open_to_read(directory: Path) -> sqlite3.Connection:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError:
         # Without the right to write, SQLite reads a file only if it need not make its shared index.
-        connection = _connect(directory, "ro" if (directory / (FILE + "-wal")).exists() else "ro&immutable=1")
+        connection = _connect(directory, "ro" if (directory / LOG).exists() else "ro&immutable=1")
     return connection
 
 
@@ -140,15 +174,8 @@ class Mark:
         self._file = None if read_only else os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def check(self, revision: int) -> None:
-        content = self._path.read_bytes() if self._path.exists() else b""
-        if not content:
-            return
-        if len(content) != 12 or seal(*struct.unpack(">Q", content[:8])) != int.from_bytes(
-            content[8:], "big"
-        ):
-            raise corrupt(f'"{self._path}" is not as it was written')
-        (marked,) = struct.unpack(">Q", content[:8])
-        if marked > revision:
+        marked = read_mark(self._path.parent)
+        if marked is not None and marked > revision:
             raise corrupt(f'"{self._path.parent / FILE}" has lost its last {marked - revision} writes')
 
     def write(self, revision: int) -> None:
@@ -161,3 +188,14 @@ class Mark:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def read_mark(directory: Path) -> int | None:
+    """The number of the newest write that was marked; None if there is no mark. Raises StateCorrupt."""
+    path = directory / _MARK
+    content = path.read_bytes() if path.exists() else b""
+    if not content:
+        return None
+    if len(content) != 12 or seal(*struct.unpack(">Q", content[:8])) != int.from_bytes(content[8:], "big"):
+        raise corrupt(f'"{path}" is not as it was written')
+    return int(struct.unpack(">Q", content[:8])[0])

@@ -9,16 +9,34 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from millpond.changes import Position
 from millpond.journal.blobs import seal
-from millpond.journal.database import verified
+from millpond.journal.database import LIVE, verified
+
+BLOB_WEIGHT = 1 << 14
+"""Bytes that are read in the time that a blob takes, however small it is."""
+
+
+class Weight(NamedTuple):
+    """Bytes of the snapshot of a table, and of the changes since, each blob of them counted as 16 kB more."""
+
+    snapshot: int
+    changes: int
+
+    def more(self, size: int, blobs: int) -> Weight:
+        return Weight(self.snapshot, self.changes + size + blobs * BLOB_WEIGHT)
+
+
+NO_WEIGHT = Weight(0, 0)
 
 
 @dataclass(slots=True)
 class Facts:
     """``ledgers`` are the number of blobs of each table and the total of their seals; ``ends`` the next
-    sequence number of each stream; ``inline`` the bytes of each stream that lie in SQLite."""
+    sequence number of each stream; ``inline`` the bytes of each stream that lie in SQLite; ``weights`` what a restart
+    has to read of each table: its snapshot, and the changes since."""
 
     last: int = 0
     revision: int = 0
@@ -27,6 +45,7 @@ class Facts:
     ledgers: dict[str, tuple[int, int]] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     inline: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, Weight] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
 
     def copy(self) -> Facts:
@@ -36,6 +55,7 @@ class Facts:
             ledgers=dict(self.ledgers),
             ends=dict(self.ends),
             inline=dict(self.inline),
+            weights=dict(self.weights),
             done=set(self.done),
         )
 
@@ -67,19 +87,25 @@ class Facts:
         self.inline.pop(stream, None)
         connection.execute("DELETE FROM streams WHERE name = ?", (stream,))
 
-    def add_blobs(self, connection: sqlite3.Connection, table: str, seals: Sequence[int]) -> None:
+    def add_blobs(self, connection: sqlite3.Connection, table: str, seals: Sequence[int], size: int) -> None:
+        """Takes note of changes of so many bytes."""
         blobs, total = self.ledgers.get(table, (0, 0))
         self._set_ledger(connection, table, blobs + len(seals), (total + sum(seals)) & 0xFFFFFFFF)
+        self.weights[table] = self.weights.get(table, NO_WEIGHT).more(size, len(seals))
 
     def recount(self, connection: sqlite3.Connection, table: str) -> None:
-        """The ledger of a table some of whose blobs were removed in this transaction."""
+        """The ledger of a table that has got another snapshot in this transaction."""
         blobs, total = connection.execute(
-            "SELECT COUNT(*), COALESCE(SUM(seal), 0) FROM changes WHERE name = ?", (table,)
+            f"SELECT COUNT(*), COALESCE(SUM(seal), 0) FROM changes WHERE name = :name AND {LIVE}",
+            {"name": table},
         ).fetchone()
         self._set_ledger(connection, table, blobs, total & 0xFFFFFFFF)
+        self.weights.pop(table, None)
+        self.weights.update(read_weights(connection, table))
 
     def drop_ledger(self, connection: sqlite3.Connection, table: str) -> None:
         self.ledgers.pop(table, None)
+        self.weights.pop(table, None)
         connection.execute("DELETE FROM tables WHERE name = ?", (table,))
 
     def _set_ledger(self, connection: sqlite3.Connection, table: str, blobs: int, total: int) -> None:
@@ -101,6 +127,7 @@ def read(connection: sqlite3.Connection) -> Facts:
         facts.positions[pipeline] = Position(pipeline, checkpoint, batch, json.loads(offsets))
     for (name,) in connection.execute("SELECT name FROM tables").fetchall():
         facts.ledgers[name] = read_ledger(connection, name)
+        facts.weights.update(read_weights(connection, name))
     for name, end, stored in connection.execute("SELECT * FROM streams"):
         verified(stored, f'the end of stream "{name}"', name, end)
         facts.ends[name] = end
@@ -112,6 +139,16 @@ def read(connection: sqlite3.Connection) -> Facts:
         verified(stored, "a statement that was done", statement)
         facts.done.add(statement)
     return facts
+
+
+def read_weights(connection: sqlite3.Connection, table: str) -> dict[str, Weight]:
+    """What a restart reads of the table; empty if that is nothing."""
+    found = connection.execute(
+        "SELECT SUM(is_snapshot * length), SUM((1 - is_snapshot) * (length + :weight)) FROM changes"
+        f" WHERE name = :name AND {LIVE}",
+        {"name": table, "weight": BLOB_WEIGHT},
+    ).fetchone()
+    return {} if found[0] is None else {table: Weight(*found)}
 
 
 def read_ledger(connection: sqlite3.Connection, table: str) -> tuple[int, int]:

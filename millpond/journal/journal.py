@@ -7,19 +7,21 @@ there whole after a crash, or not at all.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.changes import Changes, Position
 from millpond.journal.answers import Answer, read_answer
 from millpond.journal.blobs import encode, placed, plain, remove_files
 from millpond.journal.catalog import Entry, read_entries, remove_entry, write_entry
+from millpond.journal.compaction import forget_snapshots, prepared_snapshot, sweep, taken_number
 from millpond.journal.database import guarded, open_to_read
-from millpond.journal.facts import Facts, read_ledger
-from millpond.journal.requests import Request
+from millpond.journal.facts import NO_WEIGHT, Facts, Weight, read_ledger
+from millpond.journal.requests import Receipt, Request
 from millpond.journal.roll import trim
 from millpond.journal.stored import Rows, Schemas, read_changes, write_changes
 from millpond.journal.writer import Writer
@@ -48,17 +50,18 @@ class Journal:
         *,
         sync: bool = True,
         answer: Answer | None = None,
+        receipt: Receipt | None = None,
     ) -> int | None:
         """Writes all of it in one transaction and answers the commit's number once it is durable.
 
         Without ``sync`` it answers when the process can end without a loss; the disk follows within a tenth of a
         second. None if the position was applied before: then nothing is written. The rows ``sent`` to a stream
         get consecutive sequence numbers. ``done`` are ids of statements that are not to run again. An ``answer`` is
-        kept with it.
+        kept with it. Once it is durable, ``receipt`` has the number, also if the caller is interrupted.
         """
         if self._writer.applied(position):
             return None
-        request = Request({}, {}, position, done, sync, answer)
+        request = Request({}, {}, position, done, sync, answer, receipt or Receipt())
         try:
             for name, change in (changes or {}).items() if self.durable else ():
                 if len(change):
@@ -66,6 +69,7 @@ class Journal:
             for stream, rows in (sent or {}).items():
                 if rows.num_rows:
                     request.sent[stream.lower()] = self._prepared(rows)
+            faults.reach("journal: prepared")
             number = self._writer.submit(request)
         except Exception:
             self._writer.remove_unused(sorted(request.files))
@@ -127,37 +131,63 @@ class Journal:
                 if deletes:
                     at = rows.num_columns - 1
                     yield Changes(rows.remove_column(at), rows.column(at).combine_chunks())
-                else:
+                elif rows.num_rows:
                     yield Changes(rows)
 
-    def pending(self, table: str) -> int:
-        """How many blobs of changes a restore reads besides the snapshot: if many, ``compact`` is due."""
-        with self._writer.reading() as connection:
-            count = "SELECT COUNT(*) FROM changes WHERE name = ? AND is_snapshot = 0"
-            return int(connection.execute(count, (table.lower(),)).fetchone()[0])
+    @property
+    def compact_after(self) -> int:
+        """How much the changes of a table may weigh before ``take_due`` names it: their bytes, and 16 kB for each."""
+        return self._writer.compact_after
 
-    def compact(self, table: str, rows: pa.Table, *, commit: int | None = None) -> None:
-        """Replaces what is kept of the table, up to ``commit`` or the newest, by its ``rows`` after that
-        commit."""
-        if not self.durable:
-            return
+    @compact_after.setter
+    def compact_after(self, size: int) -> None:
+        self._writer.compact_after = size
+
+    def when_due(self, call: Callable[[], None]) -> None:
+        """Calls it when ``take_due`` has a table to name, from the thread that commits, and now if it has."""
+        self._writer.when_due(call)
+
+    def take_due(self) -> list[str]:
+        """The tables whose changes weigh more than ``compact_after``, and more than the rows of their snapshot."""
+        return self._writer.take_due()
+
+    def weight(self, table: str) -> Weight:
+        """What a restart has to read of the table."""
+        return self._writer.facts.weights.get(table.lower(), NO_WEIGHT)
+
+    def snapshot(self, parts: Iterable[pa.Table]) -> Rows:
+        """Writes the rows of a table beside the journal. They count when ``compact`` says so, or not at all."""
+        return prepared_snapshot(parts, self._directory)
+
+    def compact(self, table: str, rows: Rows, *, commit: int, last_row: int | None = None) -> None:
+        """Replaces what is kept of the table up to ``commit`` by its rows after that commit. A table without a key has
+        numbers for its rows, the last of which was ``last_row``, if it is gone. ``sweep`` then makes room."""
         name = table.lower()
-        prepared = self._prepared(rows)
+        taken = None if last_row is None else self._prepared(taken_number(last_row))
 
-        def write(connection: sqlite3.Connection, after: Facts) -> list[str]:
-            number = after.last if commit is None else commit
-            old = _forget_changes(connection, name, number)
-            schema = self._writer.schemas.number(connection, prepared.schema)
-            write_changes(connection, name, number, prepared, schema, snapshot=True, deletes=False)
+        def write(connection: sqlite3.Connection, after: Facts) -> None:
+            forget_snapshots(connection, name, commit)
+            for prepared, deletes in ((rows, False), *(((taken, True),) if taken is not None else ())):
+                schema = self._writer.schemas.number(connection, prepared.schema)
+                write_changes(connection, name, commit, prepared, schema, snapshot=True, deletes=deletes)
             after.recount(connection, name)
-            return old
 
-        try:
-            old = self._writer.transaction(write)
-        except Exception:
-            self._writer.remove_unused(sorted(prepared.files))
-            raise
+        self._writer.transaction(write)
+
+    def discard(self, rows: Rows) -> None:
+        """Removes the file of rows that will not count."""
+        self._writer.remove_unused(sorted(rows.files))
+
+    def sweep(self, table: str) -> bool:
+        """Removes a piece of what does not count any more of the table; whether there may be more."""
+        name = table.lower()
+        old, more = self._writer.transaction(lambda connection, _: sweep(connection, name), sync=False)
         self._writer.remove_unused(old)
+        return more
+
+    def shrink(self) -> bool:
+        """Gives some free space of the file back to the disk; whether there is more."""
+        return self._writer.shrink()
 
     def drop_table(self, table: str) -> None:
         """Forgets all rows of the table."""

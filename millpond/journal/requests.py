@@ -24,6 +24,14 @@ def _held() -> Lock:
 
 
 @dataclass(slots=True, eq=False)
+class Receipt:
+    """What a caller of ``Journal.commit`` is sure of, also when it is interrupted: the number of its commit, once that
+    is durable."""
+
+    number: int | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Request:
     """What one caller of ``Journal.commit`` wants written, and what came of it."""
 
@@ -34,7 +42,10 @@ class Request:
     sync: bool = True
     """Whether the caller waits until it is on the disk."""
     answer: Answer | None = None
+    receipt: Receipt = field(default_factory=lambda: Receipt())
     number: int | None = None
+    committed: bool = False
+    """Whether it is durable: then nothing that happens later makes it fail."""
     error: BaseException | None = None
     leads: bool = False
     wake: Lock = field(default_factory=_held)
@@ -43,6 +54,11 @@ class Request:
     def empty(self) -> bool:
         """Whether it only wants a number."""
         return not (self.changes or self.sent or self.position or self.done or self.answer)
+
+    def end(self) -> None:
+        """Takes note that it is durable, or was before."""
+        self.receipt.number = self.number
+        self.committed = True
 
     @property
     def files(self) -> set[str]:
@@ -89,10 +105,12 @@ class GroupCommit:
                 self._write(group)
         except Exception as e:
             for member in group:
-                member.error = e
+                if not member.committed:
+                    member.error = e
         except BaseException as e:
             for member in group:
-                member.error = StateUnwritable(f"the commit was interrupted: {e!r}")
+                if not member.committed:
+                    member.error = StateUnwritable(f"the commit was interrupted: {e!r}")
             raise
         finally:
             for member in group:

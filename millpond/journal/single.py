@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from millpond.journal.blobs import Blob, seal
-from millpond.journal.facts import Facts
+from millpond.journal.facts import NO_WEIGHT, Facts
 
 _SET_UP = """
 CREATE TEMP VIEW one_change (name, number, deletes, schema, rows, length, crc, data, seal,
@@ -26,25 +26,35 @@ _WRITE = "INSERT INTO one_change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """What ``write`` needs, for the life of the connection."""
+    """What a single change needs, for the life of the connection."""
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.executescript(_SET_UP)
 
 
-def write(
-    connection: sqlite3.Connection, facts: Facts, name: str, blob: Blob, schema: int, deletes: bool
-) -> None:
-    """Stores the blob as the next commit, whole or not at all; the facts are then those after it."""
-    last, revision = facts.last + 1, facts.revision + 1
-    change = (name, last, 0, int(deletes), schema, blob.rows, blob.length, blob.crc, None, 0)
-    sealed = seal(*change)
-    blobs, total = facts.ledgers.get(name, (0, 0))
-    ledger = (name, blobs + 1, (total + sealed) & 0xFFFFFFFF)
-    state = (last, revision, 0)
-    connection.execute(
-        _WRITE,
-        (name, last, int(deletes), schema, blob.rows, blob.length, blob.crc, blob.data, sealed)
-        + (*ledger[1:], seal(*ledger), last, revision, seal(*state)),
-    )
-    facts.last, facts.revision = last, revision
-    facts.ledgers[name] = ledger[1:]
+class SingleChange:
+    """One small change of one table, as the next commit: what is written, and what is known by heart when it is."""
+
+    __slots__ = ("_ledger", "_name", "_size", "last", "revision", "values")
+
+    def __init__(self, facts: Facts, name: str, blob: Blob, schema: int, deletes: bool):
+        self._name, self._size = name, blob.length
+        self.last, self.revision = last, revision = facts.last + 1, facts.revision + 1
+        change = (name, last, 0, int(deletes), schema, blob.rows, blob.length, blob.crc, None, 0)
+        sealed = seal(*change)
+        blobs, total = facts.ledgers.get(name, (0, 0))
+        self._ledger = (blobs + 1, (total + sealed) & 0xFFFFFFFF)
+        self.values = (
+            (name, last, int(deletes), schema, blob.rows, blob.length, blob.crc, blob.data, sealed)
+            + (*self._ledger, seal(name, *self._ledger))
+            + (last, revision, seal(last, revision, 0))
+        )
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Stores it, whole or not at all."""
+        connection.execute(_WRITE, self.values)
+
+    def note(self, facts: Facts) -> None:
+        """Brings the facts to what they are after it."""
+        facts.last, facts.revision = self.last, self.revision
+        facts.ledgers[self._name] = self._ledger
+        facts.weights[self._name] = facts.weights.get(self._name, NO_WEIGHT).more(self._size, 1)

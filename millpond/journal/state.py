@@ -67,7 +67,10 @@ class StateDirectory:
         self.identity = self._identity()
 
     def _create(self) -> None:
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in made:
+            sync_directory(path.parent)
         present = set(os.listdir(self.path))
         if present - {"lock", "format.new"} and "format" not in present:
             raise StateForeign(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.journal.blobs import Blob, combined, corrupt, decode, seal
-from millpond.journal.database import verified
+from millpond.journal.database import LIVE, verified
 
 _BLOB = "schema, rows, length, crc, data, file, offset, seal"
 
@@ -124,8 +124,9 @@ def read_blobs(
     """As ``read_changes``, each blob by itself, with the number of its commit."""
     what = f'table "{name}"'
     found = connection.execute(
-        f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = ? ORDER BY number, id",
-        (name,),
+        f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = :name AND {LIVE}"
+        " ORDER BY number, id",
+        {"name": name},
     )
     count = seals = 0
     for number, snapshot, deletes, schema, rows, length, crc, data, file, offset, stored in found:

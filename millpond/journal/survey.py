@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from millpond.errors import Error
-from millpond.journal.database import guarded, open_to_read
+from millpond.journal.database import guarded
 from millpond.journal.facts import read_ledger
 from millpond.journal.stored import Schemas, read_blobs
+from millpond.journal.untouched import untouched
 
 _MOST = 20
 
@@ -17,11 +17,13 @@ _MOST = 20
 def survey(directory: Path) -> str:
     """One line about each table: whole, or the last commit up to which it can be read."""
     try:
-        with guarded(directory), closing(open_to_read(directory)) as connection:
+        with guarded(directory), untouched(directory) as connection:
             names = [row[0] for row in connection.execute("SELECT name FROM tables ORDER BY name")]
             lines = [f'table "{name}": {_readable(connection, directory, name)}' for name in names[:_MOST]]
     except Error as error:
         return f"nothing of it can be read: {error.message}"
+    except OSError as error:
+        return f"nothing of it can be read: {error.strerror or error}"
     if len(names) > _MOST:
         lines.append(f"and {len(names) - _MOST} tables more")
     return "; ".join(lines) if lines else "no table has rows in it"

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from millpond import faults
 from millpond.changes import Position
-from millpond.errors import Closed, Error, StateUnwritable
+from millpond.errors import Closed, StateUnwritable
 from millpond.journal import facts, single
 from millpond.journal.answers import write_answer
 from millpond.journal.blobs import DATA, remove_files
@@ -25,15 +26,23 @@ from millpond.journal.database import (
     open_to_read,
     open_to_write,
     set_sync,
+    shrink,
     sync_log,
 )
 from millpond.journal.facts import Facts
 from millpond.journal.late import LateSync
 from millpond.journal.requests import GroupCommit, Request
 from millpond.journal.roll import ROLL_BYTES, roll
+from millpond.journal.state import sync_directory
 from millpond.journal.stored import Schemas, files_in_use, write_changes, write_segments
+from millpond.journal.untouched import inspect, remove_copies
 
 T = TypeVar("T")
+
+COMPACT_AFTER = 8 << 20
+"""How much the changes of a table may weigh before they are replaced by its rows."""
+
+_SHRINK_PAGES = 500
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +60,12 @@ class Writer:
         self._late = LateSync(self.sync)
         self._waits_for_disk = True
         self._behind = False
+        self.compact_after = COMPACT_AFTER
+        self._on_due: Callable[[], None] = lambda: None
+        self._due: set[str] = set()
         with guarded(directory):
+            if durable:
+                inspect(directory)
             self._connection = open_to_read(directory) if read_only else open_to_write(directory, durable)
             self._mark = Mark(directory, read_only=read_only)
             try:
@@ -59,12 +73,22 @@ class Writer:
                 self.facts = facts.read(self._connection)
                 self._mark.check(self.facts.revision)
                 if not read_only:
+                    remove_copies(directory)
                     self._remove_unnamed_files()
                     single.set_up(self._connection)
+                    if durable:
+                        self._begin()
             except BaseException:
                 self._mark.close()
                 self._connection.close()
                 raise
+
+    def _begin(self) -> None:
+        """Says in the database itself, and not only in its log, that an app works on it. So the log is missed when it
+        is gone."""
+        self._transaction(lambda connection, after: None)
+        self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+        sync_directory(self.directory)
 
     def submit(self, request: Request) -> int | None:
         """Writes the request, together with others that wait, and answers its number once it is durable."""
@@ -81,10 +105,16 @@ class Writer:
     def applied(self, position: Position | None) -> bool:
         return position is not None and _covered(self.facts, position)
 
-    def transaction(self, write: Callable[[sqlite3.Connection, Facts], T]) -> T:
+    def transaction(self, write: Callable[[sqlite3.Connection, Facts], T], *, sync: bool = True) -> T:
         """Runs ``write`` in a transaction of its own. It changes the facts that it is given as it writes."""
         with self._group.lock:
-            return self._transaction(write)
+            return self._transaction(write, sync=sync)
+
+    def shrink(self) -> bool:
+        """Gives some free pages back to the disk; whether there are more."""
+        with self.reading() as connection:
+            self._wait_for_disk(False)
+            return shrink(connection, _SHRINK_PAGES)
 
     def sync(self) -> None:
         """Brings what was committed without waiting to the disk; other commits go on meanwhile."""
@@ -161,6 +191,7 @@ class Writer:
                     if request.position:
                         self.facts.positions[request.position.pipeline] = request.position
                     self.facts.done.update(request.done)
+                request.end()
             return
 
         if len(group) == 1 and self._write_single(group[0]):
@@ -173,7 +204,12 @@ class Writer:
                 if request.number is not None:
                     self._write_request(connection, request, after, sent_at)
 
-        self._transaction(write, sync=any(r.sync for r in group))
+        def committed() -> None:
+            for request in group:
+                request.end()
+
+        self._transaction(write, sync=any(r.sync for r in group), committed=committed)
+        self._look_for_due({name for request in group for name in request.changes})
         for stream in {s for r in group for s in r.sent}:
             if self.facts.inline.get(stream, 0) >= ROLL_BYTES:
                 self._roll(stream)
@@ -187,12 +223,42 @@ class Writer:
         if schema is None or len(rows.blobs) != 1 or rows.blobs[0].data is None:
             return False
         self._check_writable()
+        change = single.SingleChange(self.facts, name, rows.blobs[0], schema, deletes)
+        request.number = change.last
+
+        def committed() -> None:
+            change.note(self.facts)
+            request.end()
+
         with guarded(self.directory):
             self._wait_for_disk(request.sync)
-            single.write(self._connection, self.facts, name, rows.blobs[0], schema, deletes)
-        request.number = self.facts.last
+            with self._settled(change.revision, committed):
+                change.write(self._connection)
+                faults.reach("journal: committed")
         self._written(request.sync)
+        self._look_for_due((name,))
         return True
+
+    @contextmanager
+    def _settled(self, revision: int, committed: Callable[[], None]) -> Iterator[None]:
+        """Calls ``committed`` if what is inside has brought the file to the revision, and only then, also if it is
+        interrupted. An error after that is no failure of the commit."""
+        try:
+            yield
+            committed()
+        except BaseException as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if not self._holds(revision):
+                raise
+            committed()
+            if not isinstance(error, Exception):
+                raise
+            _log.warning("a commit succeeded, and what came after it failed: %r", error)
+
+    def _holds(self, revision: int) -> bool:
+        found = self._connection.execute("SELECT revision FROM state WHERE id = 1").fetchone()
+        return found is not None and int(found[0]) == revision
 
     def _write_request(
         self, connection: sqlite3.Connection, request: Request, after: Facts, sent_at: float
@@ -201,7 +267,7 @@ class Writer:
             schema = self.schemas.number(connection, rows.schema)
             number = after.last
             seals = write_changes(connection, name, number, rows, schema, snapshot=False, deletes=deletes)
-            after.add_blobs(connection, name, seals)
+            after.add_blobs(connection, name, seals, sum(b.length for b in rows.blobs))
         for name, rows in request.sent.items():
             schema = self.schemas.number(connection, rows.schema)
             first = after.ends.get(name, 0)
@@ -214,26 +280,39 @@ class Writer:
         if request.answer is not None:
             write_answer(connection, request.answer)
 
-    def _transaction(self, write: Callable[[sqlite3.Connection, Facts], T], *, sync: bool = True) -> T:
+    def _transaction(
+        self,
+        write: Callable[[sqlite3.Connection, Facts], T],
+        *,
+        sync: bool = True,
+        committed: Callable[[], None] = lambda: None,
+    ) -> T:
+        """``committed`` is called when the file has it, before anything else happens."""
         self.check_open()
         self._check_writable()
         after = self.facts.copy()
+        result: list[T] = []
+
+        def take_note() -> None:
+            self.facts = after
+            committed()
+
         with guarded(self.directory):
             self._wait_for_disk(sync)
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                result = write(self._connection, after)
-                after.revision += 1
-                after.write(self._connection, clean=False)
-                self._connection.execute("COMMIT")
+                with self._settled(after.revision + 1, take_note):
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    result.append(write(self._connection, after))
+                    after.revision += 1
+                    after.write(self._connection, clean=False)
+                    faults.reach("journal: written")
+                    self._connection.execute("COMMIT")
+                    faults.reach("journal: committed")
             except BaseException:
                 self.schemas.forget()
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
                 raise
-        self.facts = after
         self._written(sync)
-        return result
+        return result[0]
 
     def _wait_for_disk(self, sync: bool) -> None:
         if self.durable and sync != self._waits_for_disk:
@@ -250,6 +329,29 @@ class Writer:
         else:
             self._late.due()
 
+    def _look_for_due(self, tables: Iterable[str]) -> None:
+        """Notes which of the tables have changes that weigh more than the rows themselves, and than is kept anyhow."""
+        for name in tables:
+            weight = self.facts.weights.get(name)
+            if weight is not None and weight.changes > max(self.compact_after, weight.snapshot):
+                if name not in self._due:
+                    self._due.add(name)
+                    self._on_due()
+
+    def when_due(self, call: Callable[[], None]) -> None:
+        """Calls it when a table is due to be compacted, and now if one is."""
+        with self._group.lock:
+            self._on_due = call
+            self._look_for_due(self.facts.weights)
+            if self._due:
+                call()
+
+    def take_due(self) -> list[str]:
+        """The tables that are due to be compacted, each once until it is due again."""
+        with self._group.lock:
+            due, self._due = self._due, set()
+            return sorted(due)
+
     def _roll(self, stream: str) -> None:
         """The commit before has succeeded, so a failure only puts this off."""
 
@@ -258,9 +360,10 @@ class Writer:
             after.inline[stream] = 0
 
         try:
+            faults.reach("stream: rolling")
             self._transaction(write)
-        except Error as e:
-            _log.warning('the rows of stream "%s" stay in the journal: %s', stream, e.message)
+        except Exception as e:
+            _log.warning('the rows of stream "%s" stay in the journal: %s', stream, e)
             self.facts.inline[stream] = 0
 
     def _remove_unnamed_files(self) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.changes import Changes
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
+from millpond.tables._rewind import Point
 from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, grown
 from millpond.types import Schema
@@ -61,6 +64,9 @@ class SingleRows:
         def check(self, changes: Changes) -> Changes: ...
         def admit(self, changes: Changes) -> None: ...
         def snapshot(self, commit: int | None = None) -> Any: ...
+        def _whole(self) -> AbstractContextManager[None]: ...
+        def point(self) -> Point: ...
+        def rewind(self, point: Point) -> None: ...
 
     def _set_up_single_rows(self) -> None:
         columns = self.schema.columns
@@ -76,8 +82,7 @@ class SingleRows:
             edit = self.put_edit(record, fresh)
             if edit is None:
                 return None
-            self.apply_edit(edit, self._mark.commit)
-            self._compact()
+            self._apply_alone(edit)
         return True
 
     def patch_record(self, key: Any, record: Mapping[str, Any]) -> int | None:
@@ -87,8 +92,7 @@ class SingleRows:
             edit = self.patch_edit(key, record)
             if edit is None or edit is NOTHING:
                 return None if edit is None else 0
-            self.apply_edit(edit, self._mark.commit)
-            self._compact()
+            self._apply_alone(edit)
         return 1
 
     def drop_record(self, key: Any) -> int | None:
@@ -97,9 +101,18 @@ class SingleRows:
             edit = self.drop_edit(key)
             if edit is None or edit is NOTHING:
                 return None if edit is None else 0
+            self._apply_alone(edit)
+        return 1
+
+    def _apply_alone(self, edit: Edit) -> None:
+        """Applies the edit, or, if that raises, nothing."""
+        point = self.point()
+        try:
             self.apply_edit(edit, self._mark.commit)
             self._compact()
-        return 1
+        except BaseException:
+            self.rewind(point)
+            raise
 
     # an edit is made and applied with no other change of its row in between, and no compaction
 
@@ -169,6 +182,7 @@ class SingleRows:
             self._publish(0, 1, commit)
             return
         self._blocks.put(slot, cells)
+        faults.reach("edit: put")
         if slot >= len(self._died):
             self._died = grown(self._died, slot + 1, NEVER)
         if not self._key:
@@ -192,11 +206,11 @@ class SingleRows:
         """Whether memory is limited; then making an edit may make room, which moves rows."""
         return self._limit.most is not None
 
-    def edit_changes(self, edit: Edit) -> Changes:
-        """The edit as rows, for a journal."""
+    def edit_changes(self, edit: Edit, point: Point | None = None) -> Changes:
+        """The edit as rows, for a journal; it was made on the newest rows, or on those of the point."""
         if edit.cells is not None:
             return Changes(self._blocks.row_of(edit.cells))
-        cells = self._blocks.cells(edit.old)
+        cells = (self._blocks if point is None else point.moment.blocks).cells(edit.old)
         kept = [cell if at in self._key_at else None for at, cell in enumerate(cells)]
         return Changes(self._blocks.row_of(kept), _DELETED)
 
@@ -206,8 +220,9 @@ class SingleRows:
             changes, count = find(self.snapshot())
             if changes is not None:
                 changes = self.check(changes)
-                self.admit(changes)
-                self._apply(changes, self._mark.commit)
+                with self._whole():
+                    self.admit(changes)
+                    self._apply(changes, self._mark.commit)
             return count
 
     def _fill(self, values: list[Any], record: Mapping[str, Any]) -> bool:

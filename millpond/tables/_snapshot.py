@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -217,6 +217,20 @@ class MemorySnapshot(Snapshot):
                 return table
             table = self._scans.setdefault(asked, table)
         return table
+
+    def parts(self, *, rows: bool = False) -> Iterator[pa.Table]:
+        if rows:
+            self._no_key()
+        schema = self._blocks.schema
+        spans = self._blocks.spans(self.mark.slots)
+        for start, end in spans or [(0, 0)]:
+            mask = self._mask(start, end)
+            arrays = [self._blocks.column(at, start, end, mask) for at in range(len(schema))] if spans else []
+            part = pa.table(arrays, schema=schema) if spans else schema.empty_table()
+            if rows:
+                seen = start + np.flatnonzero(self._died[start:end] > self.mark.version)
+                part = part.append_column(ROW, pa.array(self._generation.numbers.of(seen), pa.int64()))
+            yield part
 
     def _no_key(self) -> None:
         if self._key:

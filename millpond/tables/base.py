@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
-from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.errors import Error, NotSupported, UnknownName, did_you_mean
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.predicates import Predicate
@@ -79,6 +79,11 @@ class Snapshot(ABC):
         an int64, counted from 0, that a row keeps as long as it lives and that no other row gets. A table with
         a key has none and raises NotSupported.
         """
+
+    def parts(self, *, rows: bool = False) -> Iterator[pa.Table]:
+        """All rows in parts that need not be in memory together, at least one; in any order. ``rows`` is as in
+        ``scan``."""
+        yield self.scan(rows=rows)
 
     def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
         """Rows, with all columns, among which are all for which ``where`` holds. ``rows`` is as in ``scan``."""
@@ -295,6 +300,11 @@ class Backend(ABC):
         return None
 
     @property
+    def last_commit(self) -> int:
+        """The number of the last commit that changed a table of the app's journal; -1 for others, and before it."""
+        return -1
+
+    @property
     @abstractmethod
     def version(self) -> int:
         """A number that grows with every apply that changed rows."""
@@ -309,6 +319,10 @@ class Backend(ABC):
     @abstractmethod
     def stats(self) -> dict[str, Any]:
         """Numbers about the table: ``rows``, ``bytes``, and what else the backend knows."""
+
+    def fail(self, error: Error) -> None:
+        """The rows that it holds in this process are not to be read any more: whoever asks for them gets the error."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
-from millpond.errors import Closed, InvalidOption, NotSupported
+from millpond.errors import Closed, Error, InvalidOption, NotSupported
 from millpond.options import Option, Setting, read_options
 from millpond.predicates import Predicate
 from millpond.tables._fit import fitting_keys
@@ -179,6 +179,10 @@ class CacheTable(Backend):
         return use_get, use_has
 
     @property
+    def last_commit(self) -> int:
+        return self.rows.table.last_commit if self.over is None else -1
+
+    @property
     def version(self) -> int:
         return self.snapshot().version
 
@@ -195,6 +199,10 @@ class CacheTable(Backend):
             return about
         behind = self.over.stats()
         return {**about, "rows": behind["rows"], "cached_rows": about["rows"], "behind": behind.get("where")}
+
+    def fail(self, error: Error) -> None:
+        if self.over is None:
+            self.rows.table.fail(error)
 
     def remove(self) -> None:
         if self.over is not None:

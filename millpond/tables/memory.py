@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from itertools import compress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
@@ -15,8 +17,9 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 import pyarrow as pa
 
+from millpond import faults
 from millpond.changes import ROW, Changes, Position
-from millpond.errors import Closed, TableFull
+from millpond.errors import Closed, Error, TableFull
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.records.cast import conform
@@ -28,6 +31,7 @@ from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import key_list
 from millpond.tables._limit import LIMIT_OPTIONS, Limit, coming_bytes, fixed_bytes
 from millpond.tables._lookup import compile_lookup
+from millpond.tables._rewind import Point, broken, rebuilt
 from millpond.tables._single import SingleRows
 from millpond.tables._snapshot import MemorySnapshot, Settled
 from millpond.tables._turns import Turns
@@ -95,7 +99,7 @@ class MemoryTable(SingleRows, Backend):
         self.hot = HotRecords(hot if flat and self._limit.most is None else 0)
         self._positions: dict[str, Position] = {}
         self._writing = Turns()
-        self._closed = False
+        self._closed: Error | None = None
         self._changed_at: float | None = None
         self._set_up_single_rows()
 
@@ -124,11 +128,12 @@ class MemoryTable(SingleRows, Backend):
             if commit is not None and commit < last:
                 raise ValueError(f"commit {commit} of {self._what} after commit {last}")
             changes = self.check(changes)
-            if commit is None:
-                self.admit(changes)
-            self._apply(changes, last if commit is None else commit)
-            if position is not None:
-                self._positions[position.pipeline] = position
+            with self._whole():
+                if commit is None:
+                    self.admit(changes)
+                self._apply(changes, last if commit is None else commit)
+                if position is not None:
+                    self._positions[position.pipeline] = position
             return True
 
     def _apply(self, changes: Changes, commit: int) -> None:
@@ -138,8 +143,46 @@ class MemoryTable(SingleRows, Backend):
             self._replace(changes.rows, changes.deleted, commit)
         elif len(changes):
             self._blocks.append(self._mark.slots, changes.rows)
+            faults.reach("table: appended")
             self._generation.numbers.add(len(changes))
             self._publish(len(changes), 0, commit)
+
+    def point(self) -> Point:
+        """What ``rewind`` needs to come back to the rows of now."""
+        return Point(self._now, self._generation.numbers.next)
+
+    def rewind(self, point: Point) -> None:
+        """Takes back everything since the point, also what was only begun. If that fails, the table is of no use."""
+        try:
+            made = rebuilt(self._key, point, Blocks(self.schema.arrow(), self._limit.shelf), self._ease)
+            commit, version = point.moment.mark.commit, self._mark.version + 1
+            rows = made.slots
+            mark = Mark(commit, version, rows, rows)
+            made.generation.admit = self._generation.admit
+            self._stand_on(made.generation, made.blocks, made.died, deque([mark], maxlen=_KEPT_COMMITS + 1))
+            self.hot.clear()
+        except BaseException as error:
+            self.fail(broken(self._what, error))
+            raise
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What happens inside happens, or, if it raises, has not happened."""
+        point = self.point()
+        try:
+            yield
+        except BaseException:
+            self.rewind(point)
+            raise
+
+    def _stand_on(self, generation: Generation, blocks: Blocks, died: Slots, marks: deque[Mark]) -> None:
+        """Shows readers other slots with the same rows; snapshots that are held go on with the old ones."""
+        self._generation, self._blocks, self._died = generation, blocks, died
+        self._marks, self._mark = marks, marks[-1]
+        self._now = Moment(generation, blocks, died, self._mark, marks)
+        self.live.current = False
+        self.live = Live(generation.newest, blocks, self._mark.slots)
+        self.settled = {}
 
     def check(self, changes: Changes) -> Changes:
         return checked(self.schema, changes, what=self._what, null_keys=self._null_keys)
@@ -176,17 +219,13 @@ class MemoryTable(SingleRows, Backend):
             self._check_open()
             slots = self._mark.slots
             rows = conform(schema, self._blocks.take(np.arange(slots)), what=self._what)
-            self._blocks = Blocks(schema.arrow())
-            self._blocks.append(0, rows)
+            blocks = Blocks(schema.arrow())
+            blocks.append(0, rows)
             # As after a compaction: readers of the old rows keep their indexes, which know the places of columns.
-            self._generation = self._generation.kept(np.ones(slots, dtype=np.bool_))
-            self._died = self._died[:slots].copy()
+            generation = self._generation.kept(np.ones(slots, dtype=np.bool_))
             self.schema = schema
-            self._now = Moment(self._generation, self._blocks, self._died, self._mark, self._marks)
+            self._stand_on(generation, blocks, self._died[:slots].copy(), self._marks)
             self._latest = MemorySnapshot(schema, self._key, self._now)
-            self.live.current = False
-            self.live = Live(self._generation.newest, self._blocks, slots)
-            self.settled = {}
             self.hot.clear()
             if any(pa.types.is_nested(c.type) for c in schema):
                 self.hot = HotRecords(0)
@@ -226,15 +265,19 @@ class MemoryTable(SingleRows, Backend):
             put = list(compress(keys, stay.tolist()))
         if put or len(ended):
             self._blocks.append(self._mark.slots, rows)
+            faults.reach("table: appended")
             first = self._link(before if gone is None else before[~gone], ended)
             self.live.end = 0
+            faults.reach("table: linked")
             self._generation.point(put, range(first, first + len(put)))
             if gone is not None:
                 there = gone & (before >= 0)
                 self._generation.point(compress(keys, there.tolist()), (-2 - before[there]).tolist())
             if self.hot.active:
                 self.hot.forget_all(keys)
+            faults.reach("table: pointed")
             self._publish(len(put), len(ended), commit)
+            faults.reach("table: published")
             self._compact()
 
     def _load(self, rows: pa.Table, keys: dict[Any, int], commit: int) -> None:
@@ -319,16 +362,11 @@ class MemoryTable(SingleRows, Backend):
             blocks.append(start, self._blocks.take(kept[start : start + step]))
             self._ease(blocks)
         kept_before = np.concatenate(([0], np.cumsum(keep)))
-        self._generation = self._generation.kept(keep)
-        self._blocks = blocks
-        self._died = died[keep]
         marks = [Mark(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in self._marks]
-        self._marks = deque(marks, maxlen=_KEPT_COMMITS + 1)
-        self._mark = marks[-1]
-        self._now = Moment(self._generation, blocks, self._died, self._mark, self._marks)
-        self.live.current = False
-        self.live = Live(self._generation.newest, blocks, self._mark.slots)
-        self.settled = {}
+        faults.reach("table: copied")
+        self._stand_on(
+            self._generation.kept(keep), blocks, died[keep], deque(marks, maxlen=_KEPT_COMMITS + 1)
+        )
 
     def snapshot(self, commit: int | None = None) -> MemorySnapshot:
         """As Backend.snapshot; the last 64 commits that changed the table are kept."""
@@ -390,6 +428,10 @@ class MemoryTable(SingleRows, Backend):
         return self._key
 
     @property
+    def last_commit(self) -> int:
+        return self._mark.commit
+
+    @property
     def version(self) -> int:
         return self._mark.version
 
@@ -416,32 +458,36 @@ class MemoryTable(SingleRows, Backend):
 
     def close(self) -> None:
         with self._writing:
-            self._closed = True
-            self._generation = Generation()
-            self._blocks = Blocks(self.schema.arrow())
-            self._mark = Mark(-1, self.version, 0, 0)
-            self._now = Moment(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
-            self._latest = MemorySnapshot(self.schema, self._key, self._now)
-            self.live.current = False
-            self.hot.clear()
-            self.settled = {}
-            self.live = Live(_ClosedIndex(self._what), self._blocks, 0)
-            self._limit.close()
+            self.fail(Closed(f"{self._what} is closed"))
+
+    def fail(self, error: Error) -> None:
+        """Lets go of all rows; whoever reads or writes from now on gets the error. The caller is the one who writes."""
+        self._closed = error
+        self._generation = Generation()
+        self._blocks = Blocks(self.schema.arrow())
+        self._mark = Mark(-1, self.version, 0, 0)
+        self._now = Moment(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
+        self._latest = MemorySnapshot(self.schema, self._key, self._now)
+        self.live.current = False
+        self.hot.clear()
+        self.settled = {}
+        self.live = Live(_ClosedIndex(error), self._blocks, 0)
+        self._limit.close()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"{self._what} is closed")
+        if self._closed is not None:
+            raise copy(self._closed)
 
 
 class _ClosedIndex(dict[Any, int]):
-    """The key index of a closed table."""
+    """The key index of a table that cannot be read any more."""
 
-    def __init__(self, what: str):
+    def __init__(self, error: Error):
         super().__init__()
-        self._what = what
+        self._error = error
 
     def get(self, key: Any, default: Any = None) -> NoReturn:
-        raise Closed(f"{self._what} is closed")
+        raise copy(self._error)
 
 
 BACKEND = MemoryTable

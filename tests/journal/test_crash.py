@@ -15,9 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from millpond import App
+from millpond.changes import Changes
 from millpond.errors import StateCorrupt
 from millpond.journal import Journal, StateDirectory
 from millpond.journal.segments import parts, read_part
+from millpond.journal.survey import survey
 
 # Commits batch after batch from three threads, each batch to two tables and a stream in one commit, and says
 # what has been acknowledged. Every seventh batch is large enough for a file.
@@ -192,6 +195,89 @@ def test_a_truncated_file_is_told(tmp_path: Path, filled: dict[str, Path], kind:
             os.truncate(file, int(file.stat().st_size * keep))
             with pytest.raises(StateCorrupt):
                 content(path)
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """What is in the directory; the lock is written by whoever looks."""
+    return {
+        str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file() and f.name != "lock"
+    }
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_opening_a_damaged_log_changes_nothing(
+    tmp_path: Path, filled: dict[str, Path], read_only: bool
+) -> None:
+    """Whoever repairs it has all that is left of it."""
+    chance = random.Random(6)
+    for damage in ("truncated", "flipped", "flipped", "removed", "emptied"):
+        path = copied(filled["killed"], tmp_path / "copy")
+        log = path / "journal.db-wal"
+        data = bytearray(log.read_bytes())
+        if damage == "removed":
+            log.unlink()
+        else:
+            data[chance.randrange(len(data) // 2)] ^= 255
+            log.write_bytes({"flipped": data, "truncated": data[: len(data) // 2], "emptied": b""}[damage])
+        before = files_of(path)
+        for _ in range(2):
+            with pytest.raises(StateCorrupt), StateDirectory(path, read_only=read_only) as state:
+                Journal(state.path, durable=True, read_only=read_only)
+            survey(path)
+            assert files_of(path) == before, damage
+
+
+def test_an_app_tells_what_is_left_and_changes_nothing(tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from millpond import App
+app = App("CREATE TABLE t (id INT PRIMARY KEY, name STRING)", state={str(tmp_path / "s")!r})
+for i in range(50):
+    app.table("t").insert({{"id": i, "name": "x" * i}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", script])
+    log = tmp_path / "s" / "journal.db-wal"
+    log.write_bytes(log.read_bytes()[:-3_000])
+    before = files_of(tmp_path / "s")
+    with pytest.raises(StateCorrupt, match="lost its last") as told:
+        App(state=tmp_path / "s")
+    assert 'table "t": whole, ' in str(told.value.hint)
+    assert files_of(tmp_path / "s") == before
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["in its first run", "in a later run"])
+def test_a_log_that_is_gone_with_its_mark_is_missed(tmp_path: Path, first: bool) -> None:
+    path = tmp_path / "s"
+    if not first:
+        with StateDirectory(path) as state:
+            journal = Journal(state.path, durable=True)
+            journal.commit({"t": Changes(pa.table({"id": [0]}))})
+            journal.close()
+    script = f"""
+import os, signal
+import pyarrow as pa
+from millpond.changes import Changes
+from millpond.journal import Journal, StateDirectory
+state = StateDirectory({str(path)!r})
+journal = Journal(state.path, durable=True)
+journal.commit({{"t": Changes(pa.table({{"id": [1]}}))}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", script])
+    for name in ("journal.db-wal", "journal.mark"):
+        (path / name).unlink()
+    before = files_of(path)
+    with pytest.raises(StateCorrupt, match="missing"), StateDirectory(path) as state:
+        Journal(state.path, durable=True)
+    assert files_of(path) == before
+
+
+def test_a_journal_that_is_gone_is_missed(tmp_path: Path, filled: dict[str, Path]) -> None:
+    path = copied(filled["closed"], tmp_path / "copy")
+    (path / "journal.db").unlink()
+    with pytest.raises(StateCorrupt, match=r"journal\.db"):
+        content(path)
 
 
 def test_a_missing_file_is_told_by_name(tmp_path: Path, filled: dict[str, Path]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,24 +88,107 @@ def test_large_commits_go_to_files_that_go_with_them(tmp_path: Path, journal: Jo
     assert list(journal.restore("t")) == []
 
 
-def test_compaction_keeps_what_came_later(tmp_path: Path, journal: Journal) -> None:
+def compact(journal: Journal, table: str, rows: pa.Table, commit: int) -> None:
+    journal.compact(table, journal.snapshot([rows]), commit=commit)
+
+
+def blobs(path: Path) -> int:
+    with closing(sqlite3.connect(path / "journal.db")) as connection:
+        return int(connection.execute("SELECT COUNT(*) FROM changes").fetchone()[0])
+
+
+@pytest.mark.parametrize("swept", [True, False], ids=["swept", "cut off before"])
+def test_compaction_keeps_what_came_later(tmp_path: Path, journal: Journal, swept: bool) -> None:
     for i in range(10):
         journal.commit({"t": Changes(rows(i))})
     seen = journal.last_commit()
     snapshot = pa.concat_tables([c.rows for c in journal.restore("t")])
     journal.commit({"t": Changes(rows(3, 77, name="later"))})
-    assert journal.pending("t") == 11
-    journal.compact("t", snapshot, commit=seen)
-    assert journal.pending("t") == 1
+    before = journal.weight("t")
+    compact(journal, "t", snapshot, seen)
+    after = journal.weight("t")
+    assert before.snapshot == 0 and after.snapshot > 0 and after.changes < before.changes / 5
+    assert blobs(tmp_path) == 12
+    if swept:
+        while journal.sweep("t"):
+            pass
+        assert blobs(tmp_path) == 2
     journal.close()
-    found = restored(Journal(tmp_path, durable=True))
+    again = Journal(tmp_path, durable=True)
+    assert again.weight("t") == after
+    found = restored(again)
     assert len(found) == 11 and {r["id"] for r in found if r["name"] == "later"} == {3, 77}
+    # A second one replaces the first.
+    compact(again, "t", rows(1), again.last_commit())
+    while again.sweep("t"):
+        pass
+    assert blobs(tmp_path) == 1 and [r["id"] for r in restored(again)] == [1]
 
 
-def test_an_empty_snapshot_is_an_empty_table(journal: Journal) -> None:
+def test_an_empty_snapshot_is_an_empty_table(tmp_path: Path, journal: Journal) -> None:
     journal.commit({"t": Changes(rows(1))})
-    journal.compact("t", rows())
+    compact(journal, "t", rows(), journal.last_commit())
     assert list(journal.restore("t")) == []
+    journal.close()
+    again = Journal(tmp_path, durable=True)
+    assert list(again.restore("t")) == []
+    again.commit({"t": Changes(rows(2))})
+    assert [r["id"] for r in restored(again)] == [2]
+
+
+def test_files_of_what_does_not_count_go(tmp_path: Path, journal: Journal) -> None:
+    for _ in range(3):
+        journal.commit({"t": Changes(rows(*range(100_000)))})
+    large = journal.snapshot([rows(*range(50_000)), rows(*range(50_000, 100_000))])
+    assert len(list((tmp_path / "data").iterdir())) == 4
+    journal.compact("t", large, commit=journal.last_commit())
+    while journal.sweep("t"):
+        pass
+    assert {f.name for f in (tmp_path / "data").iterdir()} == large.files
+    assert len(restored(journal)) == 100_000
+    journal.discard(unused := journal.snapshot([rows(*range(100_000))]))
+    assert not unused.files & {f.name for f in (tmp_path / "data").iterdir()}
+
+
+def test_a_table_is_due_when_its_changes_weigh_more_than_its_rows(tmp_path: Path, journal: Journal) -> None:
+    called: list[list[str]] = []
+    journal.when_due(lambda: called.append([]))
+    journal.compact_after = 200_000
+    for i in range(20):
+        journal.commit({"t": Changes(rows(i))})
+    assert len(called) == 1 and journal.take_due() == ["t"] and journal.take_due() == []
+    compact(journal, "t", rows(*range(40_000)), journal.last_commit())
+    for i in range(20):
+        journal.commit({"t": Changes(rows(i))})
+    # The snapshot weighs more.
+    assert len(called) == 1 and journal.weight("t").snapshot > journal.weight("t").changes
+    for i in range(20):
+        journal.commit({"t": Changes(rows(i))}, Position("p", "c", i))
+    assert len(called) == 2
+    journal.close()
+    again = Journal(tmp_path, durable=True)
+    again.when_due(lambda: called.append([]))
+    assert len(called) == 2
+    again.compact_after = 1_000
+    compact(again, "t", rows(1), again.last_commit())
+    again.commit({"t": Changes(rows(1))})
+    assert len(called) == 3
+
+
+def test_space_goes_back_to_the_disk(tmp_path: Path, journal: Journal) -> None:
+    for i in range(40):
+        journal.commit({"t": Changes(rows(*range(15_000), name=f"{i} " * 10))})
+    journal.close()
+    journal = Journal(tmp_path, durable=True)
+    full = (tmp_path / "journal.db").stat().st_size
+    compact(journal, "t", rows(1), journal.last_commit())
+    while journal.sweep("t"):
+        pass
+    while journal.shrink():
+        pass
+    journal.close()
+    assert (tmp_path / "journal.db").stat().st_size < 0.7 * full
+    assert [r["id"] for r in restored(Journal(tmp_path, durable=True))] == [1]
 
 
 def test_tables_whose_columns_changed_are_restored_piece_by_piece(journal: Journal) -> None:

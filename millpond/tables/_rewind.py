@@ -1,0 +1,62 @@
+"""A memory table goes back: what a change that failed half way has left behind is taken out.
+
+A published moment is not disturbed by what comes after it, so its rows can be laid out anew at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from millpond.errors import Error, StoreStopped
+from millpond.tables._blocks import SIZE, Blocks, Slots
+from millpond.tables._keys import key_list
+from millpond.tables._numbers import RowNumbers
+from millpond.tables._versions import NEVER, Generation, Moment
+
+
+class Point(NamedTuple):
+    """The rows of a table, and the number that its next new row gets if it has no key."""
+
+    moment: Moment
+    next: int
+
+
+class Rebuilt(NamedTuple):
+    """The rows of a point, each in one slot."""
+
+    generation: Generation
+    blocks: Blocks
+    died: Slots
+    slots: int
+
+
+def rebuilt(key: tuple[str, ...], point: Point, blocks: Blocks, ease: Callable[[Blocks], None]) -> Rebuilt:
+    """Copies the rows of the point into ``blocks``, which are empty, and makes their index. ``ease`` is called between
+    the parts, to keep to a limit of memory."""
+    moment = point.moment
+    kept = np.flatnonzero(moment.died[: moment.mark.slots] > moment.mark.version)
+    generation = Generation(replaced=np.full(max(1024, len(kept)), -1, dtype=np.int64))
+    for start in range(0, len(kept), SIZE):
+        rows = moment.blocks.take(kept[start : start + SIZE])
+        blocks.append(start, rows)
+        if key:
+            keys = key_list([rows.column(name) for name in key])
+            generation.newest.update(zip(keys, range(start, start + len(keys)), strict=True))
+        ease(blocks)
+    if not key:
+        generation.numbers = RowNumbers()
+        generation.numbers.add(len(kept), moment.generation.numbers.of(kept))
+        generation.numbers.next = point.next
+    died = np.full(max(1024, len(kept)), NEVER, dtype=np.int64)
+    return Rebuilt(generation, blocks, died, len(kept))
+
+
+def broken(what: str, why: BaseException) -> Error:
+    """What readers and writers of a table get that could not be brought back."""
+    return StoreStopped(
+        f"{what} could not take a change, nor go back to what it was: {why!r}",
+        hint="start the app again: with a state directory all that was committed is there",
+    )
