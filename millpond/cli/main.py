@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import Annotated, NoReturn
@@ -54,12 +55,19 @@ def millpond(
 
 def main() -> None:
     """The entry point of the package."""
+    _take_interrupts()
     try:
         app()
     except SystemExit as end:
         if "duckdb" in sys.modules:
             _leave(end.code)
         raise
+
+
+def _take_interrupts() -> None:
+    """A shell starts what runs in its background with Ctrl-C ignored, and that is inherited: we end on it anyhow."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _leave(code: str | int | None) -> NoReturn:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
+from millpond.cli.pager import page
 from millpond.cli.values import to_cell, to_csv, to_json
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ class Format(StrEnum):
 class Printer:
     """Writes answers, each whole and flushed before it returns. Threads may share it."""
 
-    def __init__(self, format: Format, out: TextIO | None = None):
+    def __init__(self, format: Format, out: TextIO | None = None, *, paged: bool = False):
+        """With ``paged`` long answers are shown a screen at a time."""
         self.format = format
+        self._paged = paged
         self.broken = False
         self._out = out or sys.stdout
         self._lock = threading.Lock()
@@ -43,7 +46,9 @@ class Printer:
             if self.format is Format.table and _is_plan(table):
                 self._write(table["plan"].to_pylist())
             elif self.format is Format.table:
-                self._write([*self._block(table), _count(table.num_rows), ""])
+                lines = [*self._block(table), _count(table.num_rows), ""]
+                if not (self._paged and page(lines)):
+                    self._write(lines)
             else:
                 self._write(self._lines(table, header=True))
 

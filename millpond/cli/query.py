@@ -21,12 +21,13 @@ Examples:
 
   millpond query "SELECT COUNT(*) AS n FROM prices" --state ./state --format json
 
-  millpond query "INSERT INTO trades VALUES (1, 'ACME', 100)"
+  millpond query "INSERT INTO trades VALUES (1, 'ACME', 100)" --state ./state
 
   millpond query "SELECT * FROM file:///data/prices.csv LIMIT 5"
 
 It asks the app that runs on the state directory, or, when none does, reads what the last one left there.
-Without --state it is the one app that you are running. A query on a stream prints rows until Ctrl-C.
+Without --state it is the one app that you are running; it is named, and nothing of it is changed. A query on a
+stream prints rows until Ctrl-C.
 
 Exit code: 0 answered, 1 an error, 2 wrong usage.
 """

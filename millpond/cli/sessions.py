@@ -61,7 +61,10 @@ class LocalSession:
     """Statements go to an app in this process. ``hint`` is said where a name is not known."""
 
     def __init__(self, app: App, *, hint: str | None = None):
+        from millpond.app.conversation import Conversation
+
         self.app = app
+        self._conversation = Conversation(app)
         self._hint = hint
 
     def ask(self, sql: str) -> Answer:
@@ -70,7 +73,7 @@ class LocalSession:
 
         before = set(self.app._emitted)
         try:
-            result = self.app.sql(sql)
+            result = self._conversation.run(sql)
         except KeyboardInterrupt:  # also what was begun is left
             for name in self.app._emitted.keys() - before:
                 self.app._cancel(self.app._emitted[name])
@@ -139,10 +142,10 @@ def _anywhere(own: Callable[[], App] | None) -> Session:
         if not apps:
             break
         if apps[0] is not None:
-            client = Client.of(apps[0])
+            # A shell shows whom it asks before anything is typed; a single query could change the wrong app.
+            client = Client.of(apps[0], only_reads=own is None)
             if client is not None:
-                if own is not None:
-                    say(f"asking the app that runs on {apps[0]}")
+                say(f"asking the app that runs on {apps[0]}")
                 return RemoteSession(apps[0], client)
         if time.monotonic() > deadline:
             raise SqlError("an app is running but not ready", hint="see what millpond run says")

@@ -13,7 +13,7 @@ import typer
 from millpond.cli.output import Format, Printer
 from millpond.cli.query import show
 from millpond.cli.reporting import Report, reporting, say
-from millpond.cli.splitting import split_statements
+from millpond.cli.splitting import is_command, split_statements
 from millpond.errors import Error
 
 if TYPE_CHECKING:
@@ -40,12 +40,17 @@ of its own. A statement ends with a semicolon. A query on a stream shows rows un
 
   \\timing    how long each statement takes, on or off
 
-  \\q         the end
+  help, \\?   these commands
+
+  exit, quit, \\q   the end
+
+BEGIN; opens a transaction: what follows counts when COMMIT; is typed, or not at all (ROLLBACK;). On a terminal long
+answers are shown by the program in PAGER (less by default).
 
 Exit code: 0; with statements from a pipe 1 at the first error.
 """
 
-HELP = r"\d  tables and streams    \d name  columns    \timing  on or off    \q  the end"
+HELP = r"\d  tables and streams    \d name  columns    \timing  on or off    help  this    exit  the end"
 
 
 def shell(
@@ -63,8 +68,9 @@ def shell(
             return App(state=state, _on_status=say)
 
         with open_session(state, own) as session:
-            shell = Shell(session, Printer(format), report)
-            if sys.stdin.isatty():
+            talks = sys.stdin.isatty()
+            shell = Shell(session, Printer(format, paged=talks and sys.stdout.isatty()), report)
+            if talks:
                 _converse(shell, state)
             elif not shell.run_all(sys.stdin.read()):
                 raise typer.Exit(1)
@@ -88,7 +94,7 @@ class Shell:
     def run(self, statement: str) -> bool:
         """Runs one statement or command, and tells what is wrong with it."""
         began = time.monotonic()
-        command = statement.lstrip().startswith("\\")
+        command = is_command(statement)
         try:
             if command:
                 self._command(statement.strip())
@@ -107,7 +113,7 @@ class Shell:
 
     def _command(self, line: str) -> None:
         word, _, rest = line.rstrip("; ").partition(" ")
-        match word:
+        match word if word.startswith("\\") else word.lower():
             case "\\d" if rest:
                 show(self.session.ask(f"DESCRIBE {rest.strip()}"), self._printer)
             case "\\d":
@@ -116,9 +122,9 @@ class Shell:
             case "\\timing":
                 self._timing = not self._timing
                 say(f"timing is {'on' if self._timing else 'off'}")
-            case "\\?" | "\\h":
+            case "\\?" | "\\h" | "help":
                 say(HELP)
-            case "\\q":
+            case "\\q" | "exit" | "quit":
                 raise EOFError
             case _:
                 raise Error(f"the command {word} is not known", hint=HELP)

@@ -6,14 +6,15 @@ from millpond.sql.text import pieces
 
 
 def split_statements(text: str, *, unfinished: bool = False) -> list[str]:
-    """The statements that end with a semicolon; ``\\d`` and the like are lines of their own.
+    """The statements that end with a semicolon; ``\\d`` and the like are lines of their own. A transaction from BEGIN
+    to its end is one, since all of it is checked before anything runs.
 
     Each has the lines before it as empty lines, so that errors name the line of the whole text. What stands
     behind the last semicolon comes too if ``unfinished`` is asked for.
     """
     found: list[str] = []
     start = 0
-    for end in _ends(text):
+    for end in _together(text, _ends(text)):
         _add(found, text, start, end)
         start = end + 1
     if unfinished:
@@ -23,10 +24,39 @@ def split_statements(text: str, *, unfinished: bool = False) -> list[str]:
 
 def is_finished(text: str) -> bool:
     """Whether nothing is left behind the last semicolon, or the text is a command."""
-    if text.lstrip().startswith("\\") or not text.strip():
+    if is_command(text) or not text.strip():
         return True
     ends = list(_ends(text))
     return bool(ends) and not _code(text[ends[-1] + 1 :]).strip()
+
+
+def is_command(text: str) -> bool:
+    """Whether it is for the shell itself: ``\\d``, or a word that begins no statement."""
+    return text.lstrip().startswith("\\") or text.strip().rstrip("; ").lower() in ("exit", "quit", "help")
+
+
+def _together(text: str, ends: list[int]) -> list[int]:
+    """The ends without those inside of a transaction whose end is in the text too."""
+    kept: list[int] = []
+    inside: list[int] | None = None
+    start = 0
+    for end in ends:
+        word = _first_word(text[start:end])
+        start = end + 1
+        if inside is None:
+            inside = [end] if word == "BEGIN" else None
+            if inside is None:
+                kept.append(end)
+        elif word in ("COMMIT", "ROLLBACK"):
+            kept.append(end)
+            inside = None
+        else:
+            inside.append(end)
+    return kept + (inside or [])
+
+
+def _first_word(statement: str) -> str:
+    return next(iter(_code(statement).split()), "").upper()
 
 
 def _ends(text: str) -> list[int]:

@@ -10,7 +10,6 @@ from millpond.http.settings import Role
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
 
-READS = (st.Select, st.Show, st.ShowCreate, st.Describe, st.Explain)
 CHANGES = (*st.WRITES, st.Begin, st.Commit, st.Rollback)
 
 
@@ -52,7 +51,7 @@ def check_kinds(role: Role, statements: Sequence[st.Statement]) -> None:
     """Raises Refused for a statement that the role may not run."""
     for statement in statements:
         name = words(statement)
-        if not isinstance(statement, READS):
+        if not st.only_reads(statement):
             require(role, Role.WRITE if isinstance(statement, CHANGES) else Role.ADMIN, name)
 
 

@@ -31,21 +31,23 @@ class Answer:
 class Client:
     """A connection to a running app: one statement at a time."""
 
-    def __init__(self, connection: socket.socket):
+    def __init__(self, connection: socket.socket, *, only_reads: bool = False):
         self._connection = connection
+        self._only_reads = only_reads
         self._file = connection.makefile("rwb")
 
     @staticmethod
-    def of(state: Path) -> Client | None:
-        """A client of the app that runs on a state directory; None when none does."""
+    def of(state: Path, *, only_reads: bool = False) -> Client | None:
+        """A client of the app that runs on a state directory; None when none does. With ``only_reads`` the app refuses
+        what changes something."""
         connection = connect(state)
-        return Client(connection) if connection is not None else None
+        return Client(connection, only_reads=only_reads) if connection is not None else None
 
     def ask(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Answer:
         """Sends a text and waits for the answer. Raises the error that the app raised."""
         # An app that turned the client away may have closed before this is written; what it said is still there.
         with contextlib.suppress(OSError):
-            write_line(self._file, {"sql": sql, "params": params})
+            write_line(self._file, {"sql": sql, "params": params, "only_reads": self._only_reads})
         try:
             head = read_line(self._file)
         except OSError:

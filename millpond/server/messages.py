@@ -1,6 +1,7 @@
 """What goes over the socket of a running app.
 
-    request   one line of JSON: {"sql": "…", "params": […] or {…} or null}
+    request   one line of JSON: {"sql": "…", "params": […] or {…} or null}, and with "only_reads": true nothing is
+              changed; BEGIN, COMMIT and ROLLBACK may be requests of their own
     answer    one line of JSON: {"count": n}, {"rows": true}, {"running": true} or {"error": {…}};
               behind "rows" and "running" an Arrow IPC stream, and behind that one more line: {} or {"error": {…}}
 

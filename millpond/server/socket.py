@@ -7,17 +7,21 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BufferedIOBase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from millpond.app.conversation import Conversation
 from millpond.app.follow import follow
-from millpond.errors import Closed, EngineError, Error, SqlError, known
+from millpond.errors import Closed, EngineError, Error, NotSupported, Place, SqlError, known
 from millpond.query.result import Result, RunningResult
 from millpond.server.address import NAME, address_in
 from millpond.server.messages import dump_error, read_line, write_line
+from millpond.sql.checked import Checked
+from millpond.sql.statements import Statement, only_reads
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -84,6 +88,7 @@ class SocketServer:
                     write_line(out, {"error": dump_error(full)})
 
     def _serve(self, connection: socket.socket) -> None:
+        conversation = Conversation(self._app)
         try:
             with connection, connection.makefile("rwb") as file:
                 while True:
@@ -94,16 +99,23 @@ class SocketServer:
                         return
                     if request is None:
                         return
-                    self._answer(request, file, connection)
+                    self._answer(request, file, connection, conversation)
         except OSError:
             return  # the client has gone
         finally:
+            conversation.end()
             self._clients.discard(connection)
             self._places.release()
 
-    def _answer(self, request: dict[str, Any], file: BufferedIOBase, connection: socket.socket) -> None:
+    def _answer(
+        self,
+        request: dict[str, Any],
+        file: BufferedIOBase,
+        connection: socket.socket,
+        conversation: Conversation,
+    ) -> None:
         try:
-            result = self._run(request)
+            result = self._run(request, conversation)
         except Exception as error:
             write_line(file, {"error": dump_error(known(error))})
             return
@@ -119,12 +131,12 @@ class SocketServer:
                 writer.write_table(table)
             write_line(file, {})
 
-    def _run(self, request: dict[str, Any]) -> Result:
-        text, params = request.get("sql"), request.get("params")
-        unknown = set(request) - {"sql", "params"}
+    def _run(self, request: dict[str, Any], conversation: Conversation) -> Result:
+        text, params, reads = request.get("sql"), request.get("params"), request.get("only_reads")
+        unknown = set(request) - {"sql", "params", "only_reads"}
         if not isinstance(text, str) or unknown:
             raise SqlError("the request is not understood", hint='send {"sql": "…", "params": […]}')
-        return self._app.sql(text, params)
+        return conversation.run(text, params, OnlyReads(self._path.parent) if reads else None)
 
     def _stream(self, result: RunningResult, file: BufferedIOBase, connection: socket.socket) -> None:
         """Sends rows until the client leaves, the query fails or the app stops."""
@@ -153,3 +165,22 @@ class SocketServer:
             if rows.num_rows > WAITING_ROWS:
                 raise EngineError("the rows come faster than they are read", hint="select fewer of them")
             yield rows
+
+
+class OnlyReads:
+    """Lets through what changes nothing: for clients that have not said which app they mean."""
+
+    def __init__(self, state: Path):
+        self._state = state
+
+    def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place | None]) -> None:
+        for statement in statements:
+            if not only_reads(statement):
+                raise NotSupported(
+                    "a statement that changes something needs the name of the app",
+                    hint=f"name it: --state {self._state}",
+                    place=statement.place,
+                )
+
+    def checked(self, statements: Sequence[Checked]) -> None:
+        return None

@@ -289,3 +289,10 @@ class ControlQuery(Statement):
 @dataclass(frozen=True)
 class Replay(Statement):
     name: str
+
+
+def only_reads(statement: Statement) -> bool:
+    """Whether the statement answers something and changes nothing."""
+    if isinstance(statement, Explain) and statement.analyze:
+        return only_reads(statement.statement)
+    return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -43,8 +44,8 @@ class Running:
             assert time.monotonic() < deadline, f"no {text!r} in {file.read_text()!r}; {self.err.read_text()}"
             time.sleep(0.05)
 
-    def stop(self, signal: int) -> int:
-        self.process.send_signal(signal)
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
         return self.process.wait(PATIENCE)
 
 
@@ -69,7 +70,8 @@ class Cli:
         assert "Traceback" not in done.stderr or "--verbose" in args, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *args: str | Path, **env: str) -> Running:
+    def start(self, *args: str | Path, background: bool = False, **env: str) -> Running:
+        """Starts it and goes on; as a shell does with ``&``, it ignores Ctrl-C at first if it is in the background."""
         number = len(self.started)
         out, err = self.cwd / f"out{number}", self.cwd / f"err{number}"
         with out.open("w") as o, err.open("w") as e:
@@ -81,6 +83,7 @@ class Cli:
                 stdout=o,
                 stderr=e,
                 text=True,
+                preexec_fn=_ignore_interrupts if background else None,
             )
         self.started.append(process)
         return Running(process, out, err)
@@ -92,6 +95,10 @@ class Cli:
 
     def _env(self, env: dict[str, str]) -> dict[str, str]:
         return os.environ | {"TMPDIR": str(self.cwd / "tmp"), "COLUMNS": "80"} | self.env | env
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ def test_while_the_app_runs_and_after(cli):
     run.wait_for("running app.sql")
     assert "millpond query" in run.err.read_text() and "--state st" in run.err.read_text()
     assert cli("query", "SELECT COUNT(*) AS n FROM t", "--state", "st", "--format", "csv").out == "n\n2\n"
-    assert cli("query", "INSERT INTO t VALUES (3, 'three')").out == "ok, 1 row\n"
-    assert cli("query", "SELECT MAX(id) AS m FROM t", "--format", "csv").out == "m\n3\n"
+    assert cli("query", "INSERT INTO t VALUES (3, 'three')", "--state", "st").out == "ok, 1 row\n"
+    found = cli("query", "SELECT MAX(id) AS m FROM t", "--format", "csv")
+    assert found.out == "m\n3\n" and f"asking the app that runs on {cli.cwd}/st" in found.err
     wrong = cli("query", "SELECT id,\n nam FROM t", "--state", "st")
     assert wrong.code == 1 and "query:2:2: " in wrong.err and "^^^" in wrong.err and "hint" in wrong.err
     assert run.stop(signal.SIGTERM) == 0
@@ -34,6 +35,22 @@ def test_while_the_app_runs_and_after(cli):
     done = cli("query", "INSERT INTO t VALUES (4, 'four')", "--state", "st")
     assert done.code == 1 and "reading only" in done.err
     assert not list((cli.cwd / "tmp" / next((cli.cwd / "tmp").iterdir()).name).glob("*"))
+
+
+def test_an_app_that_was_not_named_is_not_changed(cli):
+    cli.file("app.sql", APP)
+    cli.start("run", "app.sql", "--state", "st").wait_for("running app.sql")
+    for change in (
+        "INSERT INTO t VALUES (3, 'three')",
+        "SELECT 1; DELETE FROM t",
+        "BEGIN",
+        "CREATE TABLE u (id INT)",
+        "EXPLAIN ANALYZE DELETE FROM t",
+    ):
+        done = cli("query", change)
+        assert done.code == 1 and f"--state {cli.cwd}/st" in done.err, change
+    assert cli("query", "EXPLAIN DELETE FROM t").code == 0
+    assert cli("query", "SELECT COUNT(*) AS n FROM t", "--format", "csv").out == "n\n2\n"
 
 
 def test_two_apps_need_a_choice(cli):

@@ -24,7 +24,7 @@ def test_loading_is_told_on_standard_error(cli):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly(cli, number):
     cli.file("app.sql", APP + "SELECT COUNT(*) AS n FROM t;")
-    run = cli.start("run", "app.sql", "--format", "csv")
+    run = cli.start("run", "app.sql", "--format", "csv", background=True)
     run.wait_for("n\n2\n", "out")
     assert run.stop(number) == 0
     assert "stopped" in run.err.read_text() and "Traceback" not in run.err.read_text()

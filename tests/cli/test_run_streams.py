@@ -36,11 +36,15 @@ def test_once_prints_running_queries_and_then_answers(cli):
 
 def test_rows_come_as_they_are_sent_and_clients_may_follow(cli):
     cli.file("app.sql", APP)
-    run = cli.start("run", "app.sql", "--state", "st", "--format", "json", "--master", "local[2]")
+    run = cli.start(
+        "run", "app.sql", "--state", "st", "--format", "json", "--master", "local[2]", background=True
+    )
     run.wait_for('"n":2', "out")
-    follower = cli.start("query", "SELECT id + 10 AS more FROM s WHERE id > 1", "--format", "json")
+    follower = cli.start(
+        "query", "SELECT id + 10 AS more FROM s WHERE id > 1", "--format", "json", background=True
+    )
     follower.wait_for('{"more":12}', "out")
-    assert cli("query", "INSERT INTO s VALUES (3, 'three')").code == 0
+    assert cli("query", "INSERT INTO s VALUES (3, 'three')", "--state", "st").code == 0
     run.wait_for('{"id":3,"name":"THREE"}', "out")
     follower.wait_for('{"more":13}', "out")
     queries = cli("query", "SHOW QUERIES", "--format", "json").out.splitlines()

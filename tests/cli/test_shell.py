@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -14,9 +16,11 @@ from millpond import App
 from millpond.cli.output import Format, Printer
 from millpond.cli.prompt import SqlCompleter, make_prompt
 from millpond.cli.reporting import Report
-from millpond.cli.sessions import LocalSession
+from millpond.cli.sessions import LocalSession, RemoteSession
 from millpond.cli.shell import Shell
 from millpond.cli.splitting import is_finished, split_statements
+from millpond.server.client import Client
+from millpond.server.socket import SocketServer
 
 STATEMENTS = """\
 CREATE TABLE t (id INT, name STRING);
@@ -91,6 +95,12 @@ def test_a_shell_of_a_running_app(cli):
         (";;  ;", []),
         ("SELECT * FROM file:///a;b", ["SELECT * FROM file:///a", "b"]),
         ("/* ; */ SELECT 1;", ["/* ; */ SELECT 1"]),
+        (
+            "SELECT 0; begin; SELECT 1; -- ;\nCOMMIT; SELECT 2",
+            ["SELECT 0", " begin; SELECT 1; -- ;\nCOMMIT", "\n SELECT 2"],
+        ),
+        ("BEGIN; SELECT 1", ["BEGIN", " SELECT 1"]),
+        ("BEGIN; a; ROLLBACK; BEGIN; b;", ["BEGIN; a; ROLLBACK", " BEGIN", " b"]),
     ],
 )
 def test_splitting(text, statements):
@@ -107,6 +117,10 @@ def test_splitting(text, statements):
         ("SELECT 1; SELECT", False),
         ("\\d", True),
         ("", True),
+        (" Exit ;", True),
+        ("quit", True),
+        ("help", True),
+        ("exits", False),
     ],
 )
 def test_a_statement_is_finished_by_its_semicolon(text, finished):
@@ -147,15 +161,72 @@ def test_commands(session, capsys):
     assert shell.run("\\d") and "prices" in out.getvalue() and "trades" in out.getvalue()
     assert shell.run("\\timing") and shell.run("SELECT 1") and " ms" in capsys.readouterr().err
     assert not shell.run("\\nonsense") and "not known" in capsys.readouterr().err
-    with pytest.raises(EOFError):
-        shell.run("\\q")
+    assert shell.run("HELP;") and "the end" in capsys.readouterr().err
+    for end in ("\\q", "exit", "quit;"):
+        with pytest.raises(EOFError):
+            shell.run(end)
+
+
+def check_a_transaction_line_by_line(shell: Shell, other: Callable[[str], list[Any]], capsys: Any) -> None:
+    count = "SELECT COUNT(*) AS n FROM prices"
+    assert shell.run("BEGIN") and shell.run("INSERT INTO prices VALUES ('A', 1.5)")
+    assert not shell.run("INSERT INTO nowhere VALUES (1)") and "nowhere" in capsys.readouterr().err
+    assert not shell.run("BEGIN") and "open already" in capsys.readouterr().err
+    assert shell.run("UPDATE prices SET price = 2 WHERE symbol = 'A'") and shell.run(
+        "SELECT price FROM prices"
+    )
+    assert other(count) == [{"n": 0}]
+    assert shell.run("commit;")
+    assert other("SELECT * FROM prices") == [{"symbol": "A", "price": 2.0}]
+    assert shell.run("begin transaction") and shell.run("DELETE FROM prices") and shell.run("ROLLBACK")
+    assert other(count) == [{"n": 1}]
+    assert shell.run("BEGIN") and shell.run("INSERT INTO prices VALUES ('B', 1)")
+    other("INSERT INTO prices VALUES ('C', 1)")
+    assert shell.run("COMMIT") and other(count) == [{"n": 3}]
+    assert not shell.run("COMMIT") and "BEGIN" in capsys.readouterr().err
+
+
+def test_a_transaction_line_by_line(session, capsys):
+    out = io.StringIO()
+    shell = Shell(session, Printer(Format.csv, out), Report("sql"))
+    check_a_transaction_line_by_line(shell, lambda sql: session.app.sql(sql).rows(), capsys)
+    assert "price\n2.0\n" in out.getvalue()
+
+
+def test_a_transaction_line_by_line_with_a_running_app(tmp_path, capsys):
+    with (
+        App("CREATE TABLE prices (symbol STRING, price DOUBLE)", state=tmp_path / "s") as app,
+        SocketServer(app),
+    ):
+        client = Client.of(tmp_path / "s")
+        assert client is not None
+        session = RemoteSession(tmp_path / "s", client)
+        shell = Shell(session, Printer(Format.csv, io.StringIO()), Report("sql"))
+        check_a_transaction_line_by_line(shell, lambda sql: app.sql(sql).rows(), capsys)
+        assert shell.run("BEGIN") and shell.run("DELETE FROM prices")
+        session.close()  # what was not committed is not there
+        assert len(app.table("prices").all_rows()) == 3
+
+
+def test_long_answers_are_paged(tmp_path, monkeypatch):
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("PAGER", f"tee {tmp_path / 'seen'}")
+    out = io.StringIO()
+    with App() as app:
+        shell = Shell(LocalSession(app), Printer(Format.table, out, paged=True), Report("sql"))
+        many = " UNION ALL ".join(f"SELECT {i} AS n" for i in range(30))
+        assert shell.run(many) and shell.run("SELECT 'short' AS s")
+        assert "29" in (tmp_path / "seen").read_text() and "(30 rows)" in (tmp_path / "seen").read_text()
+        assert "29" not in out.getvalue() and "short" in out.getvalue()
+        monkeypatch.setenv("PAGER", "no-such-pager")
+        assert shell.run(many) and "29" in out.getvalue()
 
 
 class Impatient(App):
     """A person who presses Ctrl-C while a query starts."""
 
-    def sql(self, text, params=None):
-        super().sql(text, params)
+    def _ask(self, text, params, gate=None):
+        super()._ask(text, params, gate)
         raise KeyboardInterrupt
 
 
@@ -163,4 +234,4 @@ def test_a_query_that_is_left_while_it_starts_does_not_go_on():
     with Impatient("CREATE STREAM s (id INT); CREATE TABLE t (id INT)", _direct=True) as app:
         with pytest.raises(KeyboardInterrupt):
             LocalSession(app).ask("SELECT * FROM s")
-        assert App.sql(app, "SHOW QUERIES").rows() == [] and not app._emitted
+        assert App._ask(app, "SHOW QUERIES", None).rows() == [] and not app._emitted

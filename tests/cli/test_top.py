@@ -26,7 +26,7 @@ def test_tables_and_top_of_a_running_app(cli):
     assert found["t"]["primary_key"] == "id"
     done = cli("top", "--once", "--state", "st")
     assert done.code == 0 and "queries" in done.out and "table:n" in done.out and "running" in done.out
-    live = cli.start("top", "--interval", "0.2")
+    live = cli.start("top", "--interval", "0.2", background=True)
     deadline = time.monotonic() + 60
     while live.out.read_text().count("tables") < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
