@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from millpond.errors import InvalidOption, Place, UnknownName, did_you_mean
+from millpond.errors import CheckFailed, InvalidOption, Place, SqlError, UnknownName, did_you_mean
 
 Kind = Literal["text", "bool", "int", "duration", "size", "choice", "secret"]
 
@@ -98,25 +98,37 @@ def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Sett
     """The value of every declared option, the default where nothing is set.
 
     ``owner`` names what the options belong to (``table "t"``) in errors. Names ignore case.
-    An option that is not declared, is set twice or has a wrong value is an error.
+    An option that is not declared, is set twice or has a wrong value is an error; several raise CheckFailed.
     """
     values: dict[str, Any] = defaults(declared)
     seen: set[str] = set()
+    errors: list[SqlError] = []
     for setting in settings:
         option = find_option(declared, setting.name)
         if option is None:
-            raise unknown_option(owner, declared, setting)
+            errors.append(unknown_option(owner, declared, setting))
+            continue
         name = setting.name.lower() if _is_family(option) else option.name
         if name in seen:
-            raise InvalidOption(f'option "{setting.name}" of {owner} is set twice', place=setting.place)
+            errors.append(
+                InvalidOption(f'option "{setting.name}" of {owner} is set twice', place=setting.place)
+            )
         seen.add(name)
         try:
             values[name] = _parse(option, setting.value)
         except ValueError as e:
             shown = "***" if option.kind == "secret" else setting.value
-            raise InvalidOption(
-                f'option "{setting.name}" of {owner} cannot be "{shown}"', hint=str(e), place=setting.place
-            ) from None
+            errors.append(
+                InvalidOption(
+                    f'option "{setting.name}" of {owner} cannot be "{shown}"',
+                    hint=str(e),
+                    place=setting.place,
+                )
+            )
+    if len(errors) > 1:
+        raise CheckFailed(errors)
+    if errors:
+        raise errors[0]
     return values
 
 

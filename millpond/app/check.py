@@ -9,11 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.errors import Caution, Error, InvalidOption, NotSupported, SqlSyntaxError, UnknownName
+from millpond.errors import (
+    Caution,
+    Error,
+    FileMissing,
+    InvalidOption,
+    NotSupported,
+    SqlSyntaxError,
+    TopicMissing,
+    UnknownName,
+)
 from millpond.plan.explain import explain_checked
 from millpond.plan.growth import growth_warnings
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
+from millpond.sources.base import Source
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog, Relation
@@ -24,6 +34,7 @@ from millpond.sql.reads import names_read
 from millpond.sql.text import Script, pieces
 from millpond.types import Schema
 
+_WAITS = ("file.wait.timeout", "topic.wait.timeout", "retry.timeout")
 _CREATE = re.compile(
     r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:MATERIALIZED\s+)?(STREAM|TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
     r"(?:`((?:[^`]|``)+)`|(\w+))",
@@ -51,7 +62,7 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     catalog = Catalog()
     rooms = _Outside()
     checker = Checker(catalog, rooms, locate=parsed.script.place)
-    open_names = _lost(parsed, catalog)
+    _declare_lost(parsed, catalog)
     found: list[Checked] = []
     errors: list[Error] = list(parsed.errors)
     warnings: list[Caution] = []
@@ -60,19 +71,14 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
         before = len(checker.errors)
         checked = checker.check(statement)
         errors += blocks.check(statement, checked)
-        untold = rooms.take_untold()
+        warnings += [_not_told(statement, e, parsed.script) for e in rooms.take_untold()]
         if checked is not None:
             found.append(checked)
-            warnings += [_not_told(statement, parsed.script.mask(e.message)) for e in untold]
             continue
         fresh = checker.errors[before:]
-        if _reads(statement) & open_names:
+        if any(r is None or r.is_open for r in map(catalog.find, _reads(statement))):
             fresh = [e for e in fresh if _counts_anyway(e)]
         errors += fresh
-        name = str(getattr(statement, "name", "")).lower()
-        declared = catalog.find(name)
-        if declared is not None and not declared.schema.columns:
-            open_names.add(name)
     errors += blocks.finish()
     errors.sort(key=lambda e: (e.line or 0, e.column or 0))
     for error in errors:
@@ -82,11 +88,28 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
 
 
 class _Outside(Rooms):
-    """A check needs no broker where columns are declared: what only brokers know is then open."""
+    """A check waits for nothing. It needs no broker where columns are declared, and what a statement says it waits for
+    need not be there: what only these know is then open."""
 
     def __init__(self) -> None:
         super().__init__()
         self._untold: list[Error] = []
+
+    def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
+        return super().open(uri, {**values, **{name: 0.0 for name in values if name in _WAITS}}, declared)
+
+    def describe(
+        self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
+    ) -> Relation:
+        try:
+            return super().describe(uri, values, declared, table=table)
+        except (FileMissing, TopicMissing) as error:
+            if not any(values.get(name) for name in _WAITS):
+                raise
+            self._untold.append(error)
+            return Relation(
+                uri, "source", declared or Schema(()), running=isinstance(error, TopicMissing), uri=uri
+            )
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
         try:
@@ -101,7 +124,12 @@ class _Outside(Rooms):
         return untold
 
 
-def _not_told(statement: st.Statement, why: str) -> Caution:
+def _not_told(statement: st.Statement, error: Error, script: Script) -> Caution:
+    why = script.mask(error.message)
+    if isinstance(error, FileMissing):
+        return Caution(
+            f"the columns cannot be checked: {why}", hint="the app waits for it", place=statement.place
+        )
     return Caution(
         f"whether the messages have keys, which would be those of the table, cannot be told: {why}",
         hint="say which: PRIMARY KEY (_key), or WITH ('primary.key' = '') to append every message",
@@ -109,10 +137,10 @@ def _not_told(statement: st.Statement, why: str) -> Caution:
     )
 
 
-def _lost(parsed: Parsed, catalog: Catalog) -> set[str]:
-    """The names of CREATE statements that could not be read, now in the catalog without columns."""
+def _declare_lost(parsed: Parsed, catalog: Catalog) -> None:
+    """Puts what CREATE statements that could not be read would have declared into the catalog, without columns."""
     if not parsed.errors:
-        return set()
+        return
     text = parsed.script.expanded
     code = "".join(
         text[p.start : p.end] if p.kind in ("code", "name") else " " * (p.end - p.start) for p in pieces(text)
@@ -122,14 +150,11 @@ def _lost(parsed: Parsed, catalog: Catalog) -> set[str]:
         for s in parsed.statements
         if isinstance(s, st.CreateStream | st.CreateTable | st.CreateView)
     }
-    lost: set[str] = set()
     for kind, quoted, plain in _CREATE.findall(code):
         name = quoted.replace("``", "`") or plain
         if name.lower() not in known:
             stream = kind.lower() == "stream"
             catalog.add(Relation(name, "stream" if stream else "table", Schema(()), running=stream))
-            lost.add(name.lower())
-    return lost
 
 
 def _reads(statement: st.Statement) -> set[str]:
@@ -142,10 +167,8 @@ def _reads(statement: st.Statement) -> set[str]:
 
 
 def _counts_anyway(error: Error) -> bool:
-    """Whether an error cannot come from columns that nobody knows."""
-    if isinstance(error, UnknownName):
-        return not error.message.startswith("column ")
-    return isinstance(error, InvalidOption | NotSupported | SqlSyntaxError)
+    """Whether an error cannot come from columns that nobody knows: names are looked up with these in mind."""
+    return isinstance(error, UnknownName | InvalidOption | NotSupported | SqlSyntaxError)
 
 
 def _mask(error: Error, script: Script) -> None:

@@ -56,6 +56,11 @@ class Relation:
     follows: bool = False
     captured: bool = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody knows its columns, since its declaration is wrong: what names them is not checked."""
+        return not self.schema.columns
+
 
 @dataclass(frozen=True, slots=True)
 class Index:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
+from typing import Any
 
 from millpond.errors import (
+    CheckFailed,
     Error,
     InvalidOption,
     SqlError,
@@ -39,6 +42,7 @@ from millpond.sql.mutation import (
     check_update,
     check_upsert,
 )
+from millpond.sql.words import point_at_word
 
 _GIVEN_NAME = re.compile(r"_[0-9a-f]{8}(_[0-9]+)?$")
 
@@ -56,13 +60,9 @@ class Checker(Creates, Inserts):
         if method is None:
             self.refuse(_title(statement), statement)
             return None
-        checked: Checked | None
-        try:
-            checked = method(statement)
-        except Error as error:
-            error.place = error.place or statement.place
-            self.errors.append(error)
-            return None
+        checked = self._checked(method, statement)
+        for error in self.errors[before:]:
+            point_at_word(error, statement)
         if checked is None or len(self.errors) != before:
             return None
         into = getattr(statement, "errors_into", None)
@@ -76,6 +76,15 @@ class Checker(Creates, Inserts):
             )
             return None
         return checked
+
+    def _checked(self, method: Callable[[Any], Checked | None], statement: st.Statement) -> Checked | None:
+        try:
+            return method(statement)
+        except CheckFailed as several:
+            self.errors.extend(several.errors)
+        except Error as error:
+            self.errors.append(error)
+        return None
 
     def _as_running(self, checked: Checked, errors_into: str | None) -> Checked | None:
         """The statement with what its options say; ``Error`` places itself."""
@@ -152,6 +161,8 @@ class Checker(Creates, Inserts):
             return None
         elif target.live:
             self.errors.append(follows_its_query(target.name, s.place))
+            return None
+        elif target.is_open:
             return None
         return target
 

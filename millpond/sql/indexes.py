@@ -25,6 +25,8 @@ def check_create_index(checker: Checker, s: st.CreateIndex) -> Checked | None:
     relation = checker.catalog.find(s.table)
     if relation is None or relation.kind != "table":
         raise checker.catalog.unknown(s.table, "table")
+    if relation.is_open:
+        return None
     columns: list[str] = []
     for name in s.columns:
         column = relation.schema.find(name)

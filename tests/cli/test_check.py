@@ -65,11 +65,11 @@ INSERT INTO items SELECT id, at FROM orders WITH ('query.name' = 'filler');
         ("SELECT TIMESTAMP '2013-01-01 24:00:00' AS t", "'2013", "is no TIMESTAMP", ""),
         ("SELECT TIMESTAMP_NTZ '2013-01-01 1:60:00' AS t", "'2013", "is no TIMESTAMP_NTZ", ""),
         ("INSERT INTO items VALUES (1, '2013-02-30 00:00:00')", "'2013", "is no TIMESTAMP", ""),
-        ("INSERT INTO items VALUES (1, NULL), (NULL, NULL)", "INSERT", 'row 1 for table "items"', ""),
-        ("INSERT INTO items (at) VALUES (NULL)", "INSERT", '"id" is NULL or missing', ""),
-        ("PAUSE QUERY filer", "PAUSE", 'there is no query "filer"', 'did you mean "filler"?'),
-        ("DROP QUERY sms", "DROP", 'there is no query "sms"', 'did you mean "sums"?'),
-        ("START QUERY insert_items_0123abcd", "START", "there is no query", "queries: filler, sums"),
+        ("INSERT INTO items VALUES (1, NULL), (NULL, NULL)", "items", 'row 1 for table "items"', ""),
+        ("INSERT INTO items (at) VALUES (NULL)", "items", '"id" is NULL or missing', ""),
+        ("PAUSE QUERY filer", "filer", 'there is no query "filer"', 'did you mean "filler"?'),
+        ("DROP QUERY sms", "sms", 'there is no query "sms"', 'did you mean "sums"?'),
+        ("START QUERY insert_items_0123abcd", "insert_items", "there is no query", "queries: filler, sums"),
         ("INSERT INTO kafka://out SELECT id FROM orders LIMIT 3", "3", "LIMIT on a stream", ""),
     ],
 )
@@ -220,3 +220,72 @@ def test_a_picture_of_the_app(cli):
         ("table:t", "table:n"),
     } == edges
     assert [s["line"] for s in told["statements"]] == [1, 2, 3, 4, 5]
+
+
+ALL_WRONG = """\
+CREATE STREAM trades (id INT, symbol STRNG);
+CREATE TABLE users (id BIGINT PRIMARY KEY, nam STRING);
+CREATE TABLE named AS SELECT t.id, u.name, t.whatever FROM trades t JOIN users u ON t.user_id = u.idd;
+INSERT INTO named SELECT id, price FROM trades WHERE price > 1;
+SELECT foo, bar FROM users WHERE idd = 1;
+CREATE TABLE more AS SELECT * FROM missing m JOIN users u USING (id) WHERE u.nme = m.x AND y = 1;
+SELECT a, b FROM more WHERE uper(a) = 1;
+UPDATE users SET nme = 'x', idd = 1;
+UPDATE more SET anything = 1;
+CREATE TABLE t (id INT) WITH ('durabilty' = 'x', 'durability' = 'sometimes', 'hot.records' = 'many');
+DROP TABLE nope;
+INSERT INTO users (id, nme) VALUES (1, 2);
+INSERT INTO users VALUES (2);
+CREATE INDEX i ON users (nme);
+CREATE INDEX j ON more (z);
+"""
+
+
+def test_all_mistakes_at_once_each_at_its_word():
+    """What only follows from another mistake is not told."""
+    found = [
+        (e.line, e.place.text[e.column - 1 :][: e.place.length], e.message)
+        for e in check_text(ALL_WRONG).errors
+    ]
+    assert [(line, word) for line, word, _ in found] == [
+        (1, "STRNG"),
+        (3, "u.name"),
+        (3, "u.idd"),
+        (5, "foo"),
+        (5, "bar"),
+        (5, "idd"),
+        (6, "missing"),
+        (6, "u.nme"),
+        (7, "uper"),
+        (8, "nme"),
+        (8, "idd"),
+        (10, "'durabilty' = 'x'"),
+        (10, "'durability' = 'sometimes'"),
+        (10, "'hot.records' = 'many'"),
+        (11, "nope"),
+        (12, "nme"),
+        (13, "2"),
+        (14, "nme"),
+    ], found
+
+
+def test_a_word_is_found_in_its_own_line():
+    text = "SELECT 1;\n  INSERT INTO t (`a b`,\n  -- nope\n  nope) VALUES ('nope', 1);"
+    catalog = "CREATE TABLE t (`a b` INT, c INT);\n"
+    (error,) = check_text(catalog + text).errors
+    assert (error.line, error.column, error.place.text) == (5, 3, "  nope) VALUES ('nope', 1)")
+
+
+def test_a_check_waits_for_nothing(tmp_path, caplog):
+    text = f"""
+    CREATE TABLE a AS SELECT * FROM file://{tmp_path}/later.csv WITH ('file.wait.timeout' = '1h');
+    CREATE TABLE b AS SELECT x FROM file://{tmp_path}/later*.csv WHERE uper(x) = 1 WITH ('file.wait.timeout' = '1h');
+    CREATE TABLE c AS SELECT * FROM http://127.0.0.1:1/x.json WITH ('retry.timeout' = '1h');
+    CREATE TABLE d AS SELECT * FROM postgresql://127.0.0.1:1/x?table=y WITH ('retry.timeout' = '1h');
+    CREATE TABLE e AS SELECT * FROM kafka://127.0.0.1:1/t WITH ('topic.wait.timeout' = '1h');
+    SELECT whatever FROM a;
+    """
+    checked = check_text(text)
+    assert [e.line for e in checked.errors] == [3, 4, 5, 6] and "uper" in checked.errors[0].message
+    assert [w.place.line for w in checked.warnings] == [2, 3]
+    assert "trying again" not in caplog.text

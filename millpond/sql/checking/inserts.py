@@ -54,7 +54,7 @@ class Inserts(Queries):
             self.errors.append(follows_its_query(target.name, s.place))
             return None
         columns = self._target_columns(s, target)
-        if columns is None:
+        if columns is None or (target.is_open and s.query is None):
             return None
         if s.query is None:
             if s.settings:
@@ -62,7 +62,7 @@ class Inserts(Queries):
             return self._insert_values(s, target, columns)
         types = [c.type for n in columns if (c := target.schema.find(n)) is not None]
         resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s, types)
-        if resolved is None:
+        if resolved is None or target.is_open:
             return None
         groups = self._group_outputs(resolved, s)
         shaped, errors = assign(resolved, target.schema, columns, s.place)
@@ -76,7 +76,7 @@ class Inserts(Queries):
         if not s.columns:
             return list(target.schema.names)
         found: list[str] = []
-        for name in s.columns:
+        for name in s.columns if not target.is_open else ():
             column = target.schema.find(name)
             if column is None:
                 self.errors.append(
@@ -92,7 +92,7 @@ class Inserts(Queries):
                 self.errors.append(SqlError(f'column "{name}" is named twice', place=s.place))
             else:
                 found.append(column.name)
-        return found if len(found) == len(s.columns) else None
+        return found if len(found) == len(s.columns) or target.is_open else None
 
     def _insert_outside(self, s: st.Insert) -> Checked | None:
         """INSERT INTO a URI: a sink."""
@@ -156,7 +156,7 @@ class Inserts(Queries):
         resolver = self.resolver()
         rows: list[tuple[exp.Expr, ...]] = []
         for number, row in enumerate(s.values):
-            error = check_count(len(row), columns, "a row of VALUES", s.place)
+            error = check_count(len(row), columns, "a row of VALUES", resolver.place(row[0]) or s.place)
             if error is not None:
                 self.errors.append(error)
                 continue

@@ -124,7 +124,7 @@ class Queries:
             resolver = self.resolver()
             resolved = resolver.resolve(expression)
         self.errors.extend(resolver.errors)
-        if resolver.errors:
+        if resolver.errors or resolver.is_open:
             return None
         if resolved.running:
             resolved = beside_streams(resolved, self._source_values)

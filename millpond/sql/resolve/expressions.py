@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
+from millpond.errors import Error, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
@@ -59,6 +59,8 @@ class Expressions(ABC):
         self.functions = known_functions() | self.user_functions.keys()
         self.errors: list[SqlError | Error] = []
         self.inputs: list[Input] = []
+        self.is_open = False
+        """Whether an input has columns that nobody knows; then only what is surely wrong is among the errors."""
         self._paths = 0
 
     def place(self, node: exp.Expr, *, own: bool = False) -> Place | None:
@@ -304,10 +306,10 @@ class Expressions(ABC):
         return value
 
     def _unknown_column(self, node: exp.Column, names: list[str], scope: Scope) -> None:
-        if any(isinstance(e, UnknownName | NotSupported) or not isinstance(e, SqlError) for e in self.errors):
-            # An input that is not known takes its columns with it: one mistake, one message.
-            if not all(i.columns for s in scope.around() for i in s.items) or not scope.items:
-                return
+        # An input that is not known takes its columns with it: one mistake, one message.
+        unknown = any(not i.columns for s in scope.around() for i in s.items)
+        if unknown and (len(names) == 1 or self._item(names[0], scope) is None):
+            return
         if len(names) > 1 and (item := self._item(names[0], scope)) is not None:
             if not item.columns:
                 return

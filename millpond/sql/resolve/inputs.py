@@ -113,6 +113,7 @@ class Inputs(Expressions):
             self.errors.append(NotSupported("a join in parentheses is not supported", place=self.place(node)))
         shown = len(columns) - int(node.meta.get("hidden") or 0)
         visible = [Visible(alias, name, dtype, i >= shown) for i, (name, dtype) in enumerate(columns)]
+        self.is_open |= not columns
         scope.items.append(Item(alias, visible))
 
     def _table(self, node: exp.Table, alias: str, scope: Scope) -> tuple[exp.Expr, Columns]:
@@ -193,6 +194,8 @@ class Inputs(Expressions):
             here = [c for c in right.columns if c.name.lower() == name.lower()]
             known = scope.merged.get(name.lower())
             if not here or not (there or known):
+                if not all(i.columns for i in (*left, right)):
+                    continue  # an input that is not known takes its columns with it
                 self.errors.append(
                     UnknownName(
                         f'column "{name}" of USING is not on both sides of the join', place=self.place(join)

@@ -1,0 +1,49 @@
+"""Where a word stands in a statement."""
+
+from __future__ import annotations
+
+import re
+
+from millpond.errors import Error, Place
+from millpond.sql.statements import Statement
+from millpond.sql.text import pieces
+
+_QUOTED = re.compile(r'"([^"]+)"')
+
+
+def point_at_word(error: Error, statement: Statement) -> None:
+    """Places an error that is about the whole statement at the first name that its message quotes, if the statement has
+    that word."""
+    if error.place is None:
+        error.place = statement.place
+    if error.place is not statement.place:
+        return
+    for name in _QUOTED.findall(error.message):
+        place = place_of_word(statement, name)
+        if place is not None:
+            error.place = place
+            return
+
+
+def place_of_word(statement: Statement, word: str) -> Place | None:
+    """Where the word first stands in the statement, by itself or in back-ticks, outside of strings and comments."""
+    if statement.place is None or not statement.text:
+        return None
+    text = statement.text
+    plain = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
+    for piece in pieces(text):
+        content = text[piece.start : piece.end]
+        if piece.kind == "code" and (found := plain.search(content)) is not None:
+            return _within(statement.place, text, piece.start + found.start(), len(word))
+        if piece.kind == "name" and content[1:-1].replace("``", "`").lower() == word.lower():
+            return _within(statement.place, text, piece.start, len(content))
+    return None
+
+
+def _within(whole: Place, text: str, offset: int, length: int) -> Place:
+    """The place of a part of a statement's text."""
+    above = text.count("\n", 0, offset)
+    if not above:
+        return Place(whole.line, whole.column + offset, length, whole.text)
+    begin = text.rfind("\n", 0, offset) + 1
+    return Place(whole.line + above, offset - begin + 1, length, text.splitlines()[above])
