@@ -100,7 +100,7 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
     table.delete("true")
     table.bulk_insert([{"k": "a", "v": 7}, {"k": "b", "v": 2}])
     channel = Channel(table, Limits(history_commits=kept), "boot", lambda: None)
-    app._store.watch("t", channel.told)
+    app._store.watch("t", channel)
     clients = [Client(channel, wish) for wish in WISHES]
 
     def hear() -> None:
