@@ -20,6 +20,7 @@ FACE = ""  # millpond/__init__.py, the public names
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset(
         {
+            "allowance",
             "errors",
             "faults",
             "types",

@@ -35,6 +35,7 @@ from millpond.app.lookups import plan_lookup
 from millpond.app.pipelines import Pipelines
 from millpond.app.published import Publications
 from millpond.app.readiness import Readiness, readiness
+from millpond.app.reading import answer_query
 from millpond.app.restore import restore
 from millpond.app.script import Step, needed, prepare
 from millpond.app.statements import execute
@@ -222,9 +223,18 @@ class App:
         found = None if gate is not None and "$" in text else self._plans.find(text, params)
         if found is not None:
             return found
+        self._check_open()
+        script, statements = self._parse(text, params, gate)
+        try:
+            answer = answer_query(self, statements, script, gate)
+            if answer is not None:
+                return answer
+        except Error as error:
+            self._mask_error(error)
+            raise
         with self._lock:
             self._check_open()
-            result = self._run(text, params, gate)
+            result = self._run(script, statements, gate)
             self._runner.start_waiting()
             return result
 
@@ -421,7 +431,7 @@ class App:
     def _run_file(self, text: str) -> None:
         self._in_file = True
         try:
-            self._run(text, None)
+            self._run(*self._parse(text, None))
         finally:
             self._in_file = False
         for entry in list(self._unclaimed.values()):
@@ -429,31 +439,46 @@ class App:
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
                 forget(self, entry)
 
-    def _run(self, text: str, params: Params, gate: Gate | None = None) -> Result:
-        try:
-            return self._statements(text, params, gate=gate)
-        finally:
-            self._end_block()
-
-    def _statements(
-        self, text: str, params: Params, *, in_block: bool = False, gate: Gate | None = None
-    ) -> Result:
-        """Checks all statements of a text, then runs them; the answer is the last one's."""
+    def _parse(
+        self, text: str, params: Params, gate: Gate | None = None
+    ) -> tuple[Script, tuple[st.Statement, ...]]:
+        """The statements of a text, with the values of their parameters, if they may be run."""
         parsed = parse(text, None if gate is None else {})
         self._remember(parsed.script)
-        result = Result(pa.table({}), count=0)
-        opened = self._rooms.opened()
-        steps: Sequence[Step] = ()
         try:
             binder = Binder(params)
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
             if gate is not None:
                 gate.parsed(statements, parsed.script.place)
-            steps = prepare(self, statements, parsed.script.place, in_block=in_block)
+        except Error as error:
+            self._mask_error(error)
+            raise
+        return parsed.script, statements
+
+    def _run(self, script: Script, statements: Sequence[st.Statement], gate: Gate | None = None) -> Result:
+        try:
+            return self._statements(script, statements, gate=gate)
+        finally:
+            self._end_block()
+
+    def _statements(
+        self,
+        script: Script,
+        statements: Sequence[st.Statement],
+        *,
+        in_block: bool = False,
+        gate: Gate | None = None,
+    ) -> Result:
+        """Checks all statements of a text, then runs them; the answer is the last one's."""
+        result = Result(pa.table({}), count=0)
+        opened = self._rooms.opened()
+        steps: Sequence[Step] = ()
+        try:
+            steps = prepare(self, statements, script.place, in_block=in_block)
             while not self._in_file and self._transaction is None and (late := self._loading(steps)):
                 self._loader.wait(late)
-                steps = prepare(self, statements, parsed.script.place, in_block=in_block)
+                steps = prepare(self, statements, script.place, in_block=in_block)
             self._check_ours(steps)
             if gate is not None:
                 gate.checked([s.checked for s in steps if s.checked is not None])
@@ -491,7 +516,7 @@ class App:
             self._loader.wait()
             self._transaction = transaction
             try:
-                return self._statements(text, params, in_block=True)
+                return self._statements(*self._parse(text, params), in_block=True)
             finally:
                 self._transaction = None
 
@@ -709,14 +734,15 @@ class App:
                     found[i.view] = snapshot.scan(rows=True) if with_rows else snapshot.scan()
         return found
 
-    def _answer(self, checked: Checked) -> pa.Table:
-        """The rows of a query that has an end."""
+    def _answer(self, checked: Checked, moment: Moment | None = None) -> pa.Table:
+        """The rows of a query that has an end, as of a moment, by default the one that the statement sees."""
         assert checked.resolved is not None
         self._source_values.update(checked.source_options)
         for name in checked.reads:
             if self._store.table(name) is not None:
                 self.table(name).count_query()
-        return self._evaluator.answer(checked.resolved, self._inputs(checked.resolved, self._moment()))
+        inputs = self._inputs(checked.resolved, moment or self._moment())
+        return self._evaluator.answer(checked.resolved, inputs)
 
     def _values(self, checked: Checked) -> pa.Table:
         assert checked.target is not None
@@ -733,7 +759,7 @@ class App:
         return get_session(self._master, self._state.path / "spark", kafka="kafka" in self._runner.formats)
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        from millpond.engine.onspark import ask
+        from millpond.engine.answer import ask
         from millpond.sql.render.spark import at_time
 
         return ask(self._spark(), at_time(sql, self._clock), tables)

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
-from millpond import faults
+from millpond import allowance, faults
 from millpond.app.compaction import Compactor
 from millpond.app.edits import Edits
 from millpond.app.feed import Feed, Touched, Watcher
@@ -252,13 +252,14 @@ class Store:
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
             # Nothing of a table: commits of many threads may share a sync.
-            self.check_running()
-            applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
-            self.committed()
+            with allowance.shielded():
+                self.check_running()
+                applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
+                self.committed()
             return applied
         # What would make ``apply`` fail is found before the journal holds it.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
-        with self.writing:
+        with self.writing, allowance.shielded():
             self.check_running()
             for name, change in changes.items():
                 self._tables[name.lower()].admit(change)
@@ -412,6 +413,7 @@ class Store:
         def work(writing: Writing) -> tuple[bool, T]:
             changed.clear()
             changes, answer = find(self.moment({database: writing}))
+            changing.enter_context(allowance.shielded())
             if not all([writing.advance(mark) for mark in marks]):
                 return False, answer
             for name, change in changes.items():

@@ -10,8 +10,16 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OWN = frozenset(("spark.local.dir", "spark.sql.shuffle.partitions", "spark.default.parallelism"))
-"""Settings by the driver's disk and cores, which say nothing of the workers': there spark-defaults.conf counts."""
+OWN = frozenset(
+    (
+        "spark.local.dir",
+        "spark.sql.shuffle.partitions",
+        "spark.default.parallelism",
+        "spark.executor.killOnFatalError.depth",
+    )
+)
+"""Settings by the driver's disk and cores, which say nothing of the workers': there spark-defaults.conf counts. An
+executor of its own may end: Spark starts another one."""
 SETTINGS = {"spark.sql.adaptive.enabled": "true"}
 """How many parts a shuffle has is found out."""
 _HERE = ("127.0.0.1", "localhost", "::1")

@@ -7,7 +7,6 @@ these few are joined, so that the cost follows the batch and not the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from millpond.clock import Clock
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
-from millpond.engine.session import new_session
 from millpond.formats.received import no_rows
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
@@ -166,17 +164,5 @@ def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
         # In one task: rows of one key keep their order.
         frame = to_frame(spark, sink.encode(rows)).coalesce(1)
         frame.write.format(sink.format).options(**sink.settings()).save()
-    except Exception as error:
-        raise explain(error) from error
-
-
-def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The answer of a Spark query over named Arrow tables."""
-    session = new_session(spark)
-    try:
-        for name, rows in tables.items():
-            to_frame(session, rows).createOrReplaceTempView(name)
-        register(session, sql)
-        return session.sql(sql).toArrow()
     except Exception as error:
         raise explain(error) from error

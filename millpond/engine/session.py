@@ -175,6 +175,8 @@ def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, st
     return (
         _BASE
         | {
+            # A statement that takes all memory, or all of a stack, fails; it does not end the JVM of everybody else.
+            "spark.executor.killOnFatalError.depth": "0",
             "spark.sql.shuffle.partitions": str(cores),
             "spark.default.parallelism": str(cores),
             "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),

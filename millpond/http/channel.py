@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Changes
+from millpond.errors import Error
 from millpond.http.answers import encode, objects
 from millpond.http.follower import Follower, event
 from millpond.http.netted import Netted, netted
@@ -42,10 +43,19 @@ class Group:
 
 
 class Channel:
-    """``boot`` is in the id of every event: those of another run, or of a table that was let go, are not ours."""
+    """``boot`` is in the id of every event: those of another run, or of a table that was let go, are not ours.
+    ``on_failed`` is told who asked for a condition that cannot be evaluated."""
 
-    def __init__(self, table: Table, limits: Limits, boot: str, wake: Callable[[], None]):
+    def __init__(
+        self,
+        table: Table,
+        limits: Limits,
+        boot: str,
+        wake: Callable[[], None],
+        on_failed: Callable[[tuple[Follower, ...], Error], None],
+    ):
         self.table = table
+        self._on_failed = on_failed
         self._limits = limits
         self._wake = wake
         self.boot = boot
@@ -104,9 +114,9 @@ class Channel:
         """``view`` is the table after the change ``number``."""
         group = self.groups.get(wish)
         if group is None:
-            group = self.groups[wish] = Group(wish, select)
             if select is not None:
                 select.begin(select.of(view))
+            group = self.groups[wish] = Group(wish, select)
         follower.after = number
         group.followers = (*group.followers, follower)
         self.idle_since = None
@@ -185,7 +195,7 @@ class Channel:
     def due(self) -> Iterator[Delivery]:
         """The events of groups that get several commits as one, and whose time has come."""
         now = time.monotonic()
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             if group.waiting and group.due <= now:
                 changes, group.waiting = group.waiting, []
                 net = netted(changes, self.schema)
@@ -199,9 +209,19 @@ class Channel:
         return min((g.due for g in self.groups.values() if g.waiting), default=None)
 
     def _told(self, number: int, group: Group, net: Netted, commits: int) -> Iterator[Delivery]:
-        data = encoded(self._narrowed(net, group, told=True), commits)
+        try:
+            data = encoded(self._narrowed(net, group, told=True), commits)
+        except Error as error:  # the condition fails for a row: that is the business of whoever asked for it
+            self._fail(group, error)
+            return
         if data is not None:
             yield group.followers, number, event("change", data, self.id_of(number))
+
+    def _fail(self, group: Group, error: Error) -> None:
+        del self.groups[group.wish]
+        if not self.groups:
+            self.idle_since = time.monotonic()
+        self._on_failed(group.followers, error)
 
     def _narrowed(self, net: Netted, group: Group, *, told: bool) -> Netted:
         if group.select is not None:

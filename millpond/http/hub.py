@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from millpond.errors import Error
 from millpond.http.answers import columns_of, encode, objects
 from millpond.http.channel import Channel, Delivery, reset
 from millpond.http.failures import Refused
@@ -206,7 +207,7 @@ class Hub:
             if channel is not None:
                 self._let_go(name, channel, "the table was made again")
             channel = self._channels[name] = Channel(
-                table, self._limits, secrets.token_hex(6), self._news.set
+                table, self._limits, secrets.token_hex(6), self._news.set, self._failed
             )
             self._app._store.watch(name, channel)
         return channel
@@ -231,7 +232,12 @@ class Hub:
         del self._channels[name]
         followers = [f for group in channel.groups.values() for f in group.followers]
         if followers and self._loop is not None:
-            self._loop.call_soon_threadsafe(_end_all, followers, why)
+            self._loop.call_soon_threadsafe(_end_all, followers, "gone", "gone", why)
+
+    def _failed(self, followers: tuple[Follower, ...], error: Error) -> None:
+        self._app._mask_error(error)
+        if self._loop is not None and not self._closed:
+            self._loop.call_soon_threadsafe(_end_all, followers, "failed", error.code, error.message)
 
     def close(self) -> None:
         self._closed = True
@@ -251,6 +257,6 @@ def _settle(future: asyncio.Future[None], error: Exception | None = None) -> Non
         future.set_result(None)
 
 
-def _end_all(followers: list[Follower], why: str) -> None:
+def _end_all(followers: Iterable[Follower], kind: str, code: str, why: str) -> None:
     for follower in followers:
-        follower.end("gone", "gone", why)
+        follower.end(kind, code, why)

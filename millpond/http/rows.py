@@ -41,7 +41,7 @@ async def one_row(service: Service, request: Request) -> Response:
     if media == ARROW:
         rows = await service.run(as_arrow, table, key)
         if rows.num_rows:
-            return answer_rows(rows, media, service.in_thread)
+            return await answer_rows(rows, media, service.in_thread)
     else:
         one = key[0] if len(key) == 1 else key
         backend = table._backend
@@ -76,7 +76,7 @@ async def many_rows(service: Service, request: Request) -> Response:
     limit = limit_of(query.get("limit"), service.limits)
     where = query.get("where") or None
     rows, following = await service.run(page, service, table, where, query.get("after"), limit)
-    response = answer_rows(rows, media, service.in_thread, {"next": following})
+    response = await answer_rows(rows, media, service.in_thread, {"next": following})
     if following is not None:
         response.headers["X-Next"] = following
     return response

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.allowance import Allowance, given
 from millpond.http.answers import objects
 from millpond.http.netted import Netted
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from millpond.tables.base import Snapshot
 
 Key = tuple[Any, ...]
+_SECONDS = 30.0
+"""For a condition of a client, each time that it is evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,16 @@ class Conditional:
         self._there = set(keys_of(rows, self._key)) if self._key else set()
 
     def of(self, view: Snapshot) -> pa.Table:
-        return self._condition.rows(view.scan())
+        return self._rows(view.scan())
+
+    def _rows(self, rows: pa.Table) -> pa.Table:
+        with given(Allowance(_SECONDS)):
+            return self._condition.rows(rows)
 
     def narrow(self, change: Netted, *, told: bool = True) -> Netted:
         """The part of a change that concerns the condition. If it is not known what a client was ``told`` before, all
         keys that do not fulfil it are given as deleted: that is always right."""
-        rows = self._condition.rows(change.rows) if change.rows.num_rows else change.rows
+        rows = self._rows(change.rows) if change.rows.num_rows else change.rows
         if not self._key:
             return Netted(rows, change.deleted)
         now = set(keys_of(rows, self._key))

@@ -45,9 +45,13 @@ class Limits:
     seconds: float = 30.0
     """Until a statement or query has answered."""
     threads: int = 8
-    """Statements and queries that run side by side."""
+    """Statements and queries that begin side by side; the next one begins when one is answered, or after 0.25 s."""
     waiting: int = 64
     """Requests that run or wait for their turn; one more is told to come back."""
+    answer_rows: int = 1_000_000
+    """Rows of an answer."""
+    answer_bytes: int = 256 * 1024 * 1024
+    """Bytes of an answer, as Arrow."""
     followers: int = 1_000
     """Clients that follow changes."""
     follower_bytes: int = 4 * 1024 * 1024

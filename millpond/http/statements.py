@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from millpond import allowance
 from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
 from millpond.http.allowed import Locate
 from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer_rows, as_json, wanted
 from millpond.http.body import parse_object, read_body
 from millpond.http.failures import Refused, bad_request
-from millpond.http.service import check_waited_for
 from millpond.http.settings import Role
 from millpond.query.result import Result
 from millpond.sql import statements as st
@@ -43,7 +43,9 @@ class HttpGate:
         self._service.calls.check(statements, locate)
 
     def checked(self, statements: Sequence[Checked]) -> None:
-        check_waited_for()
+        allowance.check()
+        if not all(isinstance(c.statement, st.Select) for c in statements):
+            _free()
         for checked in statements:
             statement = checked.statement
             if isinstance(statement, st.Select) and (checked.running or checked.live):
@@ -54,6 +56,13 @@ class HttpGate:
                     hint="make a table of it, and follow that: GET /tables/{table}/changes",
                 )
             check_running(self._role, checked)
+
+
+def _free() -> None:
+    """What changes the app, or keeps running, takes what the app may take: a copy of a table is as large as that is."""
+    given = allowance.current()
+    if given is not None:
+        given.free()
 
 
 class ExplainGate(HttpGate):
@@ -79,7 +88,7 @@ async def _answered(service: Service, result: Result, media: str) -> Response:
     if result.count is not None:
         return as_json({"count": result.count})
     rows = await service.run(result.to_arrow)
-    return answer_rows(rows, media, service.in_thread)
+    return await answer_rows(rows, media, service.in_thread)
 
 
 async def explain(service: Service, request: Request) -> Response:

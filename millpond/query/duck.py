@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond import allowance
 from millpond.clock import Clock
-from millpond.errors import QueryFailed
+from millpond.errors import Error, QueryFailed
 from millpond.query.jsonpaths import FUNCTIONS
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
@@ -26,6 +29,9 @@ _SETTINGS = (
     "SET python_enable_replacements = false",
     "SET arrow_large_buffer_size = false",
 )
+_CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
+"""No SQL that runs here reads a file or changes a setting, whoever wrote it."""
+_BATCH_ROWS = 16_384
 
 
 def to_duckdb(query: Resolved) -> str:
@@ -34,22 +40,25 @@ def to_duckdb(query: Resolved) -> str:
 
 
 class Duck:
-    """One in-memory DuckDB. Threads share it, each query on a connection of its own."""
+    """One in-memory DuckDB. Threads share it, each query on a connection of its own. With ``memory`` its queries take
+    no more bytes than that, all together, and nothing goes to the disk instead: one that needs more fails."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, memory: int | None = None) -> None:
         self._clock = clock or Clock()
+        self._memory = memory
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._has_functions = False
         self._own: set[str] = set()
-        self._at_work: dict[int, duckdb.DuckDBPyConnection] = {}
 
-    def interrupt(self, thread: int) -> None:
-        """Ends the query that a thread runs just now, if it does; that fails then."""
-        with self._lock:
-            connection = self._at_work.get(thread)
-            if connection is not None:
-                connection.interrupt()
+    def _settings(self) -> Iterator[str]:
+        yield from _SETTINGS
+        if self._memory is None:
+            yield f"SET temp_directory = '{tempfile.gettempdir()}/millpond-duckdb-{os.getpid()}'"
+        else:
+            yield f"SET memory_limit = '{self._memory} B'"
+            yield "SET temp_directory = ''"
+        yield from _CLOSED
 
     def _connection(self, sql: str) -> duckdb.DuckDBPyConnection:
         import duckdb
@@ -59,7 +68,7 @@ class Duck:
         with self._lock:
             if self._root is None:
                 self._root = duckdb.connect(":memory:")
-                for setting in _SETTINGS:
+                for setting in self._settings():
                     self._root.execute(setting.replace("SET ", "SET GLOBAL ", 1))
             if functions and not self._has_functions:
                 from duckdb.func import ARROW, SPECIAL
@@ -88,29 +97,33 @@ class Duck:
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The answer of a DuckDB query over named Arrow tables."""
         found = self._try(sql, tables)
-        if isinstance(found, QueryFailed):
+        if isinstance(found, Error):
+            allowance.check()  # it may have failed because it was ended
             raise found
         return found
 
-    def _try(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table | QueryFailed:
+    def _try(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table | Error:
         """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback."""
         import duckdb
 
         connection = self._connection(sql)
-        thread = threading.get_ident()
-        self._at_work[thread] = connection
         try:
-            if render.NOW in sql:
-                connection.execute(f"SET VARIABLE {render.NOW} = $now", {"now": self._clock.now()})
-            for name, table in tables.items():
-                connection.register(name, table)
-            return connection.sql(sql).to_arrow_table()
-        except duckdb.Error as error:
+            with allowance.ending(connection.interrupt):
+                if render.NOW in sql:
+                    connection.execute(f"SET VARIABLE {render.NOW} = $now", {"now": self._clock.now()})
+                for name, table in tables.items():
+                    connection.register(name, table)
+                found = connection.sql(sql)
+                if self._memory is None:
+                    return found.to_arrow_table()
+                with found.to_arrow_reader(_BATCH_ROWS) as reader:
+                    return _read(reader)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
             message, hint = render.explain_error(error) or (str(error).splitlines()[0], None)
             return QueryFailed(message, hint=hint)
+        except Error as error:
+            return error.with_traceback(None)
         finally:
-            with self._lock:
-                self._at_work.pop(thread, None)
             connection.close()
 
     def close(self) -> None:
@@ -118,3 +131,17 @@ class Duck:
             if self._root is not None:
                 self._root.close()
                 self._root, self._has_functions, self._own = None, False, set()
+
+
+def _read(reader: pa.RecordBatchReader) -> pa.Table:
+    """All rows; no more of them than the thread may have."""
+    limit = allowance.current()
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reader:
+        batches.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if limit is not None:
+            limit.check_size(rows, size)
+    return pa.Table.from_batches(batches, reader.schema)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from millpond import allowance
 from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.query.difference import difference
@@ -21,6 +22,8 @@ from millpond.sql.resolve import Resolved
 Path = Literal["auto", "duckdb", "spark"]
 SparkAnswer = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """(Spark SQL, tables by view) → rows. The engine gives it."""
+GUEST_MEMORY = 512 * 1024 * 1024
+"""Bytes that DuckDB may take for all queries of clients together. Those of the app are answered elsewhere."""
 Answer = Callable[[Mapping[str, pa.Table]], pa.Table]
 
 
@@ -29,6 +32,7 @@ class Evaluator:
 
     def __init__(self, ask_spark: SparkAnswer, path: Path = "auto", clock: Clock | None = None):
         self._duck = Duck(clock)
+        self._guests = Duck(clock, memory=GUEST_MEMORY)
         self._ask_spark = ask_spark
         self.path = path
 
@@ -48,7 +52,7 @@ class Evaluator:
             if self.path == "duckdb":
                 raise
             return None
-        return lambda tables: self._duck.run(sql, tables).rename_columns(names)
+        return lambda tables: self.duckdb(sql, tables).rename_columns(names)
 
     def reads_once(self, query: Resolved, view: str) -> bool:
         """Whether the query is answered in process and goes over the rows of an input once: it can have them as they
@@ -71,7 +75,7 @@ class Evaluator:
                 raise
             text = render_fold(fold, SparkWords())
             return lambda tables: self._ask_spark(text, tables).rename_columns(names)
-        return lambda tables: self._duck.run(sql, tables).rename_columns(names)
+        return lambda tables: self.duckdb(sql, tables).rename_columns(names)
 
     def fold_way(self, fold: Fold) -> tuple[Literal["duckdb", "spark"], str]:
         """Who applies the events of a batch, and why."""
@@ -105,12 +109,10 @@ class Evaluator:
         return to_duckdb(query)
 
     def duckdb(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The answer of DuckDB's own SQL, for bookkeeping that no user wrote."""
-        return self._duck.run(sql, tables)
-
-    def interrupt(self, thread: int) -> None:
-        """Ends the query that a thread asks DuckDB just now, if it does."""
-        self._duck.interrupt(thread)
+        """The answer of DuckDB's own SQL."""
+        limit = allowance.current()
+        return (self._duck if limit is None or not limit.guest else self._guests).run(sql, tables)
 
     def close(self) -> None:
         self._duck.close()
+        self._guests.close()

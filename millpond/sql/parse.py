@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
 
+from millpond import allowance
 from millpond.errors import CheckFailed, Place, SqlError, SqlSyntaxError
 from millpond.sql.dialect import Millpond
 from millpond.sql.parser.base import Failure
@@ -54,6 +55,7 @@ def parse(text: str, env: Mapping[str, str] | None = None) -> Parsed:
         start = chunk[0].start
         if any(start <= offset <= end for offset in broken):
             continue
+        allowance.check()
         try:
             parser.load(chunk, script, uris)
             found.append(parser.parse_statement())

@@ -250,3 +250,20 @@ def test_a_client_that_never_reads_is_dropped(serve: Serve) -> None:
         said += part
     assert len(said) > 100_000 and b"event: dropped" in said and b'"too_slow"' in said
     stuck.close()
+
+
+def test_a_condition_that_fails_is_the_business_of_whoever_asked(serve: Serve) -> None:
+    shop = serve(SQL)
+    with follow(shop, where="100 / price > 1") as theirs, follow(shop) as ours:
+        assert theirs.next().kind == "ready" and ours.next().kind == "ready"
+        shop.app.table("prices").insert({"sku": "a", "price": 10})
+        assert theirs.next().data["rows"] == [{"sku": "a", "price": 10}]
+        assert ours.next().data["rows"] == [{"sku": "a", "price": 10}]
+        shop.app.table("prices").insert({"sku": "b", "price": 0})
+        failed = theirs.next()
+        assert failed.kind == "failed" and "division by zero" in failed.data["message"]
+        assert ours.next().data["rows"] == [{"sku": "b", "price": 0}]
+        shop.app.table("prices").insert({"sku": "c", "price": 1})
+        assert ours.next().data["rows"] == [{"sku": "c", "price": 1}]
+    answer = shop.client.get("/tables/prices/changes", params={"where": "100 / price > 1"})
+    assert answer.status_code == 422 and "division by zero" in answer.json()["error"]["message"]

@@ -77,12 +77,39 @@ def test_a_query_that_would_take_hours_is_ended(serve: Serve) -> None:
     assert shop.app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": 20_000}]
 
 
+def test_a_long_query_keeps_nobody_waiting(serve: Serve) -> None:
+    """Neither in line for a thread nor for the app: others are answered while it runs."""
+    shop = serve("CREATE TABLE t (id INT PRIMARY KEY)", limits={"seconds": 20, "threads": 1})
+    shop.app.table("t").bulk_insert([{"id": i} for i in range(20_000)])
+    slow = "SELECT COUNT(*) AS n FROM t a JOIN t b ON a.id <> b.id JOIN t c ON b.id <> c.id"
+    with ThreadPoolExecutor(4) as pool:
+        long = [pool.submit(shop.sql, slow) for _ in range(4)]
+        for i in range(3):
+            assert shop.sql(f"SELECT COUNT(*) AS n FROM t WHERE id % 7 > {i}").status_code == 200
+            assert shop.sql(f"INSERT INTO t VALUES ({-i})").status_code == 200
+            assert shop.client.get("/tables/t/rows", params={"where": "id < 3"}).status_code == 200
+            assert not any(one.done() for one in long)
+        assert {one.result().status_code for one in long} == {504}
+
+
+def test_answers_that_are_too_large(serve: Serve) -> None:
+    shop = serve("CREATE TABLE t (id INT PRIMARY KEY)", limits={"answer_rows": 100})
+    shop.app.table("t").bulk_insert([{"id": i} for i in range(1_000)])
+    answer = shop.sql("SELECT id FROM t WHERE id > 3")
+    assert answer.status_code == 422 and "more than 100 rows" in answer.json()["error"]["message"]
+    assert "LIMIT" in answer.json()["error"]["hint"]
+    assert len(shop.sql("SELECT id FROM t WHERE id > 3 LIMIT 100").json()["rows"]) == 100
+    # what stays in the app may be as large as it likes
+    assert shop.sql("CREATE TABLE u AS SELECT id FROM t WHERE id > 3").status_code == 200
+    assert shop.sql("SELECT COUNT(*) AS n FROM u").json()["rows"] == [{"n": 996}]
+
+
 def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:
     shop = serve(limits={"seconds": 0.2})
     with shop.app._lock:
         assert shop.sql("INSERT INTO log VALUES ('late')").status_code == 504
     deadline = time.monotonic() + 10
-    while shop.server._service._at_work:
+    while shop.server._service._threads.at_work:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert len(shop.app.table("log")) == 3

@@ -144,7 +144,7 @@ def test_every_function_of_spark_has_a_class(spark: SparkSession) -> None:
 
 def test_spark_has_no_functions_that_reach_outside(spark: SparkSession) -> None:
     """Also a text that nobody has checked does not find them."""
-    from millpond.engine.onspark import ask
+    from millpond.engine.answer import ask
     from millpond.engine.session import new_session
 
     registry = new_session(spark)._jsparkSession.sessionState().functionRegistry()

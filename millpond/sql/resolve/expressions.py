@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond import allowance
 from millpond.errors import Error, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
@@ -87,6 +88,7 @@ class Expressions(ABC):
 
         ``outputs`` are the columns to the left of it in the SELECT list, which it may name.
         """
+        allowance.check()
         if isinstance(node, exp.Column):
             return self._column(node, scope, outputs)
         if isinstance(node, exp.Identifier | exp.DataType | exp.Literal | Element):

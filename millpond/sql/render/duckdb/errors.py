@@ -6,6 +6,17 @@ import re
 
 _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
+        re.compile(r"Out of Memory Error"),
+        "the query needs more memory than it may take",
+        "read, sort or group fewer rows or columns at a time",
+    ),
+    (
+        re.compile(r"Max expression depth limit"),
+        "the query is nested too deeply",
+        "take a part of it out into a view, or use IN (…) instead of many ORs",
+    ),
+    (re.compile(r"INTERRUPT Error"), "the query was ended", "ask for less at a time"),
+    (
         re.compile(r"Division by zero"),
         "division by zero",
         "NULLIF(divisor, 0) or TRY_DIVIDE gives NULL instead",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond import allowance
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.names import Unrenderable
 from millpond.sql.typing import type_of
@@ -30,6 +31,7 @@ class Expressions:
         """The expression, in its own type."""
         from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
 
+        allowance.check()
         self.type(node)
         own: UserFunction | None = node.meta.get("function")
         if own is not None:

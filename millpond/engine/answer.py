@@ -1,0 +1,93 @@
+"""Queries that Spark answers for somebody who waits: they can be ended, and are no larger than is allowed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond import allowance
+from millpond.allowance import Allowance
+from millpond.engine.failures import explain
+from millpond.engine.functions import register
+from millpond.engine.onspark import to_frame
+from millpond.engine.session import new_session
+from millpond.errors import Error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_IN_JOBS = ",".join(
+    f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+    for rule in ("ConstantFolding", "ConvertToLocalRelation")
+)
+"""Rules that evaluate expressions while Spark plans, where nothing can end them. In a job they can be ended."""
+_numbers = itertools.count(1)
+
+
+def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The answer of a Spark query over named Arrow tables."""
+    limit = allowance.current()
+    session = new_session(spark)
+    try:
+        with _tagged(session):
+            for name, rows in tables.items():
+                to_frame(session, rows).createOrReplaceTempView(name)
+            register(session, sql)
+            if limit is None:
+                return session.sql(sql).toArrow()
+            session.conf.set("spark.sql.optimizer.excludedRules", _IN_JOBS)
+            return _collect(session.sql(sql), limit)
+    except Error:
+        raise
+    except Exception as error:
+        allowance.check()  # it may have failed because it was ended
+        raise explain(error) from error
+
+
+@contextmanager
+def _tagged(session: SparkSession) -> Iterator[None]:
+    """Lets the jobs that this thread starts be ended."""
+    if allowance.current() is None:
+        yield
+        return
+    context, tag = session.sparkContext, f"millpond-{next(_numbers)}"
+    with allowance.ending(lambda: context.cancelJobsWithTag(tag)):
+        context.addJobTag(tag)
+        context.setInterruptOnCancel(True)
+        try:
+            yield
+        except BaseException:
+            context.cancelJobsWithTag(tag)
+            raise
+        finally:
+            context.removeJobTag(tag)
+            context.setInterruptOnCancel(False)
+
+
+def _collect(frame: DataFrame, limit: Allowance) -> pa.Table:
+    """All rows, as ``toArrow`` collects them, but none behind the first that is too many."""
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.util import _load_from_socket
+
+    schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+    if limit.rows is not None:
+        frame = frame.limit(limit.rows + 1)
+    port, secret, server = frame._jdf.collectAsArrowToPython()
+    batches: list[pa.RecordBatch] = []
+    order: list[int] = []
+    rows = size = 0
+    with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:  # type: ignore[no-untyped-call]
+        for found in stream:
+            if isinstance(found, pa.RecordBatch):
+                batches.append(found)
+                rows, size = rows + found.num_rows, size + found.nbytes
+                limit.check_size(rows, size)
+            else:
+                order = list(found)
+    server.getResult()  # raises what the job failed with
+    return pa.Table.from_batches([batches[i] for i in order], None if batches else schema).cast(schema)
