@@ -25,6 +25,9 @@ import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
+NUMBER = pa.decimal128(38, 19)
+"""Numbers with a fraction whose type nobody declared: they hold every BIGINT, and 19 digits after the point. Nobody
+declares such a scale, so that these are told from declared decimals, which are written with their full scale."""
 
 _SIMPLE: dict[pa.DataType, str] = {
     pa.null(): "VOID",

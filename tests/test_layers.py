@@ -29,6 +29,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "predicates",
             "retry",
             "clock",
+            "digits",
             "records",
             "lookup",
             "folder",

@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from millpond.app.catalog import dump_schema, load_schema
 from millpond.journal.catalog import Entry
 from millpond.sql.catalog import Relation
-from millpond.types import Schema
+from millpond.types import NUMBER, Schema
 
 if TYPE_CHECKING:
     from millpond.app.app import App
+    from millpond.sql.checked import Checked
 
 COLUMNS = "columns"
 """The kind of journal entries that hold them; the name is the address of the source."""
+
+
+def take_doubles(app: App, checked: Checked) -> bool:
+    """Lets numbers be DOUBLE that were discovered in the sources of a statement, as they were in earlier versions,
+    unless the columns of a source are kept. Answers whether there are such."""
+    found = False
+    for relation in (i.relation for i in checked.resolved.inputs) if checked.resolved is not None else ():
+        if relation.uri is None or not relation.guessed:
+            continue
+        source = app._source(relation)
+        schema = as_doubles(source.schema())
+        if source.found is None and schema != source.schema():
+            app._rooms.forget(source.address)
+            app._rooms.found[source.address] = schema
+            found = True
+    return found
+
+
+def as_doubles(schema: Schema) -> Schema:
+    return Schema(tuple(replace(c, type=_as_double(c.type)) for c in schema), schema.key)
+
+
+def _as_double(dtype: pa.DataType | None) -> pa.DataType | None:
+    if dtype == NUMBER:
+        return pa.float64()
+    if dtype is not None and pa.types.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_as_double(dtype.value_type)))
+    if dtype is not None and pa.types.is_struct(dtype):
+        return pa.struct([f.with_type(_as_double(f.type)) for f in dtype])
+    return dtype
 
 
 class KeptColumns:

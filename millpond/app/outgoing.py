@@ -17,6 +17,7 @@ from millpond.app.aggregates import Merged
 from millpond.app.groups import Groups
 from millpond.app.running import NO_MORE, Rows, RunningStatement, high_of
 from millpond.changes import Changes, Position
+from millpond.digits import all_written
 from millpond.errors import NotSupported, TimedOut
 from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
@@ -162,7 +163,9 @@ def key_texts(keys: pa.Table) -> pa.Array:
     objects = to_json(keys).cast(pa.string())
     if keys.num_columns > 1:
         return objects
-    return pc.coalesce(whole(keys.column(0)).cast(pa.string()), objects)
+    column = whole(keys.column(0))
+    texts = all_written(column) if pa.types.is_decimal(column.type) else column.cast(pa.string())
+    return pc.coalesce(texts, objects)
 
 
 def _identity(statement: RunningStatement) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved, options_of, relation_of
-from millpond.app.columns import COLUMNS
+from millpond.app.columns import COLUMNS, take_doubles
 from millpond.app.drift import widen_table
 from millpond.app.health import Load
 from millpond.app.indexes import restore_index
@@ -87,6 +87,11 @@ def _go_on(app: App, entry: Saved) -> None:
     # It goes on with the columns that it knew; new ones it takes in as ever.
     checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
     app._source_values.update(checked.source_options)
+    target = checked.target
+    known = app._catalog.find(target.name) if target is not None else None
+    if target is not None and known is not None and known.schema != target.schema:
+        if take_doubles(app, checked):
+            checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
     if checked.tapped is not None:
         tap(app, checked)
     if not connected:

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from millpond.digits import written
 from millpond.records.text import plain, to_json
 
 __all__ = ["to_cell", "to_csv", "to_json"]
@@ -25,7 +26,7 @@ def to_cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Decimal):
-        return format(value, "f")
+        return written(value)
     if isinstance(value, datetime):
         text = value.replace(tzinfo=None).isoformat(" ")
         return text.rstrip("0") if value.microsecond else text

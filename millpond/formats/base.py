@@ -16,14 +16,15 @@ import pyarrow as pa
 
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.folder import classes_in
+from millpond.formats.merge import is_numeric, merge_types
 from millpond.formats.received import Part, Received, Spoiled, no_rows
+from millpond.formats.text import guess
 from millpond.types import Schema, type_name
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-_DECLARE = "its type was discovered from the first rows: declare the columns, for example {column} STRING"
 _CORRECT = 'correct the file, or declare column "{column}" with a type that holds the value'
 
 
@@ -170,9 +171,27 @@ def find_format(path: str, name: str | None = None) -> type[Format]:
     )
 
 
-def misfit(where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool) -> BadData:
-    """The error for a value that is not of its column's type; ``where`` names file and line, or is empty."""
+def misfit(
+    where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool, words: bool = False
+) -> BadData:
+    """The error for a value that is not of its column's type; ``where`` names file and line, or is empty. Of a type
+    that was discovered it says which to declare; where an option says which ``words`` are NULL, that one too."""
     shown = value if len(value) <= 100 else value[:100] + "…"
-    hint = (_CORRECT if declared else _DECLARE).format(column=column)
     message = f'"{shown}" in column "{column}" is not a {type_name(dtype)}'
+    hint = _CORRECT.format(column=column)
+    if not declared:
+        holding = _holding(dtype, value)
+        wanted = type_name(holding) if holding is not None else "with a type that holds it"
+        message += f", which the first rows were: declare {column} {wanted}"
+        hint = f"declare the columns, among them {column} {wanted}"
+        if words and holding == pa.string() and is_numeric(dtype):
+            hint += f", or, if it stands for no value: 'null.value' = '{shown}'"
     return BadData(f"{where}: {message}" if where else message, hint=hint)
+
+
+def _holding(dtype: pa.DataType, value: str) -> pa.DataType | None:
+    """A type that holds a value beside those of a discovered one; None if it is somewhere inside of it."""
+    if pa.types.is_nested(dtype):
+        return None
+    found = guess(pa.array([value.strip()]))
+    return merge_types(dtype, found) if is_numeric(dtype) and is_numeric(found) else pa.string()

@@ -15,7 +15,7 @@ from millpond.formats.blocks import BOM, line_breaks
 from millpond.formats.csvblock import CsvReader
 from millpond.formats.csvrecords import CsvRecords
 from millpond.formats.received import Part
-from millpond.formats.text import guess, holds
+from millpond.formats.text import further, guess, holds
 from millpond.formats.textfile import TextFormat
 from millpond.types import Column, Schema, type_name, whole
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 SAMPLE_ROWS = 10_000
+LOOK_ON = 2 << 20
+"""Bytes of a file that are looked through for numbers of more kinds than the sample has."""
 _HEAD = 64 << 10
 """Bytes in which the header is first looked for."""
 
@@ -53,14 +55,20 @@ class Csv(TextFormat):
         self._check_unique(path, names)
         texts = Schema(tuple(Column(n, pa.string()) for n in names))
         found: list[pa.RecordBatch] = []
+        read = 0
         for part in self.parts(path, texts, Piece(), declared=False) if names else ():
             found.append(part.rows)
-            if sum(b.num_rows for b in found) >= SAMPLE_ROWS:
+            read += part.rows.nbytes
+            if sum(b.num_rows for b in found) >= SAMPLE_ROWS and read >= LOOK_ON:
                 break
         if not any(b.num_rows for b in found):
             return Schema(tuple(Column(n, pa.null()) for n in names))
-        sample = pa.Table.from_batches(found).slice(0, SAMPLE_ROWS).combine_chunks()
-        return Schema(tuple(Column(n, guess(whole(c))) for n, c in zip(names, sample.columns, strict=True)))
+        every = pa.Table.from_batches(found)
+        columns = []
+        for name, column in zip(names, every.columns, strict=True):
+            dtype = guess(whole(column.slice(0, SAMPLE_ROWS)))
+            columns.append(Column(name, further(dtype, whole(column.slice(SAMPLE_ROWS)))))
+        return Schema(tuple(columns))
 
     def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
         names, _, _ = self._head(path)

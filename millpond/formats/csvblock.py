@@ -131,6 +131,7 @@ class CsvReader:
                         field.type,
                         column[index].as_py(),
                         declared=self.declared,
+                        words=True,
                     )
         return errors
 

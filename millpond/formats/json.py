@@ -13,6 +13,7 @@ from millpond.formats.jsondepth import MAX_DEPTH, is_deeper
 from millpond.formats.jsonl import SAMPLE_ROWS, JsonLines
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER, text_of
+from millpond.formats.merge import widen_numbers
 from millpond.formats.received import Part, Spoiled
 from millpond.types import Schema
 
@@ -38,7 +39,7 @@ class Json(Format):
             if bad and not records.rows:
                 raise bad[0].error
             found = list(records.rows)
-        return discover_records(found[:SAMPLE_ROWS])
+        return widen_numbers(discover_records(found[:SAMPLE_ROWS]), discover_records(found[SAMPLE_ROWS:]))
 
     def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
         if piece.begin or _is_lines(self._start(path)):

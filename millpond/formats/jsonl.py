@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from itertools import islice
+from functools import partial, reduce
+from itertools import islice, takewhile
 from typing import ClassVar
 
 import numpy as np
@@ -17,11 +17,14 @@ from millpond.formats.jsonblock import BlockReader, Records
 from millpond.formats.jsondepth import MAX_DEPTH, is_deeper, may_be_deeper
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
+from millpond.formats.merge import settle_schema, widen_numbers
 from millpond.formats.received import Part, Spoiled, no_rows
 from millpond.formats.textfile import TextFormat, Where
 from millpond.types import Schema
 
 SAMPLE_ROWS = 10_000
+LOOK_ON = 2 << 20
+"""Bytes of a file that are looked through for numbers of more kinds than the sample has."""
 _OPEN, _CLOSE = b"{}"
 _FEW = 128
 """Lines that are read by value without halving."""
@@ -37,13 +40,30 @@ class JsonLines(TextFormat):
 
     def discover(self, path: str) -> Schema:
         """From the lines of the sample that can be read; raises BadData if none can."""
-        block = next(self.blocks(path, 0, None), None)
+        blocks = self.blocks(path, 0, None)
+        block = next(blocks, None)
         if block is None:
             return Schema(())
-        rows, bad = self._parse(_lines(block.data), Where(path, block, 1))
+        lines, where = _lines(block.data), Where(path, block, 1)
+        rows, bad = self._parse(lines[:SAMPLE_ROWS], where)
+        if not rows.rows:
+            rows, bad = self._parse(lines, where)
         if bad and not rows.rows:
             raise bad[0].error
-        return discover_records(islice(rows.rows, SAMPLE_ROWS))
+        if not rows.rows:
+            return Schema(())
+        found = discover_records(islice(rows.rows, SAMPLE_ROWS))
+        further = takewhile(lambda b: b.begin < LOOK_ON, blocks)
+        return reduce(partial(self._with_numbers, path), further, self._with_numbers(path, found, block))
+
+    def _with_numbers(self, path: str, found: Schema, block: Block) -> Schema:
+        """The columns with types that hold the numbers of a block too."""
+        reader = BlockReader(settle_schema(found), declared=False)
+        fits = is_text(block.data) and self._read_native(reader, block.data) is not None
+        if fits or block.wrong is not None:
+            return found
+        rows = self._parse(_lines(block.data), Where(path, block, None))[0].rows
+        return widen_numbers(found, discover_records(rows))
 
     def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
         block = next(self.blocks(path, piece.begin, piece.end), None)

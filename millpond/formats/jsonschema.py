@@ -12,15 +12,20 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import InvalidOption
-from millpond.types import TIMESTAMP, Column, Schema
+from millpond.types import NUMBER, TIMESTAMP, Column, Schema
 
 _TYPES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "integer": pa.int64(),
-    "number": pa.float64(),
+    "number": NUMBER,
     "boolean": pa.bool_(),
 }
-_FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP, "date": pa.date32()}
+_FORMATS: Mapping[tuple[str, str], pa.DataType] = {
+    ("string", "date-time"): TIMESTAMP,
+    ("string", "date"): pa.date32(),
+    ("number", "double"): pa.float64(),
+    ("number", "float"): pa.float32(),
+}
 
 
 def columns_of(text: str) -> Schema:
@@ -51,9 +56,7 @@ def _type(data: Any) -> pa.DataType:
         return pa.map_(pa.string(), _type(data["additionalProperties"]))
     if kind == "array" and isinstance(data.get("items"), dict):
         return pa.list_(pa.field("element", _type(data["items"])))
-    if kind == "string":
-        return _FORMATS.get(data.get("format", ""), pa.string())
-    return _TYPES.get(kind or "", pa.string())
+    return _FORMATS.get((kind or "", data.get("format", "")), _TYPES.get(kind or "", pa.string()))
 
 
 def to_jsonschema(columns: Schema, name: str) -> str:
@@ -75,7 +78,9 @@ def _schema(dtype: pa.DataType | None) -> dict[str, Any]:
         return {"type": ["array", "null"], "items": _schema(dtype.value_type)}
     if t.is_integer(dtype):
         return {"type": ["integer", "null"]}
-    if t.is_floating(dtype) or t.is_decimal(dtype):
+    if t.is_floating(dtype):
+        return {"type": ["number", "null"], "format": "float" if dtype == pa.float32() else "double"}
+    if t.is_decimal(dtype):
         return {"type": ["number", "null"]}
     if t.is_boolean(dtype):
         return {"type": ["boolean", "null"]}

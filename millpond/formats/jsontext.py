@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.digits import all_written, written
 from millpond.types import whole
 
 _CONTROL = r'[\x00-\x1f"\\]'
@@ -44,8 +45,10 @@ def _texts(array: pa.Array) -> pa.Array:
         return pa.nulls(len(array), pa.string())
     if t.is_dictionary(dtype):
         return _texts(array.dictionary_decode())
-    if t.is_boolean(dtype) or t.is_integer(dtype) or t.is_decimal(dtype):
+    if t.is_boolean(dtype) or t.is_integer(dtype):
         return array.cast(pa.string())
+    if t.is_decimal(dtype):
+        return all_written(array)
     if t.is_floating(dtype):
         return _floats(array)
     if t.is_string(dtype) or t.is_large_string(dtype):
@@ -98,7 +101,7 @@ def _value(value: Any, dtype: pa.DataType) -> str:
     if t.is_list(dtype) or t.is_large_list(dtype):
         return "[" + ",".join(_value(v, dtype.value_type) for v in value) + "]"
     if isinstance(value, Decimal):
-        return str(value)
+        return written(value)
     if isinstance(value, bytes):
         value = base64.b64encode(value).decode()
     elif isinstance(value, datetime):

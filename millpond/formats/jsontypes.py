@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 
+from millpond.formats.decimals import MAX_DIGITS, is_number
 from millpond.formats.jsonvalues import Number
 from millpond.formats.merge import WIDE, merge_types
-from millpond.formats.text import MAX_DIGITS
-from millpond.types import Column, Schema
+from millpond.types import NUMBER, Column, Schema
 
 _LARGEST = 1 << 63
+_SHORT = 19
+"""Digits that every BIGINT may have."""
+_VOID, _STRING, _BOOLEAN = pa.null(), pa.string(), pa.bool_()
+_BIGINT, _DOUBLE = pa.int64(), pa.float64()
 
 
 def discover_records(records: Iterable[dict[str, Any]]) -> Schema:
@@ -20,23 +25,32 @@ def discover_records(records: Iterable[dict[str, Any]]) -> Schema:
 
     What was NULL in all records is VOID.
     """
-    found = pa.struct([])
-    for record in records:
-        found = merge_types(found, _type_of(record))
-    return Schema(tuple(Column(f.name, f.type) for f in found))
+    rows = list(records)
+    found: dict[str, list[pa.DataType]] = {}
+    for row in rows:
+        for name, value in row.items():
+            dtype, known = _type_of(value), found.get(name)
+            if known is None:
+                found[name] = [dtype]
+            elif known[-1] is not dtype and dtype not in known:
+                known.append(dtype)
+    if len({name.lower() for name in found}) < len(found):  # spelled in several ways, perhaps in one record
+        merged = reduce(merge_types, map(_type_of, rows), pa.struct([]))
+        return Schema(tuple(Column(f.name, f.type) for f in merged))
+    return Schema(tuple(Column(name, reduce(merge_types, types)) for name, types in found.items()))
 
 
 def _type_of(value: Any) -> pa.DataType:
     if value is None:
-        return pa.null()
+        return _VOID
     if isinstance(value, Number):
         return _number(value)
     if isinstance(value, str):
-        return pa.string()
+        return _STRING
     if isinstance(value, bool):
-        return pa.bool_()
+        return _BOOLEAN
     if isinstance(value, list):
-        inner = pa.null()
+        inner = _VOID
         for item in value:
             inner = merge_types(inner, _type_of(item))
         return pa.list_(pa.field("element", inner))
@@ -49,7 +63,9 @@ def _type_of(value: Any) -> pa.DataType:
 def _number(text: str) -> pa.DataType:
     digits = text.lstrip("-")
     if not digits.isdigit():
-        return pa.float64()
+        return NUMBER if is_number(text) else _DOUBLE
+    if len(digits) < _SHORT:
+        return _BIGINT
     if len(digits) > MAX_DIGITS:
-        return pa.float64()
-    return pa.int64() if -_LARGEST <= int(text) < _LARGEST else WIDE
+        return _DOUBLE
+    return _BIGINT if -_LARGEST <= int(text) < _LARGEST else WIDE

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millpond.types import TIMESTAMP, Column, Schema
+from millpond.types import NUMBER, TIMESTAMP, Column, Schema
 
 WIDE = pa.decimal128(38, 0)
 """Whole numbers beyond BIGINT."""
 
 _LADDERS = (
     (pa.int8(), pa.int16(), pa.int32(), pa.int64(), WIDE, pa.float64()),
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64(), NUMBER, pa.float64()),
     (pa.float32(), pa.float64()),
     (pa.date32(), TIMESTAMP),
 )
@@ -26,6 +27,8 @@ def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     for ladder in _LADDERS:
         if a in ladder and b in ladder:
             return ladder[max(ladder.index(a), ladder.index(b))]
+    if {a, b} == {WIDE, NUMBER}:
+        return pa.float64()
     if t.is_list(a) and t.is_list(b):
         return pa.list_(pa.field("element", merge_types(a.value_type, b.value_type)))
     if t.is_struct(a) and t.is_struct(b):
@@ -36,6 +39,22 @@ def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
             fields[field.name.lower()] = merged
         return pa.struct(list(fields.values()))
     return pa.string()
+
+
+def is_numeric(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
+
+
+def widen_numbers(known: Schema, found: Schema) -> Schema:
+    """The known columns, with types that hold the numbers of what was found too; all else stays as it was."""
+    types = {c.name.lower(): c.type for c in found}
+
+    def widened(column: Column) -> pa.DataType | None:
+        own, other = column.type, types.get(column.name.lower())
+        both = own is not None and other is not None and is_numeric(own) and is_numeric(other)
+        return merge_types(own, other) if both else own
+
+    return Schema(tuple(Column(c.name, widened(c)) for c in known))
 
 
 def merge_schemas(a: Schema, b: Schema) -> Schema:

@@ -195,7 +195,7 @@ class JsonMessages(Messages):
 
     def read(self, values: pa.Array) -> pa.RecordBatch:
         if self._reader is None:
-            self._reader = BlockReader(self.schema, declared=True, watch=self.watch)
+            self._reader = BlockReader(self.schema, declared=not self.watch, watch=self.watch)
         if not _are_enclosed(values):
             raise BadData("not a JSON object")
         block = joined(values)

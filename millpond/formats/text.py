@@ -6,14 +6,14 @@ digits beyond microseconds are dropped.
 
 from __future__ import annotations
 
-from decimal import Context, Decimal, Inexact, InvalidOperation
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.formats.decimals import decimals_of
+from millpond.formats.merge import is_numeric, merge_types
 from millpond.formats.received import bad_places
-from millpond.types import TIMESTAMP
+from millpond.types import NUMBER, TIMESTAMP
 
 _ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
 _DAY = r"\d{4}-\d{2}-\d{2}"
@@ -35,9 +35,6 @@ _STRANGE = {
 # ``pa.scalar`` would load pandas, a quarter of a second.
 _NULL = pa.nulls(1, pa.string())[0]
 _EMPTY = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
-
-MAX_DIGITS = 38
-_EXACT = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation])
 
 
 class Misfit(ValueError):
@@ -108,7 +105,8 @@ def holds(dtype: pa.DataType) -> bool:
 def guess(texts: pa.Array) -> pa.DataType:
     """The type that all the texts are of, as Spark's inferSchema sees them; STRING if there is none.
 
-    Whole numbers beyond BIGINT are DECIMAL(38,0). VOID if there is no value.
+    Whole numbers beyond BIGINT are DECIMAL(38,0). Others are decimals too, unless one of them cannot be held: then they
+    are DOUBLE. VOID if there is no value.
     """
     values = _tidy(texts, pa.int64()).drop_null()
     if not len(values):
@@ -116,17 +114,19 @@ def guess(texts: pa.Array) -> pa.DataType:
     candidates = (
         (_INTEGER, pa.int64()),
         (_INTEGER, pa.decimal128(38, 0)),
+        (_NUMBER, NUMBER),
         (_NUMBER, pa.float64()),
         (_BOOLEAN, pa.bool_()),
         (_DATE, pa.date32()),
         (_TIMESTAMP, TIMESTAMP),
     )
-    whole = False
+    fits: dict[str, bool] = {}
     for pattern, dtype in candidates:
-        if whole and dtype == pa.float64():
+        if dtype == NUMBER and fits[_INTEGER]:
             return pa.string()
-        if pc.all(pc.match_substring_regex(values, pattern)).as_py():
-            whole = pattern == _INTEGER
+        if pattern not in fits:
+            fits[pattern] = bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
+        if fits[pattern]:
             try:
                 _cast(_tidy(values, dtype), dtype)
             except pa.ArrowInvalid:
@@ -135,44 +135,32 @@ def guess(texts: pa.Array) -> pa.DataType:
     return pa.string()
 
 
+def further(dtype: pa.DataType, texts: pa.Array) -> pa.DataType:
+    """The type of numbers that holds those among more texts too; any other stays, and so does what is no number."""
+    if not is_numeric(dtype) or pa.types.is_floating(dtype):
+        return dtype
+    tidy = _tidy(texts, dtype)
+    try:
+        _cast(tidy, dtype)
+    except pa.ArrowInvalid:
+        found = guess(tidy.filter(pc.match_substring_regex(tidy, _NUMBER)))
+        return merge_types(dtype, found) if is_numeric(found) else dtype
+    return dtype
+
+
 def _cast(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if dtype == TIMESTAMP:
         return _instants(texts)
     # Arrow reads "0x1F" as a whole number.
     if pa.types.is_integer(dtype) and _any_with(texts, "xX"):
         raise pa.ArrowInvalid("hexadecimal")
-    if pa.types.is_decimal(dtype) and not _casts_exactly(texts, dtype):
-        return pa.array([_decimal(t, dtype) for t in texts.to_pylist()], dtype)
+    if pa.types.is_decimal(dtype):
+        return decimals_of(texts, dtype)
     return pc.cast(texts, dtype)
-
-
-def _casts_exactly(texts: pa.Array, dtype: pa.DataType) -> bool:
-    """Whether Arrow's cast to a decimal is right: it wraps around, without an error, where digits and scale
-    together are more than a decimal has, and makes 0 of numbers with large negative exponents."""
-    length = pc.max(pc.binary_length(texts)).as_py() or 0
-    whole = dtype.precision - dtype.scale
-    if length > MAX_DIGITS or _any_with(texts, "eE"):
-        return False
-    if length <= whole:
-        return True
-    return bool(pc.all(pc.match_substring_regex(texts, rf"^[+-]?0*\d{{0,{whole}}}(?:\.\d*)?$")).as_py())
 
 
 def _any_with(texts: pa.Array, characters: str) -> bool:
     return any(pc.any(pc.match_substring(texts, c)).as_py() for c in characters)
-
-
-def _decimal(text: str | None, dtype: pa.DataType) -> Decimal | None:
-    """The number with exactly the scale of the type, so that Arrow has nothing left to do."""
-    if text is None:
-        return None
-    try:
-        number = Decimal(text).quantize(Decimal((0, (1,), -dtype.scale)), context=_EXACT)
-    except ArithmeticError:
-        raise pa.ArrowInvalid("not a decimal of this scale") from None
-    if len(number.as_tuple().digits) > dtype.precision:
-        raise pa.ArrowInvalid("not a decimal of this precision")
-    return number
 
 
 def _instants(texts: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from millpond import allowance
 from millpond.clock import Clock
 from millpond.errors import Error, QueryFailed
+from millpond.query import decimals
 from millpond.query.jsonpaths import FUNCTIONS
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
@@ -37,6 +38,19 @@ _BATCH_ROWS = 16_384
 def to_duckdb(query: Resolved) -> str:
     """The query in DuckDB's words. Raises ``Unrenderable``."""
     return render.render(rewrite(query.expression, FOR_DUCKDB))
+
+
+def register_decimals(connection: duckdb.DuckDBPyConnection, sql: str, known: set[str]) -> None:
+    """Makes the functions for wide decimals that the SQL calls, and are not ``known``, known."""
+    for name, call, arguments, returns in decimals.functions_in(sql):
+        if name not in known:
+            from duckdb.func import ARROW, SPECIAL
+
+            known.add(name)
+            types: list[Any] = [render.duck(t) for t in arguments]
+            connection.create_function(
+                name, call, types, render.duck(returns), type=ARROW, null_handling=SPECIAL
+            )
 
 
 class Duck:
@@ -92,6 +106,7 @@ class Duck:
                     self._root.create_function(
                         own.key, own.call, types, render.duck(own.returns), type=ARROW, null_handling=SPECIAL
                     )
+            register_decimals(self._root, sql, self._own)
             return self._root.cursor()
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -15,6 +15,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from millpond.digits import is_unscaled, without_zeros
+
 Row = dict[str, Any]
 
 
@@ -62,6 +64,8 @@ def to_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return _maps(array)
     if t.is_list(dtype) or t.is_large_list(dtype):
         return _lists(array)
+    if is_unscaled(dtype):
+        return [None if v is None else without_zeros(v) for v in array.to_pylist()]
     return cast(list[Any], array.to_pylist())
 
 

@@ -9,6 +9,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from millpond.digits import written
+
 
 def to_json(value: Any, *, micros: bool = False) -> str:
     """JSON: decimals are numbers with all their digits, times ISO 8601, binary base64, NaN and infinity strings. With
@@ -24,7 +26,7 @@ def to_json(value: Any, *, micros: bool = False) -> str:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else f'"{_special(value)}"'
     if isinstance(value, Decimal):
-        return format(value, "f")
+        return written(value)
     if isinstance(value, dict):
         parts = (f"{to_json(_key(k))}:{to_json(v, micros=micros)}" for k, v in value.items())
         return "{" + ",".join(parts) + "}"

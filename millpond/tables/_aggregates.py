@@ -80,7 +80,8 @@ def _decimal_sum(dtype: pa.Decimal128Type) -> Aggregate:
 
 
 def _decimal_average(dtype: pa.Decimal128Type) -> Aggregate:
-    unit = Decimal(1).scaleb(-dtype.scale - 4)
+    digits = dtype.precision - dtype.scale
+    unit = Decimal(1).scaleb(-min(dtype.scale + 4, max(38 - digits, min(dtype.scale + 4, 6))))
 
     def function(values: Sequence[Decimal]) -> Decimal | None:
         if not values:

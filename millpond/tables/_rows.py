@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from millpond.digits import is_unscaled, without_zeros
 from millpond.tables._columns import Coded, ColumnStore, Pieces
 
 Row = dict[str, Any]
@@ -100,6 +101,7 @@ def _run(code: str, stores: Sequence[ColumnStore], columns: Sequence[int]) -> di
         "_EPOCH": EPOCH,
         "_EPOCH_UTC": EPOCH.replace(tzinfo=UTC),
         "_times": WIDE.multiply,
+        "_digits": without_zeros,
     }
     for at in columns:
         if pa.types.is_decimal(stores[at].dtype):
@@ -131,5 +133,5 @@ def _cell(store: ColumnStore, raw: str, at: int) -> str:
         return f"_delta(0, 0, {raw})"
     if t.is_decimal(dtype):
         whole = raw if store.words == 1 else f"(c{at}[i + i + 1] << 64 | c{at}[i + i] & {_WORD})"
-        return f"_times({whole}, u{at})"
+        return f"_digits(_times({whole}, u{at}))" if is_unscaled(dtype) else f"_times({whole}, u{at})"
     return raw

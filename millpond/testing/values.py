@@ -20,6 +20,8 @@ from typing import Any
 import numpy
 import pyarrow as pa
 
+from millpond.digits import written
+
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|-?Infinity")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(T.*)?|\d{2}:\d{2}.*")
 _NEAR = 1e-9
@@ -33,7 +35,7 @@ def show(value: Any, dtype: pa.DataType | None = None, *, inside: bool = False) 
         case bool():
             return "true" if value else "false"
         case int() | Decimal():
-            return f"{value:f}" if isinstance(value, Decimal) else str(value)
+            return written(value) if isinstance(value, Decimal) else str(value)
         case float():
             return _show_float(value, dtype)
         case str():

@@ -45,7 +45,7 @@ def types(path: Path, **values: Any) -> list[pa.DataType]:
         (["9223372036854775807"], pa.int64()),
         (["9223372036854775808"], pa.decimal128(38, 0)),
         (["9" * 39], pa.string()),
-        (["12.50", "1"], pa.float64()),
+        (["12.50", "1"], pa.decimal128(38, 19)),
         (["1e3", "NaN", "-Infinity", ".5", "5."], pa.float64()),
         (["true", "FALSE"], pa.bool_()),
         (["2024-02-29"], pa.date32()),

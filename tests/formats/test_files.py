@@ -181,7 +181,10 @@ def test_the_columns_of_several_files_are_put_together(tmp_path: Path) -> None:
     (tmp_path / "3.csv").write_text("x,ID,y\n1.5,2,2024-01-01\n")
     (tmp_path / "4.jsonl").write_text('{"id": 3, "z": {"a": null}}\n')
     found = source(tmp_path)
-    assert found.schema().ddl() == "`id` BIGINT, `x` DOUBLE, `none` STRING, `y` DATE, `z` STRUCT<`a`: STRING>"
+    assert (
+        found.schema().ddl()
+        == "`id` BIGINT, `x` DECIMAL(38,19), `none` STRING, `y` DATE, `z` STRUCT<`a`: STRING>"
+    )
     assert ids(found) == [1, 2, 3]
 
 

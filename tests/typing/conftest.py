@@ -18,6 +18,7 @@ from pyspark.sql.classic.column import Column
 from sqlglot import exp
 
 from millpond.errors import TypeMismatch
+from millpond.query.duck import register_decimals
 from millpond.sql.render.duckdb import SETTINGS, Unrenderable, render
 from millpond.sql.typing import type_of
 from millpond.types import normal, type_name
@@ -128,7 +129,7 @@ class Engines:
     spark: SparkSession
     schema: pa.Schema
     tables: dict[str, pa.Table] = field(default_factory=dict)
-    connections: dict[int, duckdb.DuckDBPyConnection] = field(default_factory=dict)
+    connections: dict[int, tuple[duckdb.DuckDBPyConnection, set[str]]] = field(default_factory=dict)
 
     values: ClassVar[dict[str, list[str]]] = {name: rows_of(name) for name in ("mild", "edge")}
     resolve = staticmethod(resolve)
@@ -154,11 +155,19 @@ class Engines:
             found.register(name, table)
         return found
 
-    def over(self, table: pa.Table) -> duckdb.DuckDBPyConnection:
-        """A kept connection with ``t``."""
+    def connected(self, sql: str, tables: dict[str, pa.Table]) -> duckdb.DuckDBPyConnection:
+        """A connection with these tables, and with what the SQL calls."""
+        connection = self.connection(**tables)
+        register_decimals(connection, sql, set())
+        return connection
+
+    def over(self, table: pa.Table, sql: str) -> duckdb.DuckDBPyConnection:
+        """A kept connection with ``t``, and with what the SQL calls."""
         if id(table) not in self.connections:
-            self.connections[id(table)] = self.connection(t=table)
-        return self.connections[id(table)]
+            self.connections[id(table)] = self.connection(t=table), set()
+        connection, known = self.connections[id(table)]
+        register_decimals(connection, sql, known)
+        return connection
 
     def rows(self, rows: Sequence[str]) -> pa.Table:
         key = "\n".join(rows)
@@ -184,7 +193,8 @@ class Engines:
     def on_duckdb(self, sqls: Sequence[str], rows: Sequence[str]) -> list[list[Any]]:
         """The same from DuckDB."""
         columns = "".join(f", TRY({{'v': {s}}}) AS c{i}" for i, s in enumerate(sqls))
-        return _cells(self.over(self.rows(rows)).sql(f"SELECT k{columns} FROM t").to_arrow_table())
+        sql = f"SELECT k{columns} FROM t"
+        return _cells(self.over(self.rows(rows), sql).sql(sql).to_arrow_table())
 
     def differences(self, expressions: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
         """Where the two disagree: types, values, or which rows raise."""
@@ -220,7 +230,7 @@ class Engines:
         sql = render(tree)
         sql = sql[len("SELECT ") : sql.rindex(" AS ")]
         try:
-            made = self.over(self.rows([])).sql(f"SELECT {sql} AS c FROM t").to_arrow_table()
+            made = self.over(self.rows([]), sql).sql(f"SELECT {sql} AS c FROM t").to_arrow_table()
         except (duckdb.ConversionException, duckdb.OutOfRangeException):
             return sql  # a constant that cannot be evaluated: it must raise in Spark too
         except duckdb.Error as error:

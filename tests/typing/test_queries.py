@@ -66,7 +66,7 @@ def tables(engines: Any) -> dict[str, pa.Table]:
 def test_same_rows(engines: Any, tables: dict[str, pa.Table], sql: str) -> None:
     theirs = engines.spark.sql(sql).toArrow()
     rendered = render(engines.resolve(sql, {n: t.schema for n, t in tables.items()}))
-    ours = engines.connection(**tables).sql(rendered).to_arrow_table()
+    ours = engines.connected(rendered, tables).sql(rendered).to_arrow_table()
     assert ours.column_names == theirs.column_names
     assert [normal(f.type) for f in ours.schema] == [normal(f.type) for f in theirs.schema], rendered
     a, b = ([tuple(r.values()) for r in t.to_pylist()] for t in (ours, theirs))
@@ -81,7 +81,7 @@ def test_both_raise(engines: Any, tables: dict[str, pa.Table], sql: str) -> None
         engines.spark.sql(sql).toArrow()
     rendered = render(engines.resolve(sql, {n: t.schema for n, t in tables.items()}))
     with pytest.raises(duckdb.Error) as caught:
-        engines.connection(**tables).sql(rendered).to_arrow_table()
+        engines.connected(rendered, tables).sql(rendered).to_arrow_table()
     explained = explain_error(caught.value)
     assert explained is not None
     assert RAISES[sql] in explained[0]
@@ -96,7 +96,7 @@ def test_goes_to_spark(engines: Any, tables: dict[str, pa.Table], sql: str) -> N
 def test_in_with_nulls_is_null_as_a_value(engines: Any, tables: dict[str, pa.Table]) -> None:
     sql = "SELECT o.id, o.qty IN (SELECT c.rank FROM customers c) AS b FROM orders o ORDER BY o.id"
     rendered = render(engines.resolve(sql, {n: t.schema for n, t in tables.items()}))
-    found = engines.connection(**tables).sql(rendered).to_arrow_table()
+    found = engines.connected(rendered, tables).sql(rendered).to_arrow_table()
     assert found["b"].to_pylist() == [True, None, True, None, True, None]
 
 

@@ -65,15 +65,23 @@ def _decimal(r: Expressions, node: exp.Expr, result: pa.DataType) -> str:
     if isinstance(node, exp.Mod):
         return _modulo(left, a, right, b, result)
     if result.scale < max(a.scale, b.scale):
-        raise Unrenderable("a decimal sum that loses digits")
+        return _wide(
+            "subtract" if isinstance(node, exp.Sub | exp.SafeSubtract) else "add", left, a, right, b, result
+        )
     symbol = _SYMBOLS[type(node)]
     return typed(f"({cast(left, a, result)} {symbol} {cast(right, b, result)})", result)
+
+
+def _wide(operation: str, left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
+    """A call of what computes with more than 38 digits; the types are part of its name (``query/decimals.py``)."""
+    types = "_".join(f"{t.precision}_{t.scale}" for t in (a, b, result))
+    return f"decimal_{operation}_{types}({left}, {right})"
 
 
 def _multiply(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
     """DuckDB multiplies the digits as integers; 128 bits of them are forced by a wide left side."""
     if result.scale < a.scale + b.scale:
-        raise Unrenderable("a decimal product that loses digits")
+        return _wide("multiply", left, a, right, b, result)
     wide = pa.decimal128(max(a.precision, 19), a.scale)
     return typed(f"({cast(left, a, wide)} * {right})", result)
 
@@ -93,7 +101,7 @@ def divide(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.Dat
     """
     shift = result.scale + b.scale - a.scale
     if shift < 0 or a.precision + shift > decimals.MAX_PRECISION or b.precision >= decimals.MAX_PRECISION:
-        raise Unrenderable("a decimal quotient of more than 38 digits")
+        return _wide("divide", left, a, right, b, result)
     n = f"({_digits(left, a)} * {10**shift}::HUGEINT)"
     d = _digits(right, b)
     tenth = _decimal_of(f"((({n} % {d}) * 10::HUGEINT) // {d})", pa.decimal128(38, 1))

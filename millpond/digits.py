@@ -1,0 +1,46 @@
+"""How decimals are written: with their full scale, all digits, no exponent.
+
+Numbers whose type was discovered (``types.NUMBER``) have a scale that nobody chose. They, and what has so many digits
+after the point because of them, are written and handed out without the zeros at their end.
+"""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.types import NUMBER
+
+_ALL = Context(prec=80)
+_ONE = Decimal(1)
+
+
+def is_unscaled(dtype: pa.DataType) -> bool:
+    """Whether the scale of a type says nothing."""
+    return bool(pa.types.is_decimal(dtype) and dtype.scale >= NUMBER.scale)
+
+
+def without_zeros(value: Decimal) -> Decimal:
+    """The number without zeros at the end of its fraction."""
+    short = value.normalize(_ALL)
+    return short if short.as_tuple().exponent <= 0 else short.quantize(_ONE, context=_ALL)  # type: ignore[operator]
+
+
+def written(value: Decimal) -> str:
+    """A decimal as text."""
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and -exponent >= NUMBER.scale:
+        value = without_zeros(value)
+    return format(value, "f")
+
+
+def all_written(array: pa.Array) -> pa.Array:
+    """A column of decimals as text."""
+    texts = array.cast(pa.string())
+    if pc.any(pc.match_substring(texts, "E")).as_py():  # small ones, which Arrow writes so
+        texts = pa.array(
+            [None if t is None else format(Decimal(t), "f") for t in texts.to_pylist()], pa.string()
+        )
+    return pc.replace_substring_regex(texts, r"\.?0+$", "") if is_unscaled(array.type) else texts
