@@ -8,6 +8,7 @@ from millpond.app.capturing import Copying, release_kept
 from millpond.app.catalog import Saved
 from millpond.app.filling import Filling
 from millpond.app.indexes import drop_index
+from millpond.app.origins import origins_table
 from millpond.app.tapping import Tapping
 from millpond.errors import InUse, Place, UnknownName
 from millpond.plan.plans import PipelinePlan
@@ -65,6 +66,8 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         if app._store.table(error_table(own)) is not None:
             app._catalog.remove(error_table(own))
             app._store.drop(error_table(own))
+        if app._store.table(origins_table(own)) is not None:
+            app._store.drop(origins_table(own))
         app._store.drop(relation.name)
     elif relation.kind == "stream":
         app._store.forget(own)

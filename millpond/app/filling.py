@@ -17,9 +17,11 @@ from millpond import faults
 from millpond.app.drift import follow_loaded
 from millpond.app.errortable import message_records, renewed
 from millpond.app.living import OverSources
+from millpond.app.origins import Origins, without_seq
 from millpond.changes import Changes, Offset, Position
 from millpond.errors import BadData, Error, without_passwords
 from millpond.formats.received import none_spoiled, spoiled_table
+from millpond.plan.load import with_seq
 from millpond.plan.plans import LoadPlan
 from millpond.records.text import to_json
 from millpond.sources._ahead import side_by_side
@@ -96,6 +98,7 @@ class Filling(OverSources):
         self._report = report
         self._views = _sources_of(plan)
         self._opened: dict[str, Source] = {}
+        self._origins: Origins | None = None
         self._tried: list[tuple[str, ...]] = [i.relation.schema.names for i in self._views.values()]
 
     refused: Error | None = None
@@ -148,6 +151,13 @@ class Filling(OverSources):
             return rows + self._compare(end, damaged=self._replaced(at, end))
         return rows + self._append(at, end)
 
+    def _noting(self) -> Origins | None:
+        """Where it is noted whose rows the table has, if parts of the source may go while their rows count on."""
+        by = self.plan.by
+        if self._origins is None and by is not None and self.sources[by.view].leaves:
+            self._origins = Origins(self._app, self.plan)
+        return self._origins
+
     def _ends(self, at: Offset) -> Offset:
         return {view: source.latest(at.get(view)) for view, source in self.sources.items()}
 
@@ -185,12 +195,13 @@ class Filling(OverSources):
         faults.reach("load: begun")
         for number, answer in enumerate(self._answers(splits, skip), skip):
             found, nameless = self._with_keys(answer.rows)
+            found, noted = self._noted_parts(found)
             rows += found.num_rows
             between = {"to": end} if at is None else {"at": at, "to": end}
             position = Position(self.plan.name, checkpoint, number, between)
             aside = pa.concat_tables([answer.aside, nameless])
             faults.reach("load: chunk read")
-            self._commit(Changes(found), position, self._noted(aside))
+            self._commit(Changes(found), position, self._noted(aside), noted=noted)
             faults.reach("load: chunk committed")
             self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
         faults.reach("load: all chunks committed")
@@ -207,16 +218,20 @@ class Filling(OverSources):
             if not skip:
                 yield self._whole(splits)
             return
-        for number, chunk in enumerate(chunks_of(self.sources[by.view], splits[by.view], sifts)):
+        numbered = self._noting() is not None
+        chunks = chunks_of(self.sources[by.view], splits[by.view], sifts, numbered=numbered)
+        for number, chunk in enumerate(chunks):
             if number >= skip:
                 yield chunk._replace(rows=self._over(by.view, chunk.rows))
 
     def _over(self, view: str, rows: pa.Table) -> pa.Table:
         """The rows of the query over some of its source's."""
-        app, query = self._app, self.plan.query
+        app, query, by = self._app, self.plan.query, self.plan.by
         found = self._copied(rows)
         if found is not None:
-            return found
+            return found.append_column(SEQ, rows[SEQ]) if SEQ in rows.column_names else found
+        if SEQ in rows.column_names and by is not None:
+            query = with_seq(query, by)
         return app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources={view: rows}))
 
     def _copied(self, rows: pa.Table) -> pa.Table | None:
@@ -257,25 +272,47 @@ class Filling(OverSources):
         self._take_in_columns(splits)
         app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
         answers = list(self._answers(splits))
-        rows = pa.concat_tables([arrow.empty_table(), *(a.rows for a in answers)])
+        parts = [self._noted_parts(a.rows) for a in answers]
+        rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in parts)])
         aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
         if damaged:
             self._refuse_damage(aside)
         key = app._backend(name).schema.key
         rows, nameless = self._with_keys(rows)
         records = self._noted(pa.concat_tables([aside, nameless]))
+        own = app._backend(name).snapshot().scan(rows=not key)
+        left = self._left(end, own.select(rows.column_names).cast(rows.schema))
+        if left is not None:
+            rows = pa.concat_tables([left, rows])
         if key:
             rows = last_of_each(rows, key)
-        own = app._backend(name).snapshot().scan(rows=not key)
         changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
-        partial = self.plan.by is not None and any(s.partial(end[v]) for v, s in self.sources.items())
-        if changes.deleted is not None and partial:
+        if changes.deleted is not None and left is None:
             changes = Changes(changes.put)
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
+        noted = [note for _, note in parts if note is not None]
         faults.reach("load: compared")
-        self._commit(changes, position, records, anew=True)
+        self._commit(changes, position, records, anew=True, noted=pa.concat_tables(noted) if noted else None)
         faults.reach("load: difference committed")
         return len(changes)
+
+    def _left(self, end: Offset, own: pa.Table) -> pa.Table | None:
+        """The rows of the table that count on, although what they came from is gone; None if nobody can tell them from
+        others: then a comparison ends no rows."""
+        by = self.plan.by
+        parts = self.sources[by.view].left(end[by.view]) if by is not None else frozenset()
+        if parts is not None and parts and (origins := self._noting()) is not None:
+            return origins.find(own, parts)
+        return own.slice(0, 0) if parts == frozenset() else None
+
+    def _noted_parts(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """The rows without their sequence numbers, and what is noted of where they come from."""
+        if SEQ not in rows.column_names:
+            return rows, None
+        by, origins = self.plan.by, self._noting()
+        assert by is not None and origins is not None
+        seqs, plain = rows[SEQ], without_seq(rows)
+        return plain, origins.of(plain, seqs, self.sources[by.view].part_of(seqs.to_numpy()))
 
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
         """The rows that have a key, and what is put aside of the others. Without an error table the commit refuses
@@ -289,7 +326,7 @@ class Filling(OverSources):
                 bad |= rows[name].is_null().to_numpy()
         if not bad.any():
             return rows, none_spoiled()
-        texts = [to_json(row).encode() for row in rows.filter(pa.array(bad)).to_pylist()]
+        texts = [to_json(row).encode() for row in without_seq(rows.filter(pa.array(bad))).to_pylist()]
         reason = f"{' or '.join(key)} is NULL, which is a key"
         aside = spoiled_table([0] * len(texts), [reason] * len(texts), texts)
         return rows.filter(pa.array(~bad)), aside
@@ -305,9 +342,16 @@ class Filling(OverSources):
             raise BadData(fresh["reason"][0].as_py())
 
     def _commit(
-        self, changes: Changes, position: Position, records: pa.Table | None = None, *, anew: bool = False
+        self,
+        changes: Changes,
+        position: Position,
+        records: pa.Table | None = None,
+        *,
+        anew: bool = False,
+        noted: pa.Table | None = None,
     ) -> None:
-        """``records`` are added to the error records, or take their place."""
+        """``records`` are added to the error records, or take their place; and so is what is ``noted`` of the origin of
+        rows."""
         made, errors = {self.plan.target.name: changes}, self.plan.errors
         if errors is not None and records is not None:
             known = self._app._backend(errors).snapshot().scan(rows=True) if anew else None
@@ -318,6 +362,13 @@ class Filling(OverSources):
             if records.num_rows:
                 said = 'table "%s": %s records cannot be read, see "%s"'
                 log.warning(said, self.plan.target.name, records.num_rows, errors)
+        if self._origins is not None and noted is not None:
+            by = self.plan.by
+            assert by is not None
+            kept = self.sources[by.view].left(position.offsets["at"][by.view]) if anew else None
+            made[self._origins.table] = (
+                self._origins.renewed(noted, kept or frozenset()) if anew else Changes(noted)
+            )
         self._app._store.commit(made, position)
 
 
@@ -355,9 +406,13 @@ def _sizes(splits: Splits) -> Progress:
     return Progress("", 0, 0, _sum(s.bytes for s in every), _sum(s.rows for s in every), of_files=known)
 
 
-def chunks_of(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[Answer]:
-    """Chunks of the same rows each time. With ``sifts`` records that cannot be read are put aside."""
+def chunks_of(
+    source: Source, splits: Sequence[Split], sifts: bool, *, numbered: bool = False
+) -> Iterator[Answer]:
+    """Chunks of the same rows each time, ``numbered`` with their sequence numbers. With ``sifts`` records that cannot
+    be read are put aside."""
     schema = source.schema().arrow()
+    schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
     held: list[pa.RecordBatch] = []
     aside = [none_spoiled()]
     rows = read = 0
@@ -392,8 +447,8 @@ def chunks_of(source: Source, splits: Sequence[Split], sifts: bool) -> Iterator[
 
 def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
     if not sifts:
-        return ((batch.drop_columns([SEQ]), none_spoiled()) for batch in source.read(split))
-    return ((part.rows, part.spoiled) for part in source.receive(split))
+        return ((batch, none_spoiled()) for batch in source.read(split))
+    return ((part.rows.append_column(SEQ, part.places), part.spoiled) for part in source.receive(split))
 
 
 def _noting(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:

@@ -12,10 +12,10 @@ import pyarrow as pa
 from millpond.app.filling import last_of_each
 from millpond.app.living import OverSources
 from millpond.app.matching import aligned
-from millpond.changes import ROW, Offset
+from millpond.changes import Offset
 from millpond.errors import BadData
 from millpond.formats.received import none_spoiled
-from millpond.sources.base import Source
+from millpond.sources.base import SEQ, Source
 from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:
@@ -35,15 +35,23 @@ class Inputs(OverSources):
         self._app = app
         self._changed = changed
         self._sources = {view: app._source(relation) for view, relation in relations.items()}
-        self._schemas = {view: relation.schema.arrow() for view, relation in relations.items()}
+        self._schemas = {
+            view: relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+            for view, relation in relations.items()
+        }
         self._keys = {view: relation.schema.key for view, relation in relations.items()}
         self._at: dict[str, Offset] = {}
         self._damaged: set[str] = set()
         """Why parts of the sources could not be read as a whole."""
-        self.rows: dict[str, pa.Table] = {}
+        self._numbered: dict[str, pa.Table] = {}
+        """The rows with their sequence numbers, which tell the part of the source that each is of."""
         for view, source in self.sources.items():
             self._at[view] = source.latest(None)
-            self.rows[view] = self._read(view, None, self._at[view])
+            self._numbered[view] = self._read(view, None, self._at[view])
+
+    @property
+    def rows(self) -> dict[str, pa.Table]:
+        return {view: rows.drop_columns([SEQ]) for view, rows in self._numbered.items()}
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -67,16 +75,15 @@ class Inputs(OverSources):
                 continue
             if source.replaced(at, end):
                 rows = self._read(view, None, end, anew=True)
-                if source.partial(end):
-                    rows = self._with_missing(rows, self.rows[view])
+                rows = pa.concat_tables([self._left(view, end), rows])
             else:
-                rows = pa.concat_tables([self.rows[view], self._read(view, at, end)])
-                if self._keys[view]:
-                    rows = last_of_each(rows, self._keys[view])
-            self._at[view] = end
-            if rows.num_rows != self.rows[view].num_rows or not rows.equals(self.rows[view]):
-                self.rows[view] = rows
-                self._changed(view, rows)
+                rows = pa.concat_tables([self._numbered[view], self._read(view, at, end)])
+            if self._keys[view]:
+                rows = last_of_each(rows, self._keys[view])
+            before, self._at[view], self._numbered[view] = self._numbered[view], end, rows
+            plain = rows.drop_columns([SEQ])
+            if rows.num_rows != before.num_rows or not plain.equals(before.drop_columns([SEQ])):
+                self._changed(view, plain)
                 count += int(rows.num_rows)
         return count
 
@@ -86,7 +93,8 @@ class Inputs(OverSources):
         found = [schema.empty_table()]
         for split in source.splits(start, end):
             for part in source.receive(split):
-                found.append(aligned(pa.Table.from_batches([part.rows]), schema))
+                numbered = part.rows.append_column(SEQ, part.places)
+                found.append(aligned(pa.Table.from_batches([numbered]), schema))
                 aside.append(part.spoiled)
         spoiled = pa.concat_tables(aside)
         reasons = set(spoiled.filter(spoiled["value"].is_null())["reason"].to_pylist())
@@ -99,11 +107,11 @@ class Inputs(OverSources):
             log.warning(said, uri, spoiled.num_rows, reason)
         return pa.concat_tables(found)
 
-    def _with_missing(self, rows: pa.Table, before: pa.Table) -> pa.Table:
-        """The rows, and those from before that are not among them: some of these cannot be read any more, and count."""
-        numbered = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
-        missing = self._app._evaluator.difference(numbered, before, ())
-        return pa.concat_tables([rows, missing.put.select(rows.column_names)])
+    def _left(self, view: str, end: Offset) -> pa.Table:
+        """The rows from before that count on, although what they came from cannot be read any more."""
+        rows, source = self._numbered[view], self.sources[view]
+        parts = source.part_of(rows[SEQ].to_numpy())
+        return rows.filter(pa.array(np.isin(parts, sorted(source.left(end) or ()))))
 
 
 def keep_beside(app: App, relation: Relation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.plans import LoadPlan, Target
@@ -11,8 +12,10 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_table
 from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running import Streams, from_items
+from millpond.types import Column, Schema
 
 
 def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
@@ -33,6 +36,15 @@ def plan_copy(relation: Relation) -> LoadPlan:
     )
     query = Resolved(select, relation.schema, (source,))
     return LoadPlan(f"copy:{name}", "", query, Target("table", name), source)
+
+
+def with_seq(resolved: Resolved, by: Input) -> Resolved:
+    """The query with the sequence numbers of the rows of the source that it is answered by as one more column."""
+    tree = resolved.expression.copy()
+    streams = Streams(Resolved(tree, resolved.schema, resolved.inputs))
+    streams.views = {by.view}
+    carry_seq(tree, streams)
+    return Resolved(tree, Schema((*resolved.schema.columns, Column(SEQ, pa.int64()))), resolved.inputs)
 
 
 def _chunk_by(resolved: Resolved) -> Input | None:

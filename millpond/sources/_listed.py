@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import Offset
@@ -175,8 +177,15 @@ class ListedSource(DriftingSource):
     def replaced(self, start: Offset, end: Offset) -> bool:
         return Listed.of(start).anew != Listed.of(end).anew
 
-    def partial(self, end: Offset) -> bool:
-        return Listed.of(end).partial
+    @property
+    def leaves(self) -> bool:  # type: ignore[override]
+        return self.follows and self.values["on.remove"] == "keep"
+
+    def left(self, end: Offset) -> frozenset[int] | None:
+        return Listed.of(end).left
+
+    def part_of(self, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return seqs >> ROW_BITS
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         before = Listed.of(start).by_index()

@@ -70,19 +70,21 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An offset, taken apart. ``kept``: rows of files that are gone count on, and nobody can read them again."""
+    """An offset, taken apart. ``lost`` are the numbers of files that are gone for good, and whose rows count on;
+    ``kept``, that there are others, of which it is not known."""
 
     files: tuple[Entry, ...] = ()
     next: int = 0
     anew: int = 0
     kept: bool = False
+    lost: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, offset: Offset | None) -> Self:
         if offset is None:
             return cls()
         files = tuple(Entry.of(e) for e in offset["files"])
-        return cls(files, offset["next"], offset["anew"], offset["kept"])
+        return cls(files, offset["next"], offset["anew"], offset["kept"], tuple(offset.get("lost", ())))
 
     def offset(self) -> Offset:
         return {
@@ -90,15 +92,16 @@ class Listed:
             "next": self.next,
             "anew": self.anew,
             "kept": self.kept,
+            "lost": list(self.lost),
         }
 
     def by_index(self) -> dict[int, Entry]:
         return {e.index: e for e in self.files}
 
     @property
-    def partial(self) -> bool:
-        """Whether rows count that nobody can read again."""
-        return self.kept or any(e.gone for e in self.files)
+    def left(self) -> frozenset[int] | None:
+        """The numbers of files whose rows count, and that nobody can read again; None if they are not all known."""
+        return None if self.kept else frozenset({*self.lost, *(e.index for e in self.files if e.gone)})
 
 
 class Place(ABC):
@@ -234,7 +237,7 @@ class Look:
             if moved is not None:
                 found[entry.index] = moved
                 used.add(moved.path)
-        kept, anew = before.kept, before.anew
+        lost, anew = list(before.lost), before.anew
         for entry in before.files:
             if entry.index in found:
                 continue
@@ -248,13 +251,14 @@ class Look:
             elif now is not None or not self._keeps:
                 anew += 1
             elif entry.away:
-                kept = True
+                lost.append(entry.index)
             else:
                 found[entry.index] = replace(entry, gone=True)
         files = [found[e.index] for e in before.files if e.index in found]
         while sum(e.gone for e in files) > MOST_GONE:
-            files.remove(next(e for e in files if e.gone))
-            kept = True
+            first = next(e for e in files if e.gone)
+            files.remove(first)
+            lost.append(first.index)
         number = before.next
         for s in seen:
             if s.path in used:
@@ -264,7 +268,7 @@ class Look:
                 continue
             files.append(self._enter(s, number, final=self._is_quiet(s)))
             number += 1
-        return Listed(tuple(files), number, anew, kept)
+        return Listed(tuple(files), number, anew, before.kept, tuple(lost))
 
     def _is_quiet(self, seen: Seen) -> bool:
         return self._quiet(seen.path, seen)

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import Offset
@@ -165,9 +166,17 @@ class Source(ABC):
         """Whether what lies before an offset can still be read, a second time, as it was."""
         return True
 
-    def partial(self, end: Offset) -> bool:
-        """Whether rows that were read before, and count, cannot be read any more: a comparison must end none."""
-        return False
+    leaves = False
+    """Whether parts of it may go while their rows count on."""
+
+    def left(self, end: Offset) -> frozenset[int] | None:
+        """The parts whose rows count on, and that cannot be read any more; None if there are some, and it is not known
+        which."""
+        return frozenset()
+
+    def part_of(self, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The part that each row is of, by its sequence number."""
+        return np.zeros(len(seqs), np.int64)
 
     def settled(self, at: Offset) -> bool:
         """Whether an offset is the end of all that is there, also of what is not believed yet."""
