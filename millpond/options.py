@@ -14,8 +14,9 @@ Kind = Literal["text", "bool", "int", "duration", "size", "choice", "secret"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option. ``default`` is a value of its kind: seconds for a duration, bytes for a size. A name that
-    ends in ``.*`` stands for all names that begin so: each that is set is a value of its own."""
+    """A declared option. ``default`` is a value of its kind: seconds for a duration, bytes for a size; ``choices`` are
+    what a choice may be, and a number besides. A name that ends in ``.*`` stands for all names that begin so: each that
+    is set is a value of its own."""
 
     name: str
     kind: Kind
@@ -74,10 +75,14 @@ def _parse(option: Option, text: str) -> Any:
                 raise ValueError("it is 'true' or 'false'")
             return lowered == "true"
         case "int":
+            word = text.strip().lower()
+            if word in option.choices:
+                return word
             try:
                 number = int(text.replace("_", ""))
             except ValueError:
-                raise ValueError("it is a whole number") from None
+                words = "".join(f", or '{c}'" for c in option.choices)
+                raise ValueError(f"it is a whole number{words}") from None
             if option.least is not None and number < option.least:
                 raise ValueError(f"it is at least {option.least}")
             return number

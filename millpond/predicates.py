@@ -46,7 +46,8 @@ Predicate: TypeAlias = Compare | IsNull | All | Any_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a query needs of an input: some columns (None for all), rows that meet a condition, so many of them."""
+    """What a query needs of an input: some columns (None for all), rows that meet a condition, so many of them, any.
+    A limit counts rows that meet the condition as the query means it: ``limit`` is for who finds just these."""
 
     columns: tuple[str, ...] | None
     predicate: Predicate | None

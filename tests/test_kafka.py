@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
+from millpond.app.check import check_text
 from millpond.engine.session import connector_settings
 from millpond.errors import (
     AuthenticationIssue,
@@ -29,6 +30,7 @@ from millpond.errors import (
     ConnectionLost,
     InvalidOption,
     NetworkIssue,
+    SourceEmpty,
     SourceError,
     TopicMissing,
     UnknownName,
@@ -423,6 +425,28 @@ def test_a_topic_is_created_if_asked(kafka: Kafka, monkeypatch: pytest.MonkeyPat
     other = KafkaSource(uri(kafka, f"{topic}b"), {"topic.create.if.missing": True}, declared)
     other.prepare()
     assert other.lag(None) == {"0": 0, "1": 0}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_table_over_a_topic_that_is_created(kafka: Kafka) -> None:
+    """Its columns are those that the table declares; a check creates nothing."""
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    made = "WITH ('topic.create.if.missing' = 'true')"
+    sql = f"""
+        CREATE TABLE a (id BIGINT PRIMARY KEY, name STRING) AS SELECT id, name FROM {uri(kafka, topic)} {made};
+        CREATE TABLE b (id BIGINT, name STRING) AS SELECT * FROM {uri(kafka, topic)} {made};
+    """
+    assert not check_text(sql).errors
+    with pytest.raises(TopicMissing):
+        KafkaSource(uri(kafka, topic), {}, None).schema()
+    with pytest.raises(SourceEmpty, match="its columns cannot be discovered"):
+        App(f"CREATE TABLE c AS SELECT * FROM {uri(kafka, topic)} {made}")
+    with App(sql) as app:
+        app.drain(120)
+        kafka.produce(topic, [("1", '{"id": 1, "name": "x", "more": 2}'), ("1", '{"id": 1, "name": "y"}')])
+        app.drain(120)
+        assert app.sql("SELECT * FROM a").rows() == [{"id": 1, "name": "y"}]
+        assert [r["name"] for r in app.sql("SELECT name FROM b").rows()] == ["x", "y"]
 
 
 def test_an_empty_topic_cannot_be_discovered(kafka: Kafka) -> None:

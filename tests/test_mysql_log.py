@@ -230,6 +230,14 @@ def test_it_begins_at_the_earliest_the_latest_or_a_named_place(server: MariaDb, 
     options = {"cdc": "true", "initial_load": "none", "binlog_file": file, "binlog_position": str(position)}
     with following(server, home, **options) as log:
         assert [r["id"] for _, r in next_changes(log, log.start("latest"))[1]] == [2]
+    auto = {"cdc": "true", "initial_load": "none", "binlog_file": file, "binlog_position": "auto"}
+    with following(server, home, **auto) as log:  # from the beginning of the file
+        assert [r["id"] for _, r in next_changes(log, log.start("latest"))[1]][-2:] == [1, 2]
+    with following(server, home, **(auto | {"binlog_file": "auto", "initial_load": "full"})) as log:
+        assert next_changes(log, log.start("latest"))[1] == []
+    with pytest.raises(InvalidOption, match="cannot be") as wrong:
+        source(server, home, "t", cdc="true", binlog_position="soon")
+    assert wrong.value.hint == "it is a whole number, or 'auto'"
     with pytest.raises(InvalidOption, match=r'"binlog\.position" needs "binlog\.file"'):
         source(server, home, "t", cdc="true", binlog_position="99")
     with pytest.raises(InvalidOption, match=r'"binlog\.file" is for changes without'):

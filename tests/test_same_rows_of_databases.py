@@ -61,6 +61,11 @@ def check(app: App, base: Base, seed: int, count: int) -> None:
         )
         if found != expected:
             different.append(f"{where}: {found}, not {expected}")
+        if number % 4 == 0:  # any of the rows, so many
+            most = chance.randint(1, 5)
+            some = app.sql(f"SELECT id FROM '{base.uri('made')}' WHERE {where} LIMIT {most}").rows()
+            if len(some) != min(most, len(expected)) or not {r["id"] for r in some} <= set(expected):
+                different.append(f"{where} LIMIT {most}: {some}, of {expected}")
     assert not different, f"{len(different)} with seed {seed}:\n" + "\n".join(different[:10])
 
 

@@ -351,6 +351,24 @@ def test_what_a_query_needs_is_asked_for(app: App, shop: Shop) -> None:
     assert 'SELECT "who" FROM "orders" LIMIT 3' in plan.replace(" OFFSET 0", "")
     assert len(rows(app, f"SELECT who FROM '{shop.uri()}' LIMIT 3")) == 3
     assert rows(app, f"SELECT count(*) FROM '{shop.uri()}'") == [(10,)]
+
+    def sent(query: str) -> str:
+        return "\n".join(app.sql(f"EXPLAIN {query}").to_arrow()["plan"].to_pylist()).replace(" OFFSET 0", "")
+
+    # A limit goes along beside a condition that the database looks for just as Spark does.
+    asked = f"SELECT who FROM '{shop.uri()}' o"
+    for where in ("v > 5", "v > 5 AND id IN (7, 8, 9)", "NOT v <= 5 OR o.who IS NULL", "v BETWEEN 6 AND 9"):
+        assert "LIMIT 2" in sent(f"{asked} WHERE {where} LIMIT 2"), where
+        assert len(rows(app, f"{asked} WHERE {where} LIMIT 2")) == 2
+    for where in (
+        "who = 'p1'",
+        "v > 5 AND who LIKE 'p%'",
+        "v % 2 = 1",
+        "amount > 1",
+        "v > 5 AND length(who) = 2",
+    ):
+        assert "LIMIT 2 " not in sent(f"{asked} WHERE {where} LIMIT 2") + " ", where
+        assert len(rows(app, f"{asked} WHERE {where} LIMIT 2")) == 2
     assert rows(app, f"SELECT a FROM '{shop.uri()}' AS o(a, b, c, d) WHERE a = 3") == [(3,)]
     assert len(rows(app, f"SELECT * FROM '{shop.uri('table=orders&limit=4&order.by=id DESC')}'")) == 4
     assert rows(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
+from urllib.parse import unquote
 
 from millpond.errors import Place
 from millpond.http.failures import Refused
@@ -68,11 +69,11 @@ class Allowed:
         scheme, mark, rest = uri.partition("://")
         if not mark or any(c in rest.lower() for c in _WAYS_OUT):
             return False
-        if scheme.lower() == "file":
-            uri = "file://" + _real(rest)
+        if scheme.lower() == "file":  # by whichever of the two names it is found
+            uris = ["file://" + _real(path) for path in (rest, unquote(rest))]
         else:
-            uri = f"{scheme.lower()}://{rest}"
-        return any(_begins(uri, prefix) for prefix in self._prefixes)
+            uris = [f"{scheme.lower()}://{rest}"]
+        return all(any(_begins(uri, prefix) for prefix in self._prefixes) for uri in uris)
 
     def _refused(self, named: Named) -> Refused:
         what = f'"{named.text}"' if named.option is None else f'the option "{named.option}"'

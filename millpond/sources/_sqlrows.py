@@ -202,7 +202,7 @@ class SqlRows(Source):
         sound = None if need.predicate is None else _sound(need.predicate, physical, self.database.compares)
         found = copy(self)
         found._database, found._origin = self.database, self
-        found._need = Need(need.columns, sound, need.limit)
+        found._need = Need(need.columns, sound, need.limit if _finds_just(sound, need, physical) else None)
         if need.columns is not None:
             found._schema = Schema(tuple(c for c in schema if c.name in need.columns) or schema.columns[:1])
         return found
@@ -263,6 +263,27 @@ class SqlRows(Source):
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
+
+
+def _finds_just(sound: Predicate | None, need: Need, schema: Schema) -> bool:
+    """Whether what the database looks for finds no row more than the query would: not by texts, which are equal there
+    that are not here, nor by times, which may have more digits."""
+    if need.predicate is None:
+        return True
+    t = pa.types
+
+    def exact(predicate: Predicate) -> bool:
+        match predicate:
+            case Compare(column, _, _):
+                known = schema.find(column)
+                kinds = (t.is_integer, t.is_boolean, t.is_decimal, t.is_date)
+                return known is not None and any(is_so(known.type) for is_so in kinds)
+            case IsNull():
+                return True
+            case All(parts) | Any_(parts):
+                return all(exact(p) for p in parts)
+
+    return sound == need.predicate and exact(need.predicate)
 
 
 def _sound(

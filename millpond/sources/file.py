@@ -81,7 +81,8 @@ class FileSource(ListedSource):
             if self.declared is None:
                 raise SourceEmpty(
                     f'"{self.uri}" would be empty: its columns cannot be discovered',
-                    hint="declare the columns",
+                    hint="declare the columns of the table, and take them as they are: CREATE TABLE t (id BIGINT) AS"
+                    " SELECT id FROM …",
                 )
             if is_pattern(self.path):
                 return []  # it begins with no file

@@ -22,7 +22,7 @@ from millpond.errors import (
     Error,
     InvalidOption,
     NotSupported,
-    SourceError,
+    SourceEmpty,
     TopicMissing,
     TopicReplaced,
     did_you_mean,
@@ -210,18 +210,24 @@ class KafkaSource(NativeSource):
             known = self._format.columns()
             if known is not None:
                 return known
+            if self.values["topic.create.if.missing"] and not self.values["topic.wait.timeout"]:
+                if self.topic not in self._brokers.topics():
+                    raise self._empty()  # it is created when it is read
             self._ensure()
             sample = self._brokers.sample(self.topic, SAMPLE)
             self._first_keys = _why_keyed([s.key for s in sample]) or ""
             values = [s.value for s in sample if s.value is not None]
             if not values:
-                raise _Empty(
-                    f'topic "{self.topic}" is empty: its columns cannot be discovered',
-                    hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
-                )
+                raise self._empty()
             return self._format.discover(values)
 
         return self._patience.wait_for(look, issues=self.issues)
+
+    def _empty(self) -> SourceEmpty:
+        return _Empty(
+            f'topic "{self.topic}" is empty: its columns cannot be discovered',
+            hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
+        )
 
     def _widen(self, fresh: Schema) -> None:
         """Takes in columns that have come up. A field that is NULL everywhere tells no type yet."""
@@ -453,7 +459,7 @@ class _Restart(TopicReplaced):
     retryable = True
 
 
-class _Empty(SourceError):
+class _Empty(SourceEmpty):
     code = "topic_empty"
     retryable = True
 

@@ -32,7 +32,14 @@ class MysqlSource(CapturingSource):
             " 'cdc.start' says",
             "auto",
         ),
-        Option("binlog.position", "int", "the place in 'binlog.file'", 4),
+        Option(
+            "binlog.position",
+            "int",
+            "the place in 'binlog.file'; auto: its beginning, or, without a file, as 'cdc.start' says",
+            "auto",
+            ("auto",),
+            least=4,
+        ),
     )
 
     def _check_options(self) -> None:
@@ -43,7 +50,7 @@ class MysqlSource(CapturingSource):
                 'option "binlog.file" is for changes without the rows before them',
                 hint="'cdc' = 'true' and 'initial.load' = 'none', or leave it out",
             )
-        if self.values["binlog.position"] != 4 and not named:
+        if self.values["binlog.position"] != "auto" and not named:
             raise InvalidOption('option "binlog.position" needs "binlog.file"')
 
     def _open(self) -> Database:

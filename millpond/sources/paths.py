@@ -6,19 +6,32 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
 
 from millpond.errors import InvalidOption
 from millpond.formats.base import has_known_suffix
 
+_LONE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def path_of(uri: str) -> str:
-    """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute; ``%20`` stays."""
+    """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute. ``%20`` is a space, unless there is
+    a file whose name has these very characters."""
     path = uri.partition("://")[2]
     if not path:
         raise InvalidOption(f'"{uri}" names no file', hint="file:///absolute/path or file://relative/path")
+    if "%" in path and not os.path.exists(path):
+        path = unquote(path, errors="strict") if _is_encoded(path) else path
     return os.path.abspath(path)
+
+
+def _is_encoded(path: str) -> bool:
+    """Whether every ``%`` begins a character of UTF-8, and none of them is a NUL."""
+    try:
+        return _LONE.search(path) is None and "\0" not in unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return False
 
 
 def is_pattern(path: str) -> bool:

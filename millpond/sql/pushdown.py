@@ -41,7 +41,10 @@ Find = Callable[[exp.Expr], Column | None]
 
 def predicate_of(tree: exp.Expr, schema: Schema, alias: str | None = None) -> Predicate | None:
     """What the condition asks of the table alone; columns of others have another ``alias``."""
+    return _part(tree, _finding(schema, alias))
 
+
+def _finding(schema: Schema, alias: str | None) -> Find:
     def find(node: exp.Expr) -> Column | None:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
@@ -50,7 +53,7 @@ def predicate_of(tree: exp.Expr, schema: Schema, alias: str | None = None) -> Pr
         own = len(node.parts) == 2 and node.table.lower() == alias.lower()
         return schema.find(node.name) if own else None
 
-    return _part(tree, find)
+    return find
 
 
 def pushed(resolved: Resolved) -> dict[str, Predicate]:
@@ -76,8 +79,28 @@ def pushed(resolved: Resolved) -> dict[str, Predicate]:
 
 
 def need_of(resolved: Resolved, source: Input) -> Need:
-    """What the query needs of one of its inputs."""
-    return Need(_columns(resolved, source), pushed(resolved).get(source.view), _limit(resolved))
+    """What the query needs of one of its inputs. There is no limit where its condition is more than what is found here
+    of it."""
+    predicate, limit = pushed(resolved).get(source.view), _limit(resolved)
+    where = resolved.expression.args.get("where")
+    if where is not None and (predicate is None or not _is_all(where.this, _finder(source))):
+        limit = None
+    return Need(_columns(resolved, source), predicate, limit)
+
+
+def _finder(source: Input) -> Find:
+    return _finding(source.relation.schema, source.alias)
+
+
+def _is_all(tree: exp.Expr, find: Find) -> bool:
+    """Whether what ``_part`` finds in a condition is all of it."""
+    if isinstance(tree, exp.Paren | exp.Not):
+        return _is_all(tree.this, find)
+    if isinstance(tree, exp.And | exp.Or):
+        return _is_all(tree.left, find) and _is_all(tree.right, find)
+    if isinstance(tree, exp.Between):
+        return all(_compare(tree.this, tree.args[side], "=", find) is not None for side in ("low", "high"))
+    return not isinstance(tree, exp.Like) and _part(tree, find) is not None
 
 
 def _columns(resolved: Resolved, source: Input) -> tuple[str, ...] | None:
@@ -102,7 +125,7 @@ def _limit(resolved: Resolved) -> int | None:
     if not isinstance(select, exp.Select):
         return None
     limit = select.args.get("limit")
-    others = ("where", "group", "having", "order", "distinct", "offset", "qualify", "joins", "laterals")
+    others = ("group", "having", "order", "distinct", "offset", "qualify", "joins", "laterals")
     if (
         limit is None
         or not isinstance(limit.expression, exp.Literal)

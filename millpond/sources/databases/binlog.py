@@ -42,6 +42,8 @@ from millpond.types import Schema
 if TYPE_CHECKING:
     from millpond.sources.databases.mysql import MysqlDatabase
 
+BEGINNING = 4
+"""The place of the first event of a file."""
 log = logging.getLogger("millpond")
 LOOK = 0.02
 """Seconds between two looks at the end of the log."""
@@ -140,11 +142,12 @@ class BinLog(Log):
     def start(self, where: str) -> Offset:
         file = self._database.values["binlog.file"]
         if file != "auto":
-            return self._offset(file, self._database.values["binlog.position"])
+            position = self._database.values["binlog.position"]
+            return self._offset(file, BEGINNING if position == "auto" else position)
         if where.lower() == "latest":
             return self._offset(*self._status())
         if where.lower() == "earliest":
-            return self._offset(str(self._ask("SHOW BINARY LOGS")[0][0]), 4)
+            return self._offset(str(self._ask("SHOW BINARY LOGS")[0][0]), BEGINNING)
         found = _PLACE.fullmatch(where)
         if found is None:
             raise InvalidOption(

@@ -74,7 +74,7 @@ class Queries:
         self._wanted: Mapping[str, Schema] = {}
         self._for_table = False
         self._all: Schema | None = None
-        """The columns of a table that takes all columns of its source, if they are declared."""
+        """The columns that a source must have, as far as the declared ones of the table tell."""
         self._query_settings: list[Setting] = []
         self._query_values: Mapping[str, Any] = {}
         self._defaults: Mapping[str, str] = {}
@@ -278,8 +278,17 @@ def _uris(tree: exp.Expr) -> dict[str, str]:
 
 
 def _declared(s: st.Statement, query: exp.Expr) -> Schema | None:
-    """The declared columns of a table that is filled by SELECT *."""
-    if not isinstance(s, st.CreateTable) or not s.columns:
+    """The columns that a source which has none yet must have, as the declared columns of the table tell: all of them
+    for SELECT *, else those that the query takes as they are, if it reads no others."""
+    if not isinstance(s, st.CreateTable) or not s.columns or not isinstance(query, exp.Select):
         return None
-    star = len(query.expressions) == 1 and isinstance(query.expressions[0], exp.Star)
-    return Schema(tuple(Column(c.name, c.type) for c in s.columns)) if star else None
+    outputs = [o.unalias() for o in query.expressions]
+    if len(outputs) == 1 and isinstance(outputs[0], exp.Star):
+        return Schema(tuple(Column(c.name, c.type) for c in s.columns))
+    taken = {
+        o.name.lower(): Column(o.name, c.type)
+        for o, c in zip(outputs, s.columns, strict=False)
+        if type(o) is exp.Column
+    }
+    read = {c.name.lower() for c in query.find_all(exp.Column)}
+    return Schema(tuple(taken.values())) if taken and read <= set(taken) else None
