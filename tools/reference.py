@@ -149,7 +149,8 @@ def _section(title: str, options: Sequence[Option], about: str = "") -> Iterator
         return
     rows = []
     for option in options:
-        kind = " or ".join(f"`{c}`" for c in option.choices) if option.choices else option.kind
+        words = [f"`{c}`" for c in option.choices]
+        kind = " or ".join(words if option.kind == "choice" else [option.kind, *words])
         names = ", ".join(f"`{n}`" for n in (option.name, *option.aliases))
         rows.append((names, kind, _default(option), option.help.rstrip(".")))
     yield from _table(("option", "value", "default", "meaning"), rows)
