@@ -372,7 +372,7 @@ class ConnectorMissing(Error):
     code = "connector_missing"
 
 
-def known(error: Exception) -> Error:
+def known(error: BaseException) -> Error:
     """The error as one of ours; one that nobody foresaw is logged with its trace."""
     if isinstance(error, Error):
         return error

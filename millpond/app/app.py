@@ -17,23 +17,27 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.app.attaching import attach
 from millpond.app.capturing import keep_copy
 from millpond.app.catalog import Saved, saved, widths_of
 from millpond.app.columns import KeptColumns
-from millpond.app.dropping import forget
+from millpond.app.dropping import drop_unread, take_back, take_back_query
 from millpond.app.filling import Report
 from millpond.app.gate import Gate
 from millpond.app.health import Load, followed, health_of
+from millpond.app.held import DROPPED, HELD, Held
 from millpond.app.home import AppHome, ViewHome
 from millpond.app.identity import identity
 from millpond.app.inputs import keep_beside
+from millpond.app.leaving import Leaving
 from millpond.app.living import Living
 from millpond.app.loader import Loader
 from millpond.app.loading import read_all
 from millpond.app.lookups import plan_lookup
 from millpond.app.pipelines import Pipelines
 from millpond.app.published import Publications
+from millpond.app.queries import Queries
 from millpond.app.readiness import Readiness, readiness
 from millpond.app.reading import answer_query
 from millpond.app.restore import restore
@@ -41,6 +45,7 @@ from millpond.app.script import Step, needed, prepare
 from millpond.app.statements import execute
 from millpond.app.store import Moment, Store
 from millpond.app.transaction import Transaction
+from millpond.app.unit import Unit
 from millpond.app.views import Views
 from millpond.changes import Changes
 from millpond.clock import Clock
@@ -58,6 +63,7 @@ from millpond.errors import (
 )
 from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
+from millpond.journal.revision import Revision
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
 from millpond.options import parse_size
@@ -170,6 +176,8 @@ class App:
         self._in_file = False
         self._transaction: Transaction | None = None
         self._block_done: list[str] = []
+        self._standing = 0
+        """Statements of the text that is run which have left something, and stand."""
         self._clock = _clock or Clock()
         self._evaluator = Evaluator(self._ask_spark, _path, self._clock)
         self._plans = Plans(partial(plan_lookup, self), self._lock)
@@ -185,9 +193,12 @@ class App:
             self._journal.compact_after = changes_kept
             self._store = Store(self._journal, self._state, self._clock)
             self._loader = Loader(self)
+            self._held = Held(self._journal)
+            self._leaving = Leaving(self)
             self._living = Living(self, direct=_direct)
-            self._runner = Pipelines(self, direct=_direct)
-            self._views = Views(self)
+            self._runner = Pipelines(self, self._held, direct=_direct)
+            self._views = Views(self, self._held)
+            self._queries = Queries(self)
             restore(self)
             self._store.compactor.begin()
             if text is not None:
@@ -205,9 +216,9 @@ class App:
     def _start(self) -> None:
         """Starts the running statements, each when its tables are loaded, and waits for all loads. With ``_defer``
         tables answer before; nothing runs until it is called."""
-        self._runner.begin()
+        self._runner.starter.begin()
         self._loader.wait()
-        self._runner.finish_starting()
+        self._runner.starter.start_new()
 
     # what programs use
 
@@ -234,8 +245,16 @@ class App:
             raise
         with self._lock:
             self._check_open()
-            result = self._run(script, statements, gate)
-            self._runner.start_waiting()
+            opened, columns = self._rooms.opened(), frozenset(self._rooms.found)
+            self._standing = 0
+            try:
+                result = self._run(script, statements, gate)
+                self._runner.starter.start_new()
+            except BaseException:
+                if not self._standing:
+                    self._rooms.close(besides=opened)
+                    self._columns.forget_found(besides=columns)
+                raise
             return result
 
     def table(self, name: str) -> Table:
@@ -437,7 +456,7 @@ class App:
         for entry in list(self._unclaimed.values()):
             if entry.kind == "query":
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
-                forget(self, entry)
+                take_back_query(self, entry.name)
 
     def _parse(
         self, text: str, params: Params, gate: Gate | None = None
@@ -550,6 +569,15 @@ class App:
             self._on_answer(checked.statement.text, result)
         return result
 
+    def _stand(self, checked: Checked, unit: Unit) -> None:
+        """Counts a statement that may leave something, for as long as it stands."""
+        if not _is_passing(checked):
+            self._standing += 1
+            unit.on_failure(self._fall)
+
+    def _fall(self) -> None:
+        self._standing -= 1
+
     def _occurrence(self, statement: st.Statement) -> str:
         """The identity of a statement and which of its kind it is in this run."""
         key = identity(statement)
@@ -603,18 +631,20 @@ class App:
 
     # what statements do
 
-    def _declare(self, checked: Checked) -> None:
-        """Makes a stream, table or view known, and keeps it."""
+    def _declare(self, checked: Checked, unit: Unit) -> Saved:
+        """Makes a stream, table or view known; answers what the journal is to keep of it."""
         relation = checked.relation
         assert relation is not None
-        self._source_values.update(checked.source_options)
-        entry = saved(checked, relation, identity(checked.statement))
-        if not self._read_only:
-            self._journal.put_entry(entry.entry())
-        entry.claimed = True
-        self._saved[entry.id] = entry
+        unit.on_failure(partial(take_back, self, relation))
+        unit.put(self._source_values, checked.source_options)
+        if relation.kind == "table":
+            self._leaving.finish_one(relation.name)
+            self._store.clear(relation.name)
+        elif relation.kind == "stream" and self._journal.stream_end(relation.name):
+            self._journal.drop_stream(relation.name)
         self._open(relation, checked.table_options)
-        self._columns.keep([relation])
+        faults.reach("relation opened")
+        return saved(checked, relation, identity(checked.statement))
 
     def _open(self, relation: Relation, options: Mapping[str, Any]) -> None:
         if relation.kind == "table":
@@ -627,30 +657,47 @@ class App:
         self._publications.add(relation)
         self._catalog.add(relation)
 
-    def _declare_query(self, name: str, checked: Checked) -> None:
-        """Keeps a running statement, so that it goes on after a restart."""
-        statement = checked.statement
-        if isinstance(statement, (*st.WRITES, st.Block)) and not self._read_only:
-            entry = Saved(name, "query", statement.text, identity(statement), None, {}, claimed=True)
-            entry.widths = widths_of(checked)
-            self._journal.put_entry(entry.entry())
-            self._saved[entry.id] = entry
+    def _keep(self, entry: Saved, reads: Sequence[Relation]) -> None:
+        """Keeps a statement, with the columns of what it reads: from here on a restart finds it."""
+        entry.claimed = True
+        self._saved[entry.id] = entry
+        columns = self._columns.gather(reads)
+        for found in columns:
+            self._columns.note(found)
+        if not self._read_only:
+            told = [(HELD, entry.name)] if entry.kind == "query" and not self._in_file else []
+            self._journal.revise(Revision([entry.entry(), *columns], told))
+        faults.reach("statement declared")
 
-    def _query_name(self, prefix: str, checked: Checked) -> str:
+    def _query_entry(self, name: str, checked: Checked) -> Saved | None:
+        """What the journal is to keep of a running statement, so that it goes on after a restart."""
+        statement = checked.statement
+        if not isinstance(statement, (*st.WRITES, st.Block)):
+            return None
+        entry = Saved(name, "query", statement.text, identity(statement), None, {})
+        entry.widths = widths_of(checked)
+        return entry
+
+    def _query_name(self, prefix: str, checked: Checked, unit: Unit) -> str:
         """The name that the statement gives, or one that a restart finds again."""
         named = checked.query_options.get("query.name")
         key, _, number = self._count(checked.statement).partition(":")
-        if named:
-            if named.lower() in (name.lower() for name in self._runner.names):
-                raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
-            if not self._in_file:
-                self._runner.take_name(str(named))
-            return str(named)
-        name = f"{prefix}_{key[:8]}"
-        return name if number == "0" else f"{name}_{number}"
+        unit.on_failure(lambda: self._counts.update({key: int(number)}))
+        name = str(named) if named else f"{prefix}_{key[:8]}" + (f"_{number}" if number != "0" else "")
+        if named and name.lower() in (known.lower() for known in self._queries.names):
+            raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
+        if named and not self._in_file and self._held.get(name) == DROPPED:
+            # One of that name was dropped: it is forgotten.
+            unit.on_failure(partial(self._held.set, name, DROPPED))
+            self._held.note(name, None)
+        unit.on_failure(partial(take_back_query, self, name))
+        return name
 
-    def _start_pipeline(self, plan: PipelinePlan, checked: Checked) -> None:
-        """Puts a running statement in line; it starts when the text has been run."""
+    def _start_pipeline(
+        self, plan: PipelinePlan, checked: Checked, unit: Unit, entry: Saved | None, *, new: bool = True
+    ) -> None:
+        """Puts a running statement in line; it starts when the text has been run. ``entry`` is what the journal keeps
+        of it, once all that it needs is there."""
         assert checked.resolved is not None
         if self._read_only:
             raise NotSupported(
@@ -658,14 +705,20 @@ class App:
                 hint="start the app with millpond run, then ask it",
                 place=checked.statement.place,
             )
+        if self._held.get(plan.name) == DROPPED:
+            if entry is not None and new:
+                self._keep(entry, ())
+            return
         for one in (checked, *checked.block):
-            self._source_values.update(one.source_options)
+            unit.put(self._source_values, one.source_options)
+        unit.on_failure(partial(drop_unread, self))
         resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
         for i in all_inputs(i for r in resolved for i in r.inputs):
             if i.relation.captured:
                 keep_copy(self, i.relation)
             elif i.relation.kind == "source" and not i.relation.running:
                 keep_beside(self, i.relation)
+        faults.reach("inputs kept")
         sources = [self._source(stream) for stream in plan.streams]
         for source in sources:
             if isinstance(source, NativeSource):
@@ -675,17 +728,21 @@ class App:
                     f"a running query cannot read {source.kind}://: only this process can",
                     hint="make a table of it: CREATE TABLE t AS SELECT * FROM " + source.uri,
                 )
+        faults.reach("sources prepared")
         for caution in join_warnings(checked.resolved):
             log.warning("%s (%s)", caution.message, caution.hint)
-        self._columns.keep(plan.streams)
-        self._runner.add(plan, sources, ephemeral=not self._kept(plan))
+        kept = self._kept(plan) or (entry is not None and plan.target.kind == "emit")
+        self._runner.add(plan, sources, unit, ephemeral=not kept, new=new)
+        if new and entry is not None:
+            self._keep(entry, plan.streams)
+        else:
+            self._columns.keep(plan.streams)
+        faults.reach("pipeline added")
 
     def _cancel(self, result: RunningResult) -> None:
         """Ends a running SELECT that nobody follows any more."""
         with self._lock:
-            self._runner.remove(result.name)
-            self._views.remove(result.name)
-            self._emitted.pop(result.name, None)
+            take_back_query(self, result.name)
 
     def _target(self, checked: Checked, query: str) -> Target:
         """Where the rows of a running statement go; what would leave the app in a test is looked at instead."""
@@ -751,12 +808,15 @@ class App:
 
     # Spark
 
-    def _spark(self) -> Any:
+    def _spark(self, *formats: str) -> Any:
+        """Spark's session, with what its ``formats`` need beside those of the queries."""
         from millpond.engine.session import get_session, started
 
         if not started():
             self._on_status("starting Spark")
-        return get_session(self._master, self._state.path / "spark", kafka="kafka" in self._runner.formats)
+        return get_session(
+            self._master, self._state.path / "spark", kafka="kafka" in self._runner.formats.union(formats)
+        )
 
     def _ask_spark(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         from millpond.engine.answer import ask

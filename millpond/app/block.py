@@ -110,13 +110,14 @@ class Block(RunningStatement):
 
     def set_up(self) -> None:
         self.keep(self._own)
+
+    def begin(self) -> None:
         if any(m.is_new(self.app._store.moment()) for m in self._members):
             self.commit(self._schema.empty_table(), None)
 
-    def drop(self) -> None:
-        super().drop()
-        for table in self._own:
-            self.app._store.drop(table)
+    @property
+    def owned(self) -> tuple[str, ...]:
+        return (*super().owned, *self._own)
 
     @property
     def _schema(self) -> pa.Schema:

@@ -251,6 +251,7 @@ def keep_copy(app: App, relation: Relation) -> None:
     except BaseException:
         app._store.drop(name)
         raise
+    app._living.beside.add(name.lower())
     app._living.add(name.lower(), copying)
 
 

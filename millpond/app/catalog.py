@@ -87,7 +87,7 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
         checked.statement.text,
         identity,
         relation.schema,
-        _without_secrets(checked.table_options),
+        without_secrets(checked.table_options),
         running=relation.running,
         connected=relation.uri is not None,
         live=relation.live,
@@ -114,7 +114,8 @@ def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
     return found
 
 
-def _without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a table as the journal keeps them."""
     names = {o.name for o in _secrets(options)}
     return {name: value for name, value in options.items() if name not in names}
 

@@ -61,25 +61,37 @@ class KeptColumns:
         """How many there were when a source was first looked at."""
 
     def restore(self, entry: Entry) -> None:
-        schema = load_schema(entry.data)
-        assert schema is not None
-        rooms = self._app._rooms
-        self._kept[entry.name] = rooms.found[entry.name] = schema
-        self._first[entry.name] = entry.data.get("first", len(schema))
+        self.note(entry)
+        self._app._rooms.found[entry.name] = self._kept[entry.name]
 
     def keep(self, relations: Sequence[Relation]) -> None:
         """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
-        for relation in relations if not self._app._read_only else ():
-            self._note(relation)
-        for address in self._addresses(relations) if not self._app._read_only else ():
-            found = self._app._rooms.found.get(address)
-            if found is not None and self._kept.get(address) != found:
-                self._kept[address] = found
-                first = self._first.setdefault(address, len(found))
-                data = (dump_schema(found) or {}) | {"first": first}
-                self._app._journal.put_entry(Entry(address, COLUMNS, "", data))
+        for entry in self.gather(relations):
+            self.note(entry)
+            self._app._journal.put_entry(entry)
 
-    def _note(self, relation: Relation) -> None:
+    def gather(self, relations: Sequence[Relation]) -> list[Entry]:
+        """What the journal has to have for ``keep``."""
+        if self._app._read_only:
+            return []
+        for relation in relations:
+            self._discover(relation)
+        found = []
+        for address in sorted(self._addresses(relations)):
+            columns = self._app._rooms.found.get(address)
+            if columns is not None and self._kept.get(address) != columns:
+                first = self._first.get(address, len(columns))
+                found.append(Entry(address, COLUMNS, "", (dump_schema(columns) or {}) | {"first": first}))
+        return found
+
+    def note(self, entry: Entry) -> None:
+        """Notes what the journal has, or is about to have."""
+        schema = load_schema(entry.data)
+        assert schema is not None
+        self._kept[entry.name] = schema
+        self._first[entry.name] = entry.data.get("first", len(schema))
+
+    def _discover(self, relation: Relation) -> None:
         """Of files the columns are noted when a statement reads them on."""
         source = self._app._source(relation) if relation.uri is not None else None
         if source is not None and source.drifts:
@@ -92,14 +104,22 @@ class KeptColumns:
 
     def forget_unused(self) -> None:
         """Lets go of what no statement reads any more: who reads it next looks again."""
+        if self._app._runner.starter.stalled:
+            return  # what these read is known when they start
         relations = [r for r in self._app._catalog if r.kind == "stream"]
         relations += [stream for p in self._app._runner for stream in p.plan.streams]
+        relations += [stream for w in self._app._runner.starter for stream in w.plan.streams]
         relations += self._app._living.reads()
         used = self._addresses(relations)
         for address in self._kept.keys() - used:
             del self._kept[address], self._first[address]
             self._app._rooms.forget(address)
             self._app._journal.drop_entry(COLUMNS, address)
+
+    def forget_found(self, besides: frozenset[str]) -> None:
+        """Lets go of columns that were discovered for statements that failed."""
+        for address in self._app._rooms.found.keys() - self._kept.keys() - besides:
+            self._app._rooms.forget(address)
 
     def _addresses(self, relations: Iterable[Relation]) -> set[str]:
         return {self._app._source(r).address for r in relations if r.uri is not None}

@@ -36,28 +36,25 @@ class Groups(RunningStatement):
 
     def set_up(self) -> None:
         super().set_up()
-        plan, store = self.plan, self.app._store
-        assert plan.aggregation is not None
+        plan = self.plan
         self._stage = self.stage(plan.batch)
         self._mark = self.stage(plan.mark) if plan.mark is not None else None
         self.keep(self._aggregate.tables)
-        is_new = self._aggregate.is_new(store.moment())
-        if not plan.aggregation.keys and plan.target.kind == "table" and is_new:
-            self._begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         plan, moment = self.plan, self.app._store.moment()
         assert plan.aggregation is not None
+        if plan.aggregation.keys or plan.target.kind != "table" or not self._aggregate.is_new(moment):
+            return
         inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
         stream = plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
         inputs[plan.batch.stream.view] = stream.empty_table()
         rows = self.app._evaluator.answer(plan.aggregation.partial, inputs)
         self.commit(rows.cast(plan.batch.output.arrow()), None)
 
-    def drop(self) -> None:
-        super().drop()
-        for table in self._aggregate.tables:
-            self.app._store.drop(table)
+    @property
+    def owned(self) -> tuple[str, ...]:
+        return (*super().owned, *self._aggregate.tables)
 
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = self._stage.run(batch, moment)

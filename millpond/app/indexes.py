@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millpond import faults
 from millpond.app.catalog import Saved
 from millpond.app.identity import identity
+from millpond.app.unit import Unit, safely
 from millpond.errors import NotSupported
 from millpond.sql import statements as st
 from millpond.sql.catalog import Index
@@ -17,14 +19,17 @@ if TYPE_CHECKING:
 KIND = "index"
 
 
-def create_index(app: App, checked: Checked) -> None:
+def create_index(app: App, checked: Checked, unit: Unit) -> None:
     index, statement = checked.index, checked.statement
     assert index is not None
+    unit.on_failure(lambda: drop_index(app, index))
     _open(app, index)
+    faults.reach("index made")
     entry = Saved(index.name, KIND, statement.text, identity(statement), None, {}, claimed=True)
+    app._saved[entry.id] = entry
     if not app._read_only:
         app._journal.put_entry(entry.entry())
-    app._saved[entry.id] = entry
+    faults.reach("index declared")
 
 
 def restore_index(app: App, statement: st.Statement) -> None:
@@ -37,15 +42,21 @@ def restore_index(app: App, statement: st.Statement) -> None:
 
 
 def drop_index(app: App, index: Index) -> None:
+    if f"{KIND}:{index.name.lower()}" in app._saved:
+        app._journal.drop_entry(KIND, index.name)
+    safely(lambda: faults.reach("index dropped"))
+    let_go_index(app, index)
+
+
+def let_go_index(app: App, index: Index) -> None:
+    """Takes an index away that the journal does not have any more."""
     app._catalog.remove_index(index.name)
     backend = app._store.table(index.table)
     same = any(set(i.columns) == set(index.columns) for i in app._catalog.indexes(index.table))
     if backend is not None and not same:
         backend.drop_index(index.columns)
-    entry = app._saved.pop(f"{KIND}:{index.name.lower()}", None)
-    if entry is not None:
-        app._unclaimed.pop(entry.id, None)
-        app._journal.drop_entry(KIND, index.name)
+    app._saved.pop(f"{KIND}:{index.name.lower()}", None)
+    app._unclaimed.pop(f"{KIND}:{index.name.lower()}", None)
 
 
 def renew_indexes(app: App, table: str) -> None:

@@ -124,6 +124,7 @@ def keep_beside(app: App, relation: Relation) -> None:
         app._store.commit({name: app._evaluator.difference(own, rows, key)})
 
     inputs = Inputs(app, {name: relation}, renew)
+    app._living.beside.add(name.lower())
     app._store.create_hidden(name, relation.schema, inputs.rows[name])
     if inputs.follows:
         app._living.add(name.lower(), inputs)

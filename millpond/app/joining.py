@@ -74,11 +74,6 @@ class Joining:
         for node in self._nodes:
             self.statement.keep(node.kept.tables)
 
-    def drop(self) -> None:
-        self.statement.drop()
-        for name in self.tables:
-            self.statement.app._store.drop(name)
-
     def take(
         self, number: int, rows: pa.Table, high: int | None, moment: Moment
     ) -> tuple[Batch, dict[str, Changes]]:
@@ -139,10 +134,24 @@ class JoinedStream(RunningStatement):
         self._stage = self.stage(self.plan.batch)
         self._mark = self.stage(self.plan.mark) if self.plan.mark is not None else None
 
+    def begin(self) -> None:
+        if self._number == 0:
+            with self._joining.lock:
+                self._joining.statement.begin()
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        joining = self._joining
+        return (*joining.statement.owned, *joining.tables) if self._number == 0 else ()
+
+    def close(self) -> None:
+        if self._number == 0:
+            self._joining.statement.close()
+
     def drop(self) -> None:
         if self._number == 0:
-            self._joining.drop()
-        self.app._store.forget(self.plan.name)
+            self._joining.statement.drop()
+        super().drop()
 
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = _shaped(self._stage.run(batch, moment), self.plan.batch)

@@ -198,6 +198,8 @@ class Living:
         self._app = app
         self._direct = direct
         self._followers: dict[str, Follower] = {}
+        self.beside: set[str] = set()
+        """Tables that nobody sees, by their names in lower case: kept for statements that read what is outside."""
 
     def add(self, name: str, kept: Kept) -> None:
         if (earlier := self._followers.get(name)) is not None:

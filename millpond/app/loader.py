@@ -32,16 +32,34 @@ class Loader:
         self._changed = threading.Condition(app._lock)
         self.on_end: Callable[[], None] = lambda: None
 
-    def begin(self, plan: LoadPlan, checked: Checked, failed: Failed | None = None) -> None:
-        """Loads a table in a thread. ``failed`` is told the error; without it ``finish`` raises it."""
+    def begin(
+        self,
+        plan: LoadPlan,
+        checked: Checked,
+        failed: Failed | None = None,
+        *,
+        undo: Callable[[], None] | None = None,
+    ) -> None:
+        """Loads a table in a thread. ``failed`` is told the error; without it ``undo`` takes the table back, and
+        ``wait`` raises the error."""
         name = plan.target.name.lower()
         thread = threading.Thread(
-            target=self._load, args=(name, plan, checked, failed), name=f"millpond-load-{name}", daemon=True
+            target=self._load,
+            args=(name, plan, checked, failed, undo),
+            name=f"millpond-load-{name}",
+            daemon=True,
         )
         self._threads[name] = thread
         thread.start()
 
-    def _load(self, name: str, plan: LoadPlan, checked: Checked, failed: Failed | None) -> None:
+    def _load(
+        self,
+        name: str,
+        plan: LoadPlan,
+        checked: Checked,
+        failed: Failed | None,
+        undo: Callable[[], None] | None,
+    ) -> None:
         try:
             with self._turns:
                 if not self._app._closed:
@@ -52,7 +70,10 @@ class Loader:
             if failed is not None and not isinstance(error, Closed):
                 failed(found)
             else:
-                self._errors.append(found)
+                with self._changed:
+                    if undo is not None and not isinstance(error, Closed):
+                        undo()
+                    self._errors.append(found)
         self._threads.pop(name, None)
         with self._changed:
             self._changed.notify_all()
@@ -74,7 +95,8 @@ class Loader:
                     return False
                 self._changed.wait(min(left, 1.0))
         if self._errors:
-            raise self._errors[0]
+            first, self._errors = self._errors[0], []
+            raise first
         return True
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.app.capturing import Copying
 from millpond.app.errortable import beside
 from millpond.app.filling import Filling, Progress, Report
@@ -94,6 +95,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         filling.abandon(new=new)
         app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))
         raise
+    faults.reach("table loaded")
     changed = app._backend(name).stats().get("changed_at")
     follows = filling.follows and checked.table_options.get("refresh") != "once"
     stale = filling.refused
@@ -107,4 +109,5 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     if follows:
         app._columns.keep(filling.reads)
         app._living.add(name, filling)
+    faults.reach("table follows")
     return rows

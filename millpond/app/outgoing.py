@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond import faults
 from millpond.app.aggregates import Merged
 from millpond.app.groups import Groups
 from millpond.app.running import NO_MORE, Rows, RunningStatement, high_of
@@ -42,7 +43,7 @@ def deliver(app: App, sink: Sink, rows: pa.Table, position: Position | None = No
     from millpond.engine.onspark import deliver as by_spark
 
     sink.check(rows)
-    by_spark(app._spark(), sink, rows)
+    by_spark(app._spark(sink.format), sink, rows)
 
 
 class Delivering(RunningStatement):
@@ -62,6 +63,7 @@ class Delivering(RunningStatement):
                 place=self.plan.place,
             )
         self._open()
+        faults.reach("sink opened")
 
     @property
     def _written(self) -> Schema:
@@ -94,11 +96,9 @@ class Delivering(RunningStatement):
             deliver(self.app, self._sink, rows, position)
 
     def close(self) -> None:
-        self._sink.close()
-
-    def drop(self) -> None:
-        self.close()
-        super().drop()
+        sink: Sink | None = getattr(self, "_sink", None)
+        if sink is not None:
+            sink.close()
 
 
 class Outgoing(Delivering, Rows):

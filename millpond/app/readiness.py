@@ -41,7 +41,7 @@ class Readiness:
 def readiness(app: App) -> Readiness:
     if app._closed:
         return Readiness("closed")
-    waiting = app._runner.waiting
+    waiting = app._runner.starter.needed()
     loads = {
         name: load for name in sorted(app._loader.running()) if (load := app._loads.get(name)) is not None
     }
@@ -60,9 +60,11 @@ def readiness(app: App) -> Readiness:
         if pipeline.state != "running":
             reason = pipeline.error.message if pipeline.error is not None else f'query "{pipeline.name}"'
             problems.append(f"{reason} ({pipeline.state})")
+    for query, stalled in app._runner.starter.stalled.items():
+        problems.append(f"{stalled.error.message} (query {query} is {app._queries.state(query)})")
     masked = tuple(app._mask(p) for p in problems)
     state: Literal["loading", "ready", "degraded"] = "ready"
-    if loading or waiting or app._runner.starting:
+    if loading or waiting or app._runner.starter.starting:
         state = "loading"
     elif masked:
         state = "degraded"

@@ -10,13 +10,15 @@ from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.columns import COLUMNS, take_doubles
 from millpond.app.drift import widen_table
 from millpond.app.health import Load
+from millpond.app.held import HELD
 from millpond.app.indexes import restore_index
+from millpond.app.leaving import LEAVING
 from millpond.app.living import News
 from millpond.app.loading import is_from_outside, load
 from millpond.app.outgoing import IDENTITY
-from millpond.app.pipelines import HELD
 from millpond.app.script import check_kept
 from millpond.app.tapping import tap
+from millpond.app.unit import Unit
 from millpond.errors import Error, SourceError
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
@@ -37,10 +39,13 @@ def restore(app: App) -> None:
     """Puts back what the state directory holds: first what rows are in, then what fills them."""
     for raw in app._journal.entries():
         if raw.kind == HELD:
-            app._runner.restore_held(raw.name, raw.data["state"])
+            app._held.restore(raw.name, raw.data["state"])
             continue
         if raw.kind == COLUMNS:
             app._columns.restore(raw)
+            continue
+        if raw.kind == LEAVING:
+            app._leaving.restore(raw)
             continue
         if raw.kind == IDENTITY:
             continue
@@ -54,19 +59,21 @@ def restore(app: App) -> None:
             app._open(relation_of(entry, parsed), options_of(entry, parsed))
     if app._read_only:
         return
+    app._leaving.finish()
     with app._rooms.hasty():
         for entry in list(app._saved.values()):
             resume(app, entry)
 
 
 def resume(app: App, entry: Saved) -> None:
-    """A restored statement goes on: a load that was cut off, a pipeline that ran."""
+    """A restored statement goes on: a load that was cut off, a pipeline that ran. One that cannot stays as it was."""
     try:
         _go_on(app, entry)
     except Error as error:
-        if entry.kind != "table":
-            raise
-        _failed(app, entry, error)
+        if entry.kind == "table":
+            _failed(app, entry, error)
+        else:
+            _stall(app, entry, error)
 
 
 def _failed(app: App, entry: Saved, error: Error) -> None:
@@ -74,6 +81,25 @@ def _failed(app: App, entry: Saved, error: Error) -> None:
     _stays(app, entry.name, app._mask(error.message))
     if isinstance(error, SourceError):
         app._living.add(entry.name.lower(), Revival(app, entry))
+
+
+def _stall(app: App, entry: Saved, error: Error) -> None:
+    """A query, or what fills a stream, could not go on: it is tried again if that may pass, or if somebody asks."""
+
+    def again() -> None:
+        # Who drops the query holds the lock and may wait for this: it is tried again.
+        if not app._lock.acquire(timeout=0.2):
+            return
+        try:
+            resume(app, entry)
+        finally:
+            app._lock.release()
+
+    app._runner.starter.stall(_query_of(entry), entry.text, error, again)
+
+
+def _query_of(entry: Saved) -> str:
+    return entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
 
 
 def _go_on(app: App, entry: Saved) -> None:
@@ -94,8 +120,10 @@ def _go_on(app: App, entry: Saved) -> None:
             checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
     if checked.tapped is not None:
         tap(app, checked)
+        app._runner.starter.recovered(_query_of(entry))
     if not connected:
-        resume_checked(app, entry, checked)
+        with Unit() as unit:
+            resume_checked(app, entry, checked, unit)
 
 
 class Revival:
@@ -134,10 +162,10 @@ def _stays(app: App, table: str, why: str) -> None:
     app._loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
 
 
-def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
+def resume_checked(app: App, entry: Saved, checked: Checked, unit: Unit) -> None:
     checked = app._with_types(checked)
     assert checked.resolved is not None and checked.target is not None
-    name = entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
+    name = _query_of(entry)
     target = app._target(checked, name)
     known = app._catalog.find(checked.target.name)
     if known is not None and known.schema != checked.target.schema:
@@ -145,9 +173,9 @@ def resume_checked(app: App, entry: Saved, checked: Checked) -> None:
             _stays(app, entry.name, "the columns of its source have changed")
             return
     if checked.block:
-        app._start_pipeline(plan_block(checked, name), checked)
+        app._start_pipeline(plan_block(checked, name), checked, unit, entry, new=False)
     elif checked.running:
-        app._start_pipeline(plan_pipeline(checked, name, target), checked)
+        app._start_pipeline(plan_pipeline(checked, name, target), checked, unit, entry, new=False)
     elif checked.live:
         app._loader.wait(app._loader.running(checked.reads))
         app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)

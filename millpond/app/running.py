@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from millpond.app.errortable import beside, error_records, is_message, message_r
 from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
 from millpond.app.poison import MOST, TooMany, find_poison
 from millpond.app.store import Moment
+from millpond.app.unit import safely
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import BatchPlan, PipelinePlan
@@ -94,17 +96,27 @@ class RunningStatement(ABC):
         """Rows that wait for a match."""
         return self._misses.rows if isinstance(self._misses, Waiting) else None
 
-    def close(self) -> None:
-        """The app ends: frees what is held outside of it."""
+    def begin(self) -> None:
+        """Makes the commit that comes before all batches, if there is one to make. Called when it has started."""
         return
 
+    def close(self) -> None:
+        """Frees what is held outside of the app."""
+        return
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """The tables that ``declare`` and ``set_up`` make."""
+        waits = self.plan.miss is not None and self.plan.miss.mode == "retry"
+        waiting = (waiting_table(self.plan.name),) if waits else ()
+        return (*waiting, self.plan.errors) if self.plan.has_error_table else waiting
+
     def drop(self) -> None:
-        """Removes what ``declare`` and ``set_up`` made."""
-        if isinstance(self._misses, Waiting):
-            self.app._store.drop(waiting_table(self.plan.name))
+        """Removes what it owns."""
         if self.plan.has_error_table:
             self.app._catalog.remove(self.plan.errors)
-            self.app._store.drop(self.plan.errors)
+        for table in self.owned:
+            safely(partial(self.app._store.drop, table))
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
         """Where a table beside the target is kept, as extension and options."""

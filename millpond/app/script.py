@@ -83,7 +83,7 @@ def prepare(
         locate=locate,
         functions=app._functions,
         streams=app._source_values,
-        queries=[name for name in app._runner.known() if ":" not in name],
+        queries=list(app._queries.known()),
     )
     unclaimed = dict(app._unclaimed)
     steps: list[Step] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.app import describe
 from millpond.app.dropping import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
@@ -18,11 +19,12 @@ from millpond.app.outgoing import deliver
 from millpond.app.store import Moment
 from millpond.app.tapping import tap
 from millpond.app.transaction import Transaction
+from millpond.app.unit import Unit
 from millpond.changes import Changes
-from millpond.errors import Error, NotSupported
+from millpond.errors import NotSupported
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
-from millpond.plan.plans import Target, target_of
+from millpond.plan.plans import PipelinePlan, Target, target_of
 from millpond.plan.view import plan_view
 from millpond.query.result import Result, RunningResult
 from millpond.sinks.base import find_sink
@@ -37,73 +39,68 @@ _NOTHING = pa.table({})
 
 
 def execute(app: App, checked: Checked) -> Result:
-    """Runs one statement and answers."""
-    handler = _HANDLERS[type(checked.statement)]
-    return Result(_NOTHING, count=0) if checked.skip else handler(app, checked)
+    """Runs one statement and answers. If it fails the app is as it was before."""
+    if checked.skip:
+        return Result(_NOTHING, count=0)
+    with Unit() as unit:
+        app._stand(checked, unit)
+        faults.reach("statement checked")
+        return _HANDLERS[type(checked.statement)](app, checked, unit)
 
 
-def _create_stream(app: App, checked: Checked) -> Result:
+def _create_stream(app: App, checked: Checked, unit: Unit) -> Result:
     assert isinstance(checked.statement, st.CreateStream) and checked.relation is not None
-    app._declare(checked)
-    if checked.tapped is not None:
-        try:
-            tap(app, checked)
-        except Error:
-            drop(app, checked.relation, cascade=True, place=None)
-            raise
+    relation = checked.relation
+    entry = app._declare(checked, unit)
     if checked.resolved is not None:
-        plan = plan_pipeline(
-            checked, f"stream:{checked.relation.name}", Target("stream", checked.relation.name)
-        )
-        app._start_pipeline(plan, checked)
+        plan = plan_pipeline(checked, f"stream:{relation.name}", Target("stream", relation.name))
+        app._start_pipeline(plan, checked, unit, entry)
+        return Result(_NOTHING, count=0)
+    app._keep(entry, (relation,))
+    if checked.tapped is not None:
+        tap(app, checked)
+        faults.reach("stream tapped")
     return Result(_NOTHING, count=0)
 
 
-def _create_table(app: App, checked: Checked) -> Result:
+def _create_table(app: App, checked: Checked, unit: Unit) -> Result:
     assert checked.relation is not None
-    if checked.resolved is None:
-        app._declare(checked)
-        return Result(_NOTHING, count=0)
     checked = app._with_types(checked)
-    assert checked.relation is not None and checked.resolved is not None
-    app._declare(checked)
+    assert checked.relation is not None
+    entry = app._declare(checked, unit)
     name = f"table:{checked.relation.name}"
     target = Target("table", checked.relation.name)
     if checked.running:
-        app._start_pipeline(plan_pipeline(checked, name, target), checked)
+        app._start_pipeline(plan_pipeline(checked, name, target), checked, unit, entry)
+        return Result(_NOTHING, count=0)
+    app._keep(entry, (checked.relation,))
+    if checked.resolved is None:
         return Result(_NOTHING, count=0)
     if checked.live:
-        return Result(_NOTHING, count=_follow(app, checked, name, target))
+        schema = checked.relation.schema
+        return Result(_NOTHING, count=app._views.add(plan_view(checked, name, target), schema))
     plan = plan_load(checked, name, target)
     if app._in_file and is_from_outside(app, plan):
-        app._loader.begin(plan, checked)
+        app._loader.begin(plan, checked, undo=unit.undo)
         return Result(_NOTHING, count=0)
-    try:
-        return Result(_NOTHING, count=load(app, plan, checked))
-    except Error:
-        drop(app, checked.relation, cascade=True, place=None)
-        raise
+    return Result(_NOTHING, count=load(app, plan, checked))
 
 
-def _follow(app: App, checked: Checked, name: str, target: Target) -> int:
-    """Fills a live table; if its query fails it is not there."""
-    assert checked.relation is not None
-    try:
-        return app._views.add(plan_view(checked, name, target), checked.relation.schema)
-    except Error:
-        drop(app, checked.relation, cascade=True, place=None)
-        raise
-
-
-def _create_view(app: App, checked: Checked) -> Result:
-    assert isinstance(checked.statement, st.CreateView)
+def _create_view(app: App, checked: Checked, unit: Unit) -> Result:
+    assert isinstance(checked.statement, st.CreateView) and checked.relation is not None
     if checked.statement.materialized:
-        return _create_table(app, checked)
-    app._declare(checked)
+        return _create_table(app, checked, unit)
+    app._keep(app._declare(checked, unit), (checked.relation,))
     return Result(_NOTHING, count=0)
 
 
-def _insert(app: App, checked: Checked) -> Result:
+def _run_on(app: App, plan: PipelinePlan, checked: Checked, unit: Unit) -> Result:
+    """A statement that runs for as long as the app."""
+    app._start_pipeline(plan, checked, unit, app._query_entry(plan.name, checked))
+    return Result(_NOTHING, count=0)
+
+
+def _insert(app: App, checked: Checked, unit: Unit) -> Result:
     assert isinstance(checked.statement, st.Insert) and checked.target is not None
     target = checked.target
     if target.kind == "sink" and not checked.running:
@@ -111,19 +108,16 @@ def _insert(app: App, checked: Checked) -> Result:
     if target.kind == "sink":
         scheme, _, rest = target.name.partition("?")[0].partition("://")
         words = re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")
-        name = app._query_name("_".join(("insert", *words)), checked)
-        app._declare_query(name, checked)
-        app._start_pipeline(plan_pipeline(checked, name, app._target(checked, name)), checked)
-        return Result(_NOTHING, count=0)
+        name = app._query_name("_".join(("insert", *words)), checked, unit)
+        return _run_on(app, plan_pipeline(checked, name, app._target(checked, name)), checked, unit)
     if checked.running:
-        name = app._query_name(f"insert_{target.name}", checked)
-        app._declare_query(name, checked)
-        app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
-        return Result(_NOTHING, count=0)
+        name = app._query_name(f"insert_{target.name}", checked, unit)
+        return _run_on(app, plan_pipeline(checked, name, target_of(target)), checked, unit)
     if checked.resolved is not None:
         rows = app._answer(checked)
     else:
         rows = app._values(checked)
+    faults.reach("rows found")
     if target.kind == "stream":
         app._store.commit(sent={target.name: rows}, done=app._statement_done(checked.statement))
     else:
@@ -146,14 +140,15 @@ def _write_outside(app: App, checked: Checked, target: Relation) -> Result:
         app._emitted[name] = RunningResult(rows.schema, name)
         app._emitted[name].add(rows)
         return Result(_NOTHING, count=rows.num_rows)
-    kind = find_sink(target.name)
-    app._runner.needs_format_of(kind)
-    sink = kind(target.name, checked.table_options, checked.resolved.schema)
-    sink.open("insert")
-    rows = app._answer(checked)
-    if rows.num_rows:
-        deliver(app, sink, rows)
-    sink.close()
+    sink = find_sink(target.name)(target.name, checked.table_options, checked.resolved.schema)
+    try:
+        sink.open("insert")
+        faults.reach("sink opened once")
+        rows = app._answer(checked)
+        if rows.num_rows:
+            deliver(app, sink, rows)
+    finally:
+        sink.close()
     app._store.commit(done=app._statement_done(checked.statement))
     return Result(_NOTHING, count=rows.num_rows)
 
@@ -164,17 +159,15 @@ def _inserted(target: Relation, rows: pa.Table, moment: Moment) -> dict[str, Cha
     return {target.name: Changes(rows)}
 
 
-def _mutate(app: App, checked: Checked) -> Result:
+def _mutate(app: App, checked: Checked, unit: Unit) -> Result:
     if checked.fold is not None:
         target = checked.fold.target
         kind = type(checked.statement).__name__.lower()
-        name = app._query_name(f"{kind}_{target.name}", checked)
-        app._declare_query(name, checked)
-        app._start_pipeline(plan_pipeline(checked, name, target_of(target)), checked)
-        return Result(_NOTHING, count=0)
+        name = app._query_name(f"{kind}_{target.name}", checked, unit)
+        return _run_on(app, plan_pipeline(checked, name, target_of(target)), checked, unit)
     mutation = checked.mutation
     assert mutation is not None
-    app._source_values.update(checked.source_options)
+    unit.put(app._source_values, checked.source_options)
 
     def find(moment: Moment) -> tuple[dict[str, Changes], int]:
         changes, count = changes_of(
@@ -182,19 +175,18 @@ def _mutate(app: App, checked: Checked) -> Result:
             lambda query: app._evaluator.answer(query, app._inputs(query, moment)),
             moment.snapshot(mutation.target.name),
         )
+        faults.reach("rows found")
         return ({mutation.target.name: changes} if len(changes) else {}), count
 
     return Result(_NOTHING, count=app._write(checked.statement, mutation.target.name, find))
 
 
-def _block(app: App, checked: Checked) -> Result:
+def _block(app: App, checked: Checked, unit: Unit) -> Result:
     """BEGIN … COMMIT that a stream drives."""
     checked = dataclasses.replace(checked, block=tuple(app._with_types(c) for c in checked.block))
     _kept_alike(app, checked)
-    name = app._query_name("block", checked)
-    app._declare_query(name, checked)
-    app._start_pipeline(plan_block(checked, name), checked)
-    return Result(_NOTHING, count=0)
+    name = app._query_name("block", checked, unit)
+    return _run_on(app, plan_block(checked, name), checked, unit)
 
 
 def _kept_alike(app: App, block: Checked) -> None:
@@ -210,19 +202,19 @@ def _kept_alike(app: App, block: Checked) -> None:
         )
 
 
-def _begin(app: App, checked: Checked) -> Result:
+def _begin(app: App, checked: Checked, unit: Unit) -> Result:
     app._begin_block(Transaction(app))
     return Result(_NOTHING, count=0)
 
 
-def _commit(app: App, checked: Checked) -> Result:
+def _commit(app: App, checked: Checked, unit: Unit) -> Result:
     assert app._transaction is not None
     app._transaction.commit(done=tuple(app._block_done))
     app._end_block()
     return Result(_NOTHING, count=0)
 
 
-def _rollback(app: App, checked: Checked) -> Result:
+def _rollback(app: App, checked: Checked, unit: Unit) -> Result:
     assert app._transaction is not None
     done = tuple(app._block_done)
     app._end_block()
@@ -231,28 +223,27 @@ def _rollback(app: App, checked: Checked) -> Result:
     return Result(_NOTHING, count=0)
 
 
-def _select(app: App, checked: Checked) -> Result:
+def _select(app: App, checked: Checked, unit: Unit) -> Result:
     if not checked.running and not checked.live:
         return Result(app._answer(checked))
     checked = app._with_types(checked)
     assert checked.resolved is not None
-    name = app._query_name("select", checked)
+    name = app._query_name("select", checked, unit)
     result = RunningResult(checked.resolved.schema.arrow(), name)
     app._emitted[name] = result
     if checked.live:
         app._views.add_emitting(plan_view(checked, name, Target("emit", f"{name}$rows")))
         return result
-    app._declare_query(name, checked)
-    app._start_pipeline(plan_pipeline(checked, name, Target("emit", name)), checked)
+    _run_on(app, plan_pipeline(checked, name, Target("emit", name)), checked, unit)
     return result
 
 
-def _create_index(app: App, checked: Checked) -> Result:
-    create_index(app, checked)
+def _create_index(app: App, checked: Checked, unit: Unit) -> Result:
+    create_index(app, checked, unit)
     return Result(_NOTHING, count=0)
 
 
-def _drop(app: App, checked: Checked) -> Result:
+def _drop(app: App, checked: Checked, unit: Unit) -> Result:
     s = checked.statement
     assert isinstance(s, st.Drop)
     if checked.index is not None:
@@ -266,38 +257,38 @@ def _drop(app: App, checked: Checked) -> Result:
     return Result(_NOTHING, count=0)
 
 
-def _control(app: App, checked: Checked) -> Result:
+def _control(app: App, checked: Checked, unit: Unit) -> Result:
     s = checked.statement
     assert isinstance(s, st.ControlQuery)
-    app._runner.control(s.name, s.action)
+    app._queries.control(s.name, s.action, unit)
     return Result(_NOTHING, count=0)
 
 
-def _replay(app: App, checked: Checked) -> Result:
+def _replay(app: App, checked: Checked, unit: Unit) -> Result:
     assert checked.relation is not None
     return Result(_NOTHING, count=app._runner.replay(checked.relation.name))
 
 
-def _show(app: App, checked: Checked) -> Result:
+def _show(app: App, checked: Checked, unit: Unit) -> Result:
     assert isinstance(checked.statement, st.Show)
     return Result(describe.show(app, checked.statement.what))
 
 
-def _describe(app: App, checked: Checked) -> Result:
+def _describe(app: App, checked: Checked, unit: Unit) -> Result:
     assert isinstance(checked.statement, st.Describe) and checked.relation is not None
     return Result(describe.describe(app, checked.relation, extended=checked.statement.extended))
 
 
-def _show_create(app: App, checked: Checked) -> Result:
+def _show_create(app: App, checked: Checked, unit: Unit) -> Result:
     assert checked.relation is not None
     return Result(describe.show_create(app, checked.relation))
 
 
-def _explain(app: App, checked: Checked) -> Result:
+def _explain(app: App, checked: Checked, unit: Unit) -> Result:
     return Result(describe.explain(app, checked))
 
 
-_HANDLERS: dict[type[st.Statement], Callable[[App, Checked], Result]] = {
+_HANDLERS: dict[type[st.Statement], Callable[[App, Checked, Unit], Result]] = {
     st.CreateStream: _create_stream,
     st.CreateTable: _create_table,
     st.CreateView: _create_view,

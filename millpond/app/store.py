@@ -96,6 +96,8 @@ class Store:
         """Held by whoever makes a commit."""
         self.publishing = threading.Lock()
         """Held while a commit becomes visible."""
+        self.left: set[str] = set()
+        """Tables that were dropped and that their databases did not remove."""
         self.on_commit: Callable[[], None] = lambda: None
         self._stopped: StoreStopped | None = None
         self.feed = Feed()
@@ -148,8 +150,16 @@ class Store:
                 backend = self._tables.pop(name.lower(), None)
             self._durability.pop(name.lower(), None)
             if backend is not None:
-                backend.remove()
-                backend.close()
+                self.left.add(name.lower())
+                try:
+                    backend.remove()
+                    self.left.discard(name.lower())
+                finally:
+                    backend.close()
+
+    def clear(self, name: str) -> None:
+        """What the journal may have of a table of that name that was dropped goes: one that is made has no rows."""
+        self.journal.drop_table(name)
 
     def empty(self, name: str, relation: Relation, extension: str, values: Mapping[str, object]) -> None:
         """Takes all rows out of a table that will be loaded again."""

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond import faults
 from millpond.app.capturing import keep_copy
 from millpond.app.feed import Touched
+from millpond.app.held import Held
 from millpond.app.inputs import Inputs
 from millpond.app.store import Moment
 from millpond.app.transaction import View
+from millpond.app.unit import Unit
 from millpond.changes import Changes
+from millpond.engine.states import State, asked
 from millpond.errors import Closed, Error, TimedOut, known
 from millpond.plan.plans import ViewPlan
 from millpond.plan.view import find_parts
@@ -50,6 +54,8 @@ class LiveView:
         """Is given the rows that come, once the table is filled."""
         self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
         self.error: Error | None = None
+        self.held = State.RUNNING
+        """What it was told: a view that is paused or stopped stays as it is."""
         self.rounds = self.rows = 0
         self.milliseconds: int | None = None
         self.whole = True
@@ -114,15 +120,26 @@ class LiveView:
         size = max(len(now(i.relation.name)) for i in self._table_inputs())
         return values if values.num_rows <= max(_FEW, size // 4) else None
 
+    @property
+    def state(self) -> State:
+        if self.held is State.RUNNING and self.error is not None:
+            return State.FAILED
+        return self.held
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it follows its inputs."""
+        return self.held is State.RUNNING
+
     def check(self) -> None:
         """Raises the error of the last round."""
-        if self.error is not None:
+        if self.error is not None and self.wanted:
             raise self.error
 
     def describe(self) -> dict[str, Any]:
         return {
             "name": self.plan.name,
-            "state": "failed" if self.error is not None else "running",
+            "state": str(self.state),
             "batches": self.rounds,
             "rows": self.rows,
             "last_batch_ms": self.milliseconds,
@@ -134,8 +151,9 @@ class LiveView:
 class Views:
     """The live views of an app, kept by one thread that starts with the first of them."""
 
-    def __init__(self, app: App):
+    def __init__(self, app: App, held: Held):
         self._app = app
+        self._held = held
         self._views: dict[str, LiveView] = {}
         self._before: dict[str, Snapshot] = {}
         self._seen = 0
@@ -178,9 +196,12 @@ class Views:
                 keep_copy(self._app, i.relation)
         with self._turn:
             view = LiveView(plan, schema, self._app, emit)
+            view.held = State(self._held.get(plan.name) or State.RUNNING)
             self._views[plan.name] = view
             self._follow()
+            faults.reach("view added")
             self._round()
+            faults.reach("view filled")
             if view.error is not None and not restored:
                 del self._views[plan.name]
                 self._follow()
@@ -193,6 +214,23 @@ class Views:
             self._app._living.add(plan.name, view.inputs)
         return len(self._app._backend(plan.target.name))
 
+    def control(self, name: str, action: str, unit: Unit) -> None:
+        """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
+        with self._turn:
+            view = self._views[name]
+            state, before, held = asked(name, view.state, action), view.held, self._held.get(name)
+            unit.on_failure(lambda: self._tell(view, before))
+            unit.on_failure(lambda: self._held.set(name, held))
+            if view.emit is None:
+                self._held.set(name, None if state is State.RUNNING else str(state))
+            faults.reach("query told")
+            self._tell(view, state)
+        if view.wanted:
+            self._news.set()
+
+    def _tell(self, view: LiveView, state: State) -> None:
+        view.held, view.whole = state, True
+
     @contextmanager
     def between_rounds(self) -> Iterator[None]:
         """Does something while no view is brought up to date."""
@@ -204,6 +242,7 @@ class Views:
         next one answers the query as a whole."""
         if plan is not None:
             fresh = self._views[plan.name] = LiveView(plan, schema, self._app, view.emit)
+            fresh.held = view.held
             if fresh.inputs.follows:
                 self._app._living.add(plan.name, fresh.inputs)
         else:
@@ -246,7 +285,7 @@ class Views:
         wanted, deadline = self._app._store.feed.commits, time.monotonic() + timeout
         while True:
             with self._progress:
-                renewing = any(v.whole and v.error is None for v in self)
+                renewing = any(v.whole and v.error is None and v.wanted for v in self)
                 if (self._seen >= wanted and not renewing) or self._stopped:
                     break
                 if not self._progress.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and (
@@ -277,7 +316,9 @@ class Views:
         fresh: dict[str, Snapshot] = {}
         now = View(moment, fresh)
         for view in self._ordered():
-            if view.whole or view.tables & touched.keys():
+            if not view.wanted:
+                view.whole = True
+            elif view.whole or view.tables & touched.keys():
                 changes = self._step(view, now, touched)
                 if changes is not None and len(changes):
                     target = view.plan.target.name

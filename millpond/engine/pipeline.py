@@ -52,6 +52,9 @@ class Statement(Protocol):
     def waiting(self) -> int | None:
         """Rows that wait for a match, where they do."""
 
+    def begin(self) -> None:
+        """Makes the commit that comes before all batches, if there is one to make. Called when it has started."""
+
     def apply(self, batch: Batch, position: Position) -> int:
         """Makes what the batch gives and the position count, both or neither; answers how many rows it gave. Raises
         Divide if it is to be applied in halves, which it must have."""
@@ -135,6 +138,15 @@ class Pipeline:
         return self.state is State.RUNNING or (
             self.state is State.RETRYING and time.monotonic() >= self.retry_at
         )
+
+    def begin(self) -> None:
+        """The statement has started. A failure is its own: it does not raise."""
+        with self._busy:
+            if not self._closed:
+                try:
+                    self.statement.begin()
+                except Exception as error:
+                    self.fail(explain(error))
 
     def advance(self, batch: Batch) -> None:
         """Applies a batch that begins where the pipeline is. A failure is its own: it does not raise."""
@@ -237,6 +249,12 @@ class Pipeline:
             self.error, self._tries = None, 0
         self.on_progress()
         return self.state
+
+    def put_back(self, state: State, error: Error | None) -> None:
+        """What was asked could not be done: it is as it was before."""
+        with self._busy:
+            self.state, self.error = state, error
+        self.on_progress()
 
     def between_batches(self, work: Callable[[], int]) -> int:
         """Does something while no batch is applied."""

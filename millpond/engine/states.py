@@ -39,3 +39,11 @@ def moved(state: State, by: str) -> State:
         words = [f"{m.upper()} QUERY" for m in _ASKED if state in _MOVES[m][0]]
         raise SqlError(f"it is {state}: {by.upper()} does nothing", hint=f"possible: {', '.join(words)}")
     return to
+
+
+def asked(query: str, state: str, by: str) -> State:
+    """The state of a query after it was told to PAUSE, RESUME, STOP or START."""
+    try:
+        return moved(State(state), by)
+    except SqlError as error:
+        raise SqlError(f'query "{query}": {error.message}', hint=error.hint) from None

@@ -92,8 +92,8 @@ class StreamQuery:
                 self._limit = self._size.most if is_local(self._spark) else SMALL_BATCH
                 self._turn = next(self._turns)
                 self._at = self._furthest(wanted)
-                failure = self._try_to_launch()
-                threading.Thread(target=self._watch, args=(self._turn, failure), daemon=True).start()
+                launched = self._try_to_launch()
+                threading.Thread(target=self._watch, args=(self._turn, launched), daemon=True).start()
             query = None if wanted else self._forget_query()
             self._look_for_late()
         if query is not None:
@@ -113,14 +113,19 @@ class StreamQuery:
                 found = at
         return found
 
-    def _try_to_launch(self) -> Error | None:
-        """Called with the lock held; answers what stood in the way."""
+    def _try_to_launch(self) -> bool:
+        """Called with the lock held; answers whether the query runs. If not, its statements have failed."""
         try:
             self._at = None if self._at is None else self.source.resume(self._at)
             self._launch()
-        except Error as error:
-            return error
-        return None
+        except Exception as error:
+            self._fail(explain(error))
+            return False
+        return True
+
+    def _fail(self, failure: Error) -> None:
+        for pipeline in list(self._members):
+            pipeline.fail(failure, self.source.patience(failure))
 
     def _launch(self) -> None:
         assert self._spark is not None
@@ -142,14 +147,14 @@ class StreamQuery:
         frame = read_stream(session, self.source, self._at, self._size.most)
         return frame.writeStream.foreachBatch(lambda frame, number: self._batch(frame, number, launched))
 
-    def _watch(self, turn: int, failure: Error | None) -> None:
+    def _watch(self, turn: int, launched: bool) -> None:
         """Sees to it that the query runs: started again if what ended it may pass, else its statements fail."""
         while True:
-            failure = failure or self._end_of_query()
-            if self._turn != turn:
-                return
-            for pipeline in list(self._members):
-                pipeline.fail(failure, self.source.patience(failure))
+            if launched:
+                failure = self._end_of_query()
+                if self._turn != turn:
+                    return
+                self._fail(failure)
             with self._lock:
                 while self._turn == turn and (left := self._until_next_try()) > 0:
                     self._lock.wait(left)
@@ -158,8 +163,8 @@ class StreamQuery:
                 if not any(p.wanted for p in self._members):
                     self._forget_query()
                     return
-                failure = self._try_to_launch()
-            if failure is None:
+                launched = self._try_to_launch()
+            if launched:
                 for pipeline in list(self._members):
                     pipeline.recover()
 

@@ -77,12 +77,14 @@ def observe(app: App) -> Observation:
 def queries(app: App) -> Iterable[Query]:
     """Of the parts of one query (joins of streams have several) each is one."""
     plans = {p.name: p.plan for p in app._runner}
-    plans |= {name: statement.plan for name, (statement, _) in list(app._runner._waiting.items())}
+    plans |= {w.plan.name: w.plan for w in app._runner.starter}
     for numbers in app._runner.describe():
         plan = plans.get(numbers["name"])
         if plan is not None:
             reads, writes, sinks = _inputs(plan), _outputs(plan), _sinks(plan)
             yield Query(plan.name, _masked(app, numbers), reads, writes, sinks)
+        else:
+            yield Query(numbers["name"], _masked(app, numbers), (), (), ())
     for view in app._views:
         reads = tuple(i.relation.name for i in view.plan.query.inputs)
         writes = () if view.emit is not None else (view.plan.target.name,)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from millpond.app.unit import Unit
 from millpond.errors import UnknownName
 from millpond.http.answers import as_json
 from millpond.http.failures import not_found
@@ -45,9 +46,8 @@ def _control(service: Service, name: str, action: str) -> dict[str, Any]:
     with app._lock:
         app._check_open()
         try:
-            found = app._runner.find(name)
+            with Unit() as unit:
+                found = app._queries.control(name, action, unit)
         except UnknownName as error:
             raise not_found(error.message, error.hint) from None
-        app._runner.control(found, action)
-    states = [p.state for p in app._runner if p.plan.query == found]
-    return {"query": found, "state": str(states[0]) if states else action}
+    return {"query": found, "state": app._queries.state(found)}

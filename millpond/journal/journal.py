@@ -22,6 +22,7 @@ from millpond.journal.compaction import forget_snapshots, prepared_snapshot, swe
 from millpond.journal.database import guarded, open_to_read
 from millpond.journal.facts import NO_WEIGHT, Facts, Weight, read_ledger
 from millpond.journal.requests import Receipt, Request
+from millpond.journal.revision import Revision, revise
 from millpond.journal.roll import trim
 from millpond.journal.stored import Rows, Schemas, read_changes, write_changes
 from millpond.journal.writer import Writer
@@ -105,6 +106,8 @@ class Journal:
 
     def forget(self, pipeline: str) -> None:
         """Drops the pipeline's position."""
+        if self.position(pipeline) is None:
+            return
         self._writer.transaction(lambda connection, after: after.drop_position(connection, pipeline))
 
     def done(self, statement: str) -> bool:
@@ -191,13 +194,17 @@ class Journal:
 
     def drop_table(self, table: str) -> None:
         """Forgets all rows of the table."""
-        name = table.lower()
+        if self.has_table(table):
+            self.revise(Revision(tables=(table,)))
 
-        def write(connection: sqlite3.Connection, after: Facts) -> list[str]:
-            after.drop_ledger(connection, name)
-            return _forget_changes(connection, name, after.last)
+    def has_table(self, table: str) -> bool:
+        """Whether there are rows, or changes, of the table."""
+        return table.lower() in self._writer.facts.ledgers
 
-        self._writer.remove_unused(self._writer.transaction(write))
+    def revise(self, revision: Revision) -> None:
+        """Changes what is declared, and forgets what goes with it, in one transaction."""
+        files = self._writer.transaction(lambda connection, after: revise(connection, after, revision))
+        self._writer.remove_unused(files)
 
     def stream_end(self, stream: str) -> int:
         """The sequence number that the next row will get."""
@@ -220,14 +227,7 @@ class Journal:
 
     def drop_stream(self, stream: str) -> None:
         """Forgets the stream; one of that name begins again at 0."""
-        name = stream.lower()
-
-        def write(connection: sqlite3.Connection, after: Facts) -> list[str]:
-            old = trim(connection, name, after.ends.get(name, 0))
-            after.drop_end(connection, name)
-            return old
-
-        self._writer.remove_unused(self._writer.transaction(write))
+        self.revise(Revision(streams=(stream,)))
 
     def entries(self) -> list[Entry]:
         """The catalog, in the order in which its entries were first put."""
@@ -252,13 +252,3 @@ class Journal:
     def abandon(self) -> None:
         """Lets go of the files as the end of the process would, without a last write."""
         self._writer.abandon()
-
-
-def _forget_changes(connection: sqlite3.Connection, table: str, up_to: int) -> list[str]:
-    """Removes the table's changes of commits up to that number; answers the files that they were in."""
-    condition = "name = ? AND number <= ?"
-    files = connection.execute(
-        f"SELECT DISTINCT file FROM changes WHERE {condition} AND file IS NOT NULL", (table, up_to)
-    ).fetchall()
-    connection.execute(f"DELETE FROM changes WHERE {condition}", (table, up_to))
-    return [row[0] for row in files]

@@ -1,0 +1,48 @@
+"""What queries were told: PAUSE, STOP, DROP. The journal keeps it, so that a restart finds them as they were left."""
+
+from __future__ import annotations
+
+from millpond.journal.catalog import Entry
+from millpond.journal.journal import Journal
+
+HELD = "held"
+"""The kind of journal entries that say what a query was told: its state."""
+DROPPED = "dropped"
+
+
+class Held:
+    """The states of queries that do not run because they were told so, by their names."""
+
+    def __init__(self, journal: Journal):
+        self._journal = journal
+        self._states: dict[str, str] = {}
+
+    def restore(self, name: str, state: str) -> None:
+        self._states[name] = state
+
+    def get(self, name: str) -> str | None:
+        return self._states.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._states
+
+    def set(self, name: str, state: str | None) -> None:
+        """Keeps a state, or, with None, that the query runs."""
+        if state == self._states.get(name):
+            return
+        if state is None:
+            self._journal.drop_entry(HELD, name)
+        else:
+            self._journal.put_entry(entry(name, state))
+        self.note(name, state)
+
+    def note(self, name: str, state: str | None) -> None:
+        """Notes what the journal has by now."""
+        if state is None:
+            self._states.pop(name, None)
+        else:
+            self._states[name] = state
+
+
+def entry(name: str, state: str) -> Entry:
+    return Entry(name, HELD, "", {"state": state})

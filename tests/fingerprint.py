@@ -1,0 +1,80 @@
+"""All that an app is, for comparing: what it holds in memory, in its journal, in files and in threads."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from millpond import App
+
+
+def fingerprint(app: App) -> dict[str, str]:
+    """The app as texts. Times, and how far something was tried, are not among them; the place of the state directory is
+    left out of them."""
+    return _texts(app, _kept(app) | _here(app))
+
+
+def kept(app: App) -> dict[str, str]:
+    """As ``fingerprint``, without what a restart changes."""
+    return _texts(app, _kept(app))
+
+
+def _texts(app: App, values: dict[str, Any]) -> dict[str, str]:
+    return {key: repr(value).replace(str(app._state.path.parent), "") for key, value in values.items()}
+
+
+def _here(app: App) -> dict[str, Any]:
+    return {
+        "unclaimed": sorted(app._unclaimed),
+        "options of sources": {k: repr(sorted(v.items())) for k, v in app._source_values.items()},
+        "options of tables": {k: repr(sorted(v.items())) for k, v in app._table_options.items()},
+        "counts": {key: number for key, number in app._counts.items() if number},
+        "open sources": sorted(uri for uri, _ in app._rooms.opened()),
+        "columns found": {k: repr(v) for k, v in app._rooms.found.items()},
+        "emitted": sorted(app._emitted),
+        "transaction": app._transaction is not None,
+        "streams that are read": sorted(s.source.uri for s in app._runner._streams.values()),
+        "threads": sorted(
+            t.name for t in threading.enumerate() if t.name.startswith(("millpond-follow", "millpond-load"))
+        ),
+    }
+
+
+def _kept(app: App) -> dict[str, Any]:
+    journal = app._journal
+    facts = journal._writer.facts
+    return {
+        "catalog": sorted(repr((r.name, r.kind, r.schema, r.uri, r.running, r.live)) for r in app._catalog),
+        "indexes": sorted(repr(i) for i in app._catalog.indexes()),
+        "saved": sorted((e.id, e.text, e.identity, repr(e.schema)) for e in app._saved.values()),
+        "journal": sorted((e.kind, e.name, e.text, repr(e.data)) for e in journal.entries()),
+        "positions": sorted(repr(p) for p in journal.positions().values()),
+        "journalled": sorted(facts.ledgers),
+        "ends": dict(sorted(facts.ends.items())),
+        "done": sorted(facts.done),
+        "tables": {name: rows_of(app, name) for name in sorted(app._store._tables)},
+        "durability": dict(sorted(app._store._durability.items())),
+        "fills": dict(sorted(app._store._fills.items())),
+        "queries": sorted((q["name"], q["state"]) for q in app.sql("SHOW QUERIES").rows()),
+        "held": dict(sorted(app._held._states.items())),
+        "followers": sorted(name for name, _ in app._living),
+        "beside": sorted(app._living.beside),
+        "loads": {name: (load.source, load.error) for name, load in sorted(app._loads.items())},
+        "columns": {k: repr(v) for k, v in sorted(app._columns._kept.items())},
+        "published": sorted(app._publications._made),
+        "files": files(app._state.path),
+    }
+
+
+def rows_of(app: App, name: str) -> list[str]:
+    table = app._store.table(name)
+    assert table is not None
+    return sorted(repr(row) for row in table.scan().to_pylist())
+
+
+def files(directory: Path) -> list[str]:
+    """The files of a state directory that are not of the journal or of Spark."""
+    passing = ("journal.db", "scratch", "spark", "query.sock")
+    names = [p.relative_to(directory) for p in directory.rglob("*") if p.is_file()]
+    return sorted(str(n) for n in names if not str(n).startswith(passing))
