@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from bench.figure import Figure
 from millpond import App
-from millpond.engine.reader import read_stream
+from millpond.engine.reader import read_stream, reading_session
 from millpond.engine.session import get_session
 from millpond.sources.stream import StreamSource, stream_uri
 from millpond.types import Schema
@@ -169,7 +169,7 @@ def by_hand_on_log(
 ) -> float:
     """Rows a second of the query by hand, on the same log, in batches of at most ``size``."""
     source = StreamSource(stream_uri(app._state.path, "trades"), {}, Schema.of(_TRADES))
-    session = spark.newSession()
+    session = reading_session(spark)
     return _by_hand(session, read_stream(session, source, None, size), tables, shape, folder, rows)
 
 

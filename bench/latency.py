@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bench.figure import Figure
 from millpond import App
-from millpond.engine.reader import read_stream
+from millpond.engine.reader import read_stream, reading_session
 from millpond.engine.session import get_session
 from millpond.sources.stream import StreamSource, stream_uri
 from millpond.types import Schema
@@ -111,7 +111,7 @@ def _bare(spark: SparkSession, app: App, checkpoint: Path) -> Iterator[Seen]:
         count[0] += kept[-1].num_rows
 
     source = StreamSource(stream_uri(app._state.path, "s"), {}, Schema.of(_SCHEMA))
-    stream = read_stream(spark.newSession(), source, None, 1_000_000)
+    stream = read_stream(reading_session(spark), source, None, 1_000_000)
     query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
     try:
         yield lambda: count[0]

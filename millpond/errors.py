@@ -38,6 +38,7 @@ Error
 ├── EngineError           running things
 │   ├── PipelineFailed    a running query stopped with an error
 │   ├── TimedOut          something was not reached in time
+│   ├── EngineLost        Spark's Java process is gone; a retry may help
 │   ├── JavaMissing       no Java that Spark can run on
 │   └── Closed            the app was closed
 ├── PackageMissing        a Python package of an extra is not installed
@@ -353,6 +354,11 @@ class PipelineFailed(EngineError):
 
 class TimedOut(EngineError):
     code = "timed_out"
+    retryable = True
+
+
+class EngineLost(EngineError):
+    code = "engine_lost"
     retryable = True
 
 

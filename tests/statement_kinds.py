@@ -21,7 +21,6 @@ SHOP = """
     INSERT INTO log SELECT id, item FROM orders WITH ('query.name' = 'logging');
     INSERT INTO stock VALUES ('apple', 5), ('pear', 20);
 """
-FAILING = "SELECT id, 100 DIV n AS x FROM orders WITH ('query.name' = 'dividing')"
 
 
 @dataclass(frozen=True)
@@ -189,10 +188,7 @@ def make_files(directory: Path) -> None:
 
 def open_shop(directory: Path, kind: Kind) -> App:
     """An app with a state directory in which the statement can run. Statements move only when it is drained."""
-    app = App(state=directory / "state", _direct=True)
-    app.sql(SHOP)
-    if kind.before:
-        app.sql(kind.before.format(dir=directory))
+    app = App(SHOP + kind.before.format(dir=directory), state=directory / "state", _direct=True)
     app.drain()
     return app
 

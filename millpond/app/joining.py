@@ -111,8 +111,9 @@ class Joining:
 
     def part(self, rows: pa.Table, high: int | None = None) -> Batch:
         from millpond.engine.batch import Part
+        from millpond.engine.session import new_session
 
-        return Part(rows, lambda: self.statement.app._spark().newSession(), high)
+        return Part(rows, lambda: new_session(self.statement.app._spark()), high)
 
 
 class JoinedStream(RunningStatement):

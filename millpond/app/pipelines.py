@@ -175,16 +175,15 @@ class Pipelines:
 
     def _settle(self, streams: list[Reading]) -> None:
         """Lets the queries of streams run that a statement wants, and no others. What cannot be started fails."""
-        spark = None
         if not self._direct and any(p.wanted for p in self):
             try:
-                spark = self._app._spark()
+                self._app._spark()
             except Exception as error:
                 for pipeline in self:
                     pipeline.fail(explain(error), NO_PATIENCE)
         starting: list[Reading] = []
         for stream in streams:
-            stream.settle(spark)
+            stream.settle()
             starting.append(stream)
             if len(starting) >= _AT_ONCE:
                 starting.pop(0).wait_until_up()
@@ -214,7 +213,9 @@ class Pipelines:
         assert isinstance(statement.sink, NativeSink) and isinstance(source, NativeSource)
         seconds = statement.sink.values["commit.interval"]
         directory = self._scratch / f"stream-{next(self._numbers)}"
-        return RealTimeQuery(source, statement.sink, self._app._store.moment, seconds, directory)
+        return RealTimeQuery(
+            source, statement.sink, self._app._store.moment, seconds, directory, self._app._spark
+        )
 
     def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
         from millpond.engine.direct import DirectStream
@@ -224,7 +225,7 @@ class Pipelines:
         size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
         if self._direct:
             return DirectStream(source, size, self._app._spark)
-        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}")
+        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}", self._app._spark)
 
     @property
     def _scratch(self) -> Path:

@@ -233,8 +233,9 @@ class RunningStatement(ABC):
 
     def _part(self, rows: pa.Table) -> Batch:
         from millpond.engine.batch import Part
+        from millpond.engine.session import new_session
 
-        return Part(rows, lambda: self.app._spark().newSession())
+        return Part(rows, lambda: new_session(self.app._spark()))
 
     def _put_aside(
         self, whole: Batch, batch: Batch, moment: Moment, error: DataError

@@ -27,6 +27,7 @@ class DirectStream:
         self.source = source
         self._size = size
         self._spark = spark
+        self._own: SparkSession | None = None
         self._members: list[Pipeline] = []
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class DirectStream:
         if pipeline in self._members:
             self._members.remove(pipeline)
 
-    def settle(self, spark: SparkSession | None = None) -> None:
+    def settle(self) -> None:
         """Nothing runs by itself."""
 
     def wait_until_up(self) -> None:
@@ -53,12 +54,19 @@ class DirectStream:
             while pipeline.active and not pipeline.reached(end):
                 start = pipeline.offset
                 until = self.source.clip(start, end, self._size.rows)
-                batch = Batch(self.source, start, until, limit=SMALL_BATCH, spark=self._spark)
+                batch = Batch(self.source, start, until, limit=SMALL_BATCH, spark=self._own_session)
                 for other in list(self._members):
                     if other.offset == start:
                         other.advance(batch)
                 if pipeline.offset == start:
                     break
+
+    def _own_session(self) -> SparkSession:
+        if self._own is None:
+            from millpond.engine.reader import reading_session
+
+            self._own = reading_session(self._spark())
+        return self._own
 
     def close(self) -> None:
         for pipeline in list(self._members):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from millpond import errors
+from millpond.engine.jvm import lost
 from millpond.errors import (
     AuthenticationIssue,
     ConfigurationIssue,
@@ -58,6 +59,9 @@ def explain(error: BaseException) -> Error:
     """The error that a person should see."""
     if isinstance(error, Error):
         return error
+    gone = lost(error)
+    if gone is not None:
+        return gone
     text = str(error)
     if "failed to connect back" in text:
         return TimedOut("a Python process of Spark did not come up in time: the machine is busy")

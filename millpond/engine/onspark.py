@@ -141,6 +141,8 @@ def needed_of(rows: DataFrame, plan: BatchPlan) -> DataFrame:
 
 def _same_session(frame: DataFrame, spark: SparkSession) -> bool:
     """Spark makes a new Python object of its session for every batch."""
+    if frame.sparkSession.sparkContext is not spark.sparkContext:
+        return False  # the process of the other one is gone
     return bool(frame.sparkSession._jsparkSession.equals(spark._jsparkSession))
 
 

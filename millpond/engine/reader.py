@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millpond.changes import Offset
+from millpond.engine.session import new_session
 from millpond.sources.base import SEQ, NativeSource, Source, Split
 from millpond.types import quote, type_name
 
@@ -107,13 +108,21 @@ def unwrap(offset: dict[str, Any]) -> Offset | None:
     return cast("Offset | None", json.loads(offset["at"]))
 
 
+def reading_session(spark: SparkSession) -> SparkSession:
+    """A session of its own that can read our sources. It must not be made in the thread that Spark hands batches to:
+    there Spark looks for names in the session of the query, and finds that ours is taken."""
+    session = new_session(spark)
+    session.dataSource.register(MillpondSource)
+    return session
+
+
 def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_rows: int) -> DataFrame:
-    """The rows of a source after ``start``, as a streaming DataFrame: with ``_seq``, or as Spark's format has them."""
+    """The rows of a source after ``start``, as a streaming DataFrame: with ``_seq``, or as Spark's format has them.
+    ``spark`` is a session to read with."""
     if isinstance(source, NativeSource):
         return (
             spark.readStream.format(source.format).options(**source.stream_settings(start, max_rows)).load()
         )
-    spark.dataSource.register(MillpondSource)
     return (
         spark.readStream.format(FORMAT)
         .option("source", _dump(source))
@@ -127,7 +136,6 @@ def read_range(spark: SparkSession, source: Source, start: Offset | None, end: O
     """The rows of a source between two offsets, as ``read_stream`` has them."""
     if isinstance(source, NativeSource):
         return spark.read.format(source.format).options(**source.range_settings(start, end)).load()
-    spark.dataSource.register(MillpondSource)
     return (
         spark.read.format(FORMAT)
         .option("source", _dump(source))

@@ -48,10 +48,11 @@ class RealTimeQuery(StreamQuery):
         tables: Callable[[], Tables],
         seconds: float,
         directory: Path,
+        spark: Callable[[], SparkSession],
     ):
         # A copy of its own: a source notes which topic of a name it reads.
         self._native = copy.copy(source)
-        super().__init__(self._native, BatchSize(), directory)
+        super().__init__(self._native, BatchSize(), directory, spark)
         self._sink = sink
         self._tables = tables
         self._seconds = seconds

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.engine import jvm
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
 from millpond.engine.jars import CONNECTOR, kafka_jars
 from millpond.engine.java import prepare_java
@@ -63,6 +64,9 @@ _BASE = {
     "spark.executor.defaultJavaOptions": _CLOSED_XML,
 }
 
+_JAVA = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
+"""Without memory the process ends, and another one is started: it would not be of use to anybody."""
+
 
 def started() -> bool:
     """Whether Spark is up in this process."""
@@ -84,6 +88,8 @@ def get_session(
     with _lock:
         from pyspark.sql import SparkSession
 
+        if started() and jvm.end() is not None:
+            jvm.let_go()
         if started():
             session = SparkSession.builder.getOrCreate()
             if kafka:
@@ -104,6 +110,9 @@ def get_session(
         config = directory / "log4j2.properties"
         config.write_text(_LOG_CONFIG.format(log=log), encoding="utf-8")
         logging.getLogger("SQLQueryContextLogger").disabled = True
+        if logging.getLogger("py4j").level == logging.NOTSET:
+            # A connection that breaks is an error of ours, told by who asked.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
         builder = SparkSession.builder.master(where)
         settings = _settings(directory, config, kafka=kafka)
         if is_cluster(where):
@@ -124,6 +133,8 @@ def get_session(
                     hint="check the address, and that its workers have room: executors ask for 1 GB and all cores",
                 ) from error
             raise
+        # What comes in from a process that is gone is half a message: nobody needs to read how that failed.
+        session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         atexit.register(_stop, session, directory)
         return session
 
@@ -180,8 +191,7 @@ def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, st
             "spark.sql.shuffle.partitions": str(cores),
             "spark.default.parallelism": str(cores),
             "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} -XX:+UseParallelGC "
-            + _CLOSED_XML,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} {_JAVA} {_CLOSED_XML}",
             "spark.local.dir": str(directory / "spark-local"),
             "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
             "spark.sql.catalogImplementation": "in-memory",

@@ -24,3 +24,7 @@ class BatchSize:
             self.rows = max(self._fewest, min(self.rows, int(rows * self._target / seconds)))
         elif seconds < self._target / 2 and rows >= self.rows:
             self.rows = min(self.most, self.rows * 2)
+
+    def lessen(self) -> None:
+        """A batch did more harm than to take long: the next ones are much smaller."""
+        self.rows = max(self._fewest, self.rows // 8)

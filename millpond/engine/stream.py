@@ -12,6 +12,7 @@ import logging
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.local import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
-from millpond.engine.reader import noted, read_stream
-from millpond.engine.session import is_local, new_session
+from millpond.engine.reader import noted, read_stream, reading_session
+from millpond.engine.session import is_local
 from millpond.engine.sizes import BatchSize
-from millpond.errors import Closed, ConnectionLost, Error, SourceError, TopicMissing
+from millpond.errors import Closed, ConnectionLost, EngineLost, Error, SourceError, TopicMissing
 from millpond.sources.base import Source
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class StreamQuery:
     ``directory`` is scratch.
     """
 
-    def __init__(self, source: Source, size: BatchSize, directory: Path):
+    def __init__(self, source: Source, size: BatchSize, directory: Path, spark: Callable[[], SparkSession]):
         self.source = source
+        self._spark = spark
         self._directory = directory
         self._checkpoint = directory
         self._launched = 0
@@ -51,7 +53,6 @@ class StreamQuery:
         self._behind: list[Pipeline] = []
         self._lock = threading.Condition()
         self._at: Offset | None = None
-        self._spark: SparkSession | None = None
         self._own: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._turn = 0
@@ -80,16 +81,14 @@ class StreamQuery:
                 self._members.remove(pipeline)
         self.settle()
 
-    def settle(self, spark: SparkSession | None = None) -> None:
+    def settle(self) -> None:
         """Starts or ends the query after statements have come, gone or changed their state.
 
         It starts where the statement that is furthest is; others of the same place share its batches.
         """
         with self._lock:
-            self._spark = spark or self._spark
             wanted = [p for p in self._members if p.wanted]
-            if wanted and not self._turn and self._spark is not None and not self._closed:
-                self._limit = self._size.most if is_local(self._spark) else SMALL_BATCH
+            if wanted and not self._turn and not self._closed:
                 self._turn = next(self._turns)
                 self._at = self._furthest(wanted)
                 launched = self._try_to_launch()
@@ -128,14 +127,16 @@ class StreamQuery:
             pipeline.fail(failure, self.source.patience(failure))
 
     def _launch(self) -> None:
-        assert self._spark is not None
+        spark = self._spark()
+        self._limit = self._size.most if is_local(spark) else SMALL_BATCH
         self._launched += 1
         self._failure = None
         self._checkpoint = self._directory / str(self._launched)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
+        self._own = reading_session(spark)
         self._query = (
-            self._writer(new_session(self._spark))
+            self._writer(reading_session(spark))
             .queryName(f"{self._directory.name}-{self._launched}")
             .option("checkpointLocation", str(self._checkpoint))
             .start()
@@ -155,6 +156,8 @@ class StreamQuery:
                 if self._turn != turn:
                     return
                 self._fail(failure)
+                if isinstance(failure, EngineLost):
+                    self._size.lessen()
             with self._lock:
                 while self._turn == turn and (left := self._until_next_try()) > 0:
                     self._lock.wait(left)
@@ -194,7 +197,10 @@ class StreamQuery:
     def wait_until_up(self) -> None:
         """Waits until the query's reader runs, or has failed to."""
         while (query := self._query) is not None:
-            if not query.isActive or not query.status["message"].startswith("Initializing"):
+            try:
+                if not query.isActive or not query.status["message"].startswith("Initializing"):
+                    return
+            except Exception:  # whoever watches it is told the same
                 return
             time.sleep(0.02)
 
@@ -249,9 +255,7 @@ class StreamQuery:
 
     def _own_session(self) -> SparkSession:
         """Where ranges are read, so that names do not mix with those of the query's batches."""
-        assert self._spark is not None
-        if self._own is None:
-            self._own = new_session(self._spark)
+        assert self._own is not None
         return self._own
 
     # those who are behind

@@ -38,6 +38,7 @@ _STATUS: dict[type[Error], int] = {
     errors.EngineError: 500,
     errors.PipelineFailed: 409,
     errors.TimedOut: 504,
+    errors.EngineLost: 503,
     errors.Closed: 503,
     errors.JavaMissing: 501,
     errors.PackageMissing: 501,

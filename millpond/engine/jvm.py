@@ -1,0 +1,82 @@
+"""The Java process that Spark runs in: whether it is there, how it ended, and letting go of what is left of it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from typing import Any
+
+from millpond.errors import EngineLost
+
+log = logging.getLogger("millpond")
+_OUT_OF_MEMORY = 3
+"""The code with which it ends when memory runs out."""
+_LATEST = 2.0
+"""Seconds after a broken connection within which the end of the process is seen."""
+_BROKEN = ("Answer from Java side is empty", "Error while sending or receiving", "does not exist in the JVM")
+
+
+def _process() -> Any:
+    """The process that this one has started; None if there is none."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
+
+
+def end() -> str | None:
+    """How the process ended; None while it runs, or before it was started."""
+    process = _process()
+    code = process.poll() if process is not None else None
+    if code is None:
+        return None
+    if code == _OUT_OF_MEMORY:
+        return "it ran out of memory"
+    if code < 0:
+        return f"it was ended by {signal.Signals(-code).name}"
+    return f"it ended with code {code}"
+
+
+def lost(error: BaseException) -> EngineLost | None:
+    """What to tell if an exception came because the process is gone."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+
+    broken = isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or (
+        isinstance(error, Py4JError) and any(text in str(error) for text in _BROKEN)
+    )
+    how, deadline = end(), time.monotonic() + _LATEST
+    while broken and how is None and _process() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        how = end()
+    if how is None and not broken:
+        return None
+    return EngineLost(
+        "Spark's Java process is gone" + (f": {how}" if how else ""),
+        hint="it is started again when it is needed; MILLPOND_DRIVER_MEMORY gives it more memory than 4g",
+    )
+
+
+def let_go() -> None:
+    """Forgets a process that has ended, so that another one can be started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    log.warning("Spark's Java process is gone: %s; it is started again", end())
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    for step in (getattr(context, "stop", None), getattr(gateway, "shutdown", None)):
+        try:
+            if step is not None:
+                step()
+        except Exception:  # it asks the process, which is not there
+            log.debug("nothing was there to stop", exc_info=True)
+    if context is not None:
+        try:
+            context.stop()  # the first time it only found that the process is gone
+        except Exception:
+            log.debug("nothing was there to stop", exc_info=True)
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
