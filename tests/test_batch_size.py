@@ -56,3 +56,33 @@ def test_a_stream_says_how_much_is_taken_at_once(tmp_path: Path) -> None:
             assert found["table:m"] == (0 if restarted else 3)
     with pytest.raises(Error, match="must be greater than 0"):
         App("CREATE STREAM s (x INT) WITH ('batch.max.rows' = '0')")
+
+
+ONLY_SPARK = """
+    CREATE STREAM pages (id INT, url STRING) WITH ('batch.max.time' = '1ms');
+    CREATE TABLE names (id INT PRIMARY KEY, name STRING);
+    CREATE TABLE ids AS SELECT id, regexp_extract(url, '(&|^)id=([^&]*)', 2) AS found FROM pages;
+    CREATE TABLE named AS SELECT p.id, n.name, regexp_extract(p.url, '(&|^)id=([^&]*)', 2) AS found
+        FROM pages p JOIN names n ON n.id = p.id % 10 WITH ('on.miss' = 'retry');
+"""
+
+
+@pytest.mark.spark
+def test_batches_that_only_spark_can_evaluate_are_cut(spark: object) -> None:
+    """Each part is read anew, in the thread that Spark hands the batch to."""
+    with App(ONLY_SPARK) as app:
+        app.sql("INSERT INTO names " + " UNION ALL ".join(f"SELECT {i}, 'n{i}'" for i in range(9)))
+        for rows in (2_000, 6_000):
+            app.send("pages", [{"id": i, "url": f"a=1&id={i}"} for i in range(rows)])
+            app.drain()
+        queries = {q["name"]: q for q in app.sql("SHOW QUERIES").rows()}
+        assert queries["table:ids"]["batches"] >= 5, "they were cut"
+        assert app.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT found) AS d FROM ids").rows() == [
+            {"n": 8_000, "d": 6_000}
+        ]
+        assert app.sql("SELECT COUNT(*) AS n FROM named").rows() == [{"n": 7_200}]
+        app.sql("INSERT INTO names VALUES (9, 'n9')")
+        app.drain()
+        assert app.sql("SELECT COUNT(*) AS n, MAX(found) AS x FROM named WHERE name = 'n9'").rows() == [
+            {"n": 800, "x": "999"}
+        ]

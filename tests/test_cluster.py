@@ -23,6 +23,8 @@ CREATE STREAM picks (id BIGINT, sym STRING, qty INT);
 CREATE TABLE syms (PRIMARY KEY (sym)) AS SELECT * FROM file://{folder}/syms.csv;
 CREATE TABLE joined (PRIMARY KEY (id)) AS
   SELECT p.id, s.name, p.qty * s.price AS value, place(p.id) AS place FROM picks p JOIN syms s ON s.sym = p.sym;
+CREATE STREAM pages (id INT, url STRING) WITH ('batch.max.time' = '1ms');
+CREATE TABLE ids AS SELECT id, regexp_extract(url, '(&|^)id=([^&]*)', 2) AS found FROM pages;
 CREATE TABLE totals AS SELECT s.name, SUM(p.qty) AS qty FROM picks p JOIN syms s ON s.sym = p.sym GROUP BY s.name;
 '''
 
@@ -34,10 +36,14 @@ def place(number: int) -> str:
 with App(SQL, state=r"{folder}/state", master="local-cluster[1,2,1024]", functions=[place]) as app:
     app.send("picks", [{{"id": i, "sym": f"s{{i % 50}}", "qty": i % 7}} for i in range({rows})])
     app.drain(120)
+    for rows in (2_000, 6_000):
+        app.send("pages", [{{"id": i, "url": f"a=1&id={{i}}"}} for i in range(rows)])
+        app.drain(120)
     found = {{
         "driver": os.getpid(),
         "joined": app.sql("SELECT COUNT(*) AS n, CAST(SUM(value) AS STRING) AS value FROM joined").rows(),
         "totals": app.sql("SELECT COUNT(*) AS n, SUM(qty) AS qty FROM totals").rows(),
+        "ids": app.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT found) AS d FROM ids").rows(),
         "places": app.sql("SELECT DISTINCT place FROM joined").rows(),
     }}
     print(json.dumps(found))
@@ -80,6 +86,7 @@ def test_an_app_on_executors(tmp_path: Path) -> None:
     value = sum((i % 7) * (i % 50 + 0.5) for i in range(ROWS))
     assert found["joined"][0]["n"] == ROWS and float(found["joined"][0]["value"]) == value
     assert found["totals"] == [{"n": 50, "qty": sum(i % 7 for i in range(ROWS))}]
+    assert found["ids"] == [{"n": 8_000, "d": 6_000}]
     for place in found["places"]:
         process, _, package = place["place"].partition(" ")
         assert int(process) != found["driver"] and "millpond.zip" in package
