@@ -117,6 +117,7 @@ class Patience:
 
 AGAIN = Patience(math.inf, 0.5, "exponential", 2.0, 30.0)
 """How what runs is tried again."""
+NO_PATIENCE = Patience(0.0)
 
 
 def for_connections(timeout: float) -> Patience:

@@ -7,6 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from millpond import App
+from millpond.app.columns import COLUMNS
+from millpond.app.leaving import LEAVING
+from millpond.journal.catalog import Entry
+
+PASSING = (LEAVING, COLUMNS)
+"""The kinds of journal entries that may be removed later than what they belong to."""
+ELSEWHERE = ("positions", "passing", "columns", "columns found")
+"""What two apps may differ in that have done the same in two places."""
 
 
 def fingerprint(app: App) -> dict[str, str]:
@@ -47,9 +55,11 @@ def _kept(app: App) -> dict[str, Any]:
     return {
         "catalog": sorted(repr((r.name, r.kind, r.schema, r.uri, r.running, r.live)) for r in app._catalog),
         "indexes": sorted(repr(i) for i in app._catalog.indexes()),
-        "saved": sorted((e.id, e.text, e.identity, repr(e.schema)) for e in app._saved.values()),
-        "journal": sorted((e.kind, e.name, e.text, repr(e.data)) for e in journal.entries()),
+        "saved": sorted((e.id, e.text, repr(e.schema)) for e in app._saved.values()),
+        "journal": sorted(_entry(e) for e in journal.entries() if e.kind not in PASSING),
+        "passing": sorted(_entry(e) for e in journal.entries() if e.kind in PASSING),
         "positions": sorted(repr(p) for p in journal.positions().values()),
+        "placed": sorted(journal.positions()),
         "journalled": sorted(facts.ledgers),
         "ends": dict(sorted(facts.ends.items())),
         "done": sorted(facts.done),
@@ -65,6 +75,12 @@ def _kept(app: App) -> dict[str, Any]:
         "published": sorted(app._publications._made),
         "files": files(app._state.path),
     }
+
+
+def _entry(entry: Entry) -> tuple[str, ...]:
+    """What the journal has; the identity is made of the text."""
+    data = {key: value for key, value in entry.data.items() if key != "identity"}
+    return (entry.kind, entry.name, entry.text, repr(data))
 
 
 def rows_of(app: App, name: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from millpond import App, Error
 from millpond.errors import QueryFailed
 from millpond.sql import statements as st
 from millpond.testing.faults import Injected, failing, recorded
-from tests.fingerprint import fingerprint
+from tests.fingerprint import ELSEWHERE, fingerprint
 from tests.statement_kinds import KINDS, REFUSED, Kind, classes_of, make_files, open_shop
 
 Fault = tuple[str, int, type[Exception]]
@@ -42,9 +42,9 @@ def shop(directory: Path, kind: Kind) -> Iterator[tuple[App, str]]:
 
 
 def walk(app: App, sql: str, faults: list[Fault]) -> list[Fault]:
-    """Makes a statement fail in every way; answers those that did not keep it from being done, of which the first ends
-    the walk."""
-    for point, visit, failure in faults:
+    """Makes a statement fail in every way, until one does not keep it from being done: that one is left, with the
+    others after it."""
+    for number, (point, visit, failure) in enumerate(faults):
         before = fingerprint(app)
         try:
             with failing(point, failure("it fails"), visit=visit):
@@ -53,13 +53,25 @@ def walk(app: App, sql: str, faults: list[Fault]) -> list[Fault]:
             assert not differing(before, fingerprint(app)), (point, visit, failure)
             others_go_on(app)
         else:
-            return faults[faults.index((point, visit, failure)) :]
+            return faults[number:]
     app.sql(sql)
     return []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_what_fails_leaves_nothing_behind(tmp_path: Path, kind: Kind) -> None:
+    """At the steps of statements."""
+    check_faults(tmp_path, kind, lambda point: ":" not in point)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_fails_anywhere_leaves_nothing_behind(tmp_path: Path, kind: Kind) -> None:
+    """Also within commits, loads and tables."""
+    check_faults(tmp_path, kind, lambda point: True)
+
+
+def check_faults(tmp_path: Path, kind: Kind, walked: Callable[[str], bool]) -> None:
     """After each failure the app is as before, and other statements run; in the end the statement itself does. Where no
     error comes out, the statement had happened when the fault came: then it is done as a whole."""
     with shop(tmp_path / "undisturbed", kind) as (app, sql):
@@ -69,15 +81,20 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path, kind: Kind) -> None:
         if kind.again:
             app.sql(sql)
         app.drain()
-    left = [(p, visit + 1, f) for p, n in counts.items() for visit in range(min(n, MOST)) for f in FAILURES]
-    with shop(tmp_path / "walked", kind) as (app, sql):
-        left = walk(app, sql, left)
-        app.drain()
-    for number, (point, visit, failure) in enumerate(left):
+    visits = [(p, visit + 1) for p, n in counts.items() if walked(p) for visit in range(min(n, MOST))]
+    left = [(point, visit, failure) for point, visit in visits for failure in FAILURES]
+    for number in range(len(left) + 1):
+        with shop(tmp_path / f"walked{number}", kind) as (app, sql):
+            left = walk(app, sql, left)
+            if not left:
+                app.drain()
+                return
+        point, visit, failure = left.pop(0)
         with shop(tmp_path / f"happened{number}", kind) as (app, sql):
             with failing(point, failure("it fails"), visit=visit):
                 app.sql(sql)
-            assert not differing(done, fingerprint(app)), (point, visit, failure)
+            found = differing(done, fingerprint(app))
+            assert not found.keys() - set(ELSEWHERE), (point, visit, failure, found)
 
 
 def others_go_on(app: App) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_a_dropped_query_does_not_come_back(spark: object, tmp_state: Path) -> N
         with pytest.raises(UnknownName, match='no query "secnd"') as caught:
             app.sql("PAUSE QUERY secnd")
         assert caught.value.hint == 'did you mean "second"?'
-        with pytest.raises(AlreadyExists, match='query "Second"'):
+        with pytest.raises(AlreadyExists, match='query "second" already exists'):
             app.sql("SELECT x FROM s WITH ('query.name' = 'Second')")
         app.sql("DROP QUERY IF EXISTS first; PAUSE QUERY n")
         assert queries(app)["table:n"]["state"] == "paused"
@@ -167,3 +168,104 @@ def test_an_error_that_may_pass_is_tried_again(spark: Any) -> None:
         app.send("s", {"x": 2})
         app.drain()
         assert ints(app, "a") == [1, 2]
+
+
+EVERY_NAME = """
+    CREATE STREAM s (x INT, y INT); CREATE STREAM ab (x INT, y INT);
+    CREATE TABLE t (x INT PRIMARY KEY, y INT);
+    CREATE STREAM d AS SELECT x FROM s;
+    CREATE TABLE n AS SELECT COUNT(*) AS n FROM s;
+    CREATE MATERIALIZED VIEW m AS SELECT MAX(x) AS x FROM t;
+    CREATE TABLE j AS SELECT a.x FROM s a JOIN ab b ON a.x = b.x;
+    INSERT INTO t SELECT x, y FROM s;
+    INSERT INTO t SELECT x, y FROM s;
+    INSERT INTO t SELECT x, y + 1 FROM s WITH ('query.name' = 'Plus 1: the `first`, "quoted" / ''both''');
+    INSERT INTO kafka://topic.a/b?x=1 SELECT x FROM s;
+    UPDATE t SET y = t.y + 1 FROM s WHERE s.x = t.x;
+    BEGIN; INSERT INTO t SELECT x, y FROM s; DELETE FROM t USING s WHERE s.x = t.x; COMMIT;
+    SELECT x FROM s;
+    SELECT y FROM t EMIT CHANGES;
+"""
+
+
+def spellings(name: str) -> list[str]:
+    """How a name can be written: as it is printed if it stands together, or quoted."""
+    doubled, escaped = name.replace("`", "``"), name.replace("'", "''")
+    bare = [name] if re.fullmatch(r"[\w:.$-]+", name) else []
+    return [f"`{doubled}`", f"'{escaped}'", *bare]
+
+
+def test_names_that_are_shown_are_names_that_are_taken() -> None:
+    with App(EVERY_NAME, _direct=True, _stand_in=lambda *_: None) as app:
+        shown = queries(app)
+        assert len(shown) == 13
+        for name in shown:
+            for spelt in spellings(name):
+                for action, state in (
+                    ("PAUSE", "paused"),
+                    ("RESUME", "running"),
+                    ("STOP", "stopped"),
+                    ("START", "running"),
+                ):
+                    app.sql(f"{action} QUERY {spelt}")
+                    assert queries(app)[name]["state"] == state, (action, spelt)
+        app.drain()
+        for name in shown:
+            for spelt in spellings(name) if name in queries(app) else ():
+                if name.startswith(("table:", "stream:")):
+                    with pytest.raises(InUse, match="fills"):
+                        app.sql(f"DROP QUERY {spelt}")
+                else:
+                    app.sql(f"DROP QUERY IF EXISTS {spelt}")
+        assert {name.partition(":")[0] for name in queries(app)} == {"table", "stream"}
+
+
+def test_an_unknown_query_is_found_before_anything_runs() -> None:
+    with App(_direct=True) as app:
+        for name, hint in (
+            ("tabel:n", "table:n"),
+            ("n2", None),
+            ("insert_t_00000000", "insert_t_"),
+            ("s", None),
+        ):
+            with pytest.raises(UnknownName, match=f'there is no query "{name}"') as caught:
+                app.sql(EVERY_NAME.replace("kafka://topic.a/b?x=1", "t (x)") + f";\nPAUSE QUERY {name}")
+            assert caught.value.line == EVERY_NAME.count("\n") + 2
+            assert hint is None or hint in str(caught.value.hint)
+        with pytest.raises(UnknownName, match='no query "d"'):
+            app.sql(
+                "CREATE STREAM s (x INT); CREATE STREAM d AS SELECT x FROM s; DROP STREAM d; PAUSE QUERY d"
+            )
+        assert app.tables() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("INSERT INTO a SELECT x FROM s WITH ('query.name' = 'table:x')", "cannot be the name of a query"),
+        ("INSERT INTO a SELECT x FROM s WITH ('query.name' = ' ')", "cannot be the name of a query"),
+        ("INSERT INTO a SELECT x FROM s WITH ('query.name' = 'N')", 'query "table:n" already exists'),
+        ("CREATE TABLE q AS SELECT x FROM s", 'query "q" already exists'),
+        ("SELECT x FROM s WITH ('query.name' = 'q')", 'query "q" already exists'),
+    ],
+)
+def test_queries_and_what_they_fill_share_their_names(sql: str, message: str) -> None:
+    taken = "CREATE TABLE n AS SELECT x FROM s; INSERT INTO a SELECT x FROM s WITH ('query.name' = 'q');"
+    with App(STREAM, _direct=True) as app:
+        with pytest.raises(SqlError, match=re.escape(message)):
+            app.sql(taken + sql)
+        app.sql(taken)
+        with pytest.raises(SqlError, match=re.escape(message)):
+            app.sql(sql)
+
+
+def test_a_statement_that_is_run_again_after_a_restart_is_another_query(tmp_state: Path) -> None:
+    sql = STREAM + "INSERT INTO a SELECT x FROM s;"
+    with App(sql, state=tmp_state, _direct=True) as app:
+        (first,) = queries(app)
+    with App(sql, state=tmp_state, _direct=True) as app:
+        app.sql("INSERT INTO a SELECT x FROM s")
+        assert list(queries(app)) == [first, f"{first}_1"]
+        app.send("s", {"x": 1})
+        app.drain()
+        assert ints(app, "a") == [1, 1]

@@ -28,7 +28,6 @@ from millpond.app.gate import Gate
 from millpond.app.health import Load, followed, health_of
 from millpond.app.held import DROPPED, HELD, Held
 from millpond.app.home import AppHome, ViewHome
-from millpond.app.identity import identity
 from millpond.app.inputs import keep_beside
 from millpond.app.leaving import Leaving
 from millpond.app.living import Living
@@ -82,9 +81,11 @@ from millpond.sql.bind import Binder, Params
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
+from millpond.sql.identity import identity
 from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.parse import parse
 from millpond.sql.pushdown import need_of, pushed
+from millpond.sql.querynames import made_name
 from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
@@ -678,19 +679,24 @@ class App:
         entry.widths = widths_of(checked)
         return entry
 
-    def _query_name(self, prefix: str, checked: Checked, unit: Unit) -> str:
+    def _query_name(self, checked: Checked, unit: Unit) -> str:
         """The name that the statement gives, or one that a restart finds again."""
         named = checked.query_options.get("query.name")
         key, _, number = self._count(checked.statement).partition(":")
         unit.on_failure(lambda: self._counts.update({key: int(number)}))
-        name = str(named) if named else f"{prefix}_{key[:8]}" + (f"_{number}" if number != "0" else "")
-        if named and name.lower() in (known.lower() for known in self._queries.names):
+        taken = {known.lower() for known in self._queries.names}
+        name = str(named) if named else made_name(checked, int(number), taken)
+        if named and name.lower() in taken:
             raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
         if named and not self._in_file and self._held.get(name) == DROPPED:
             # One of that name was dropped: it is forgotten.
             unit.on_failure(partial(self._held.set, name, DROPPED))
             self._held.note(name, None)
-        unit.on_failure(partial(take_back_query, self, name))
+        if self._in_file and isinstance(checked.statement, st.Select):
+            # How far it was printed is known from the run before.
+            unit.on_failure(partial(self._runner.take_out, name))
+        else:
+            unit.on_failure(partial(take_back_query, self, name))
         return name
 
     def _start_pipeline(
@@ -732,7 +738,8 @@ class App:
         for caution in join_warnings(checked.resolved):
             log.warning("%s (%s)", caution.message, caution.hint)
         kept = self._kept(plan) or (entry is not None and plan.target.kind == "emit")
-        self._runner.add(plan, sources, unit, ephemeral=not kept, new=new)
+        fresh = new and entry is not None
+        self._runner.add(plan, sources, unit, ephemeral=not kept, new=new, fresh=fresh)
         if new and entry is not None:
             self._keep(entry, plan.streams)
         else:

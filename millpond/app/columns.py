@@ -112,9 +112,9 @@ class KeptColumns:
         relations += self._app._living.reads()
         used = self._addresses(relations)
         for address in self._kept.keys() - used:
+            self._app._journal.drop_entry(COLUMNS, address)
             del self._kept[address], self._first[address]
             self._app._rooms.forget(address)
-            self._app._journal.drop_entry(COLUMNS, address)
 
     def forget_found(self, besides: frozenset[str]) -> None:
         """Lets go of columns that were discovered for statements that failed."""

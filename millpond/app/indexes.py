@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from millpond import faults
 from millpond.app.catalog import Saved
-from millpond.app.identity import identity
 from millpond.app.unit import Unit, safely
 from millpond.errors import NotSupported
 from millpond.sql import statements as st
 from millpond.sql.catalog import Index
 from millpond.sql.checked import Checked
+from millpond.sql.identity import identity
 
 if TYPE_CHECKING:
     from millpond.app.app import App

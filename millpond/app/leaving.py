@@ -43,9 +43,11 @@ class Leaving:
 
     def removed(self, names: Iterable[str]) -> None:
         """Their databases do not have them any more."""
-        gone = [e.name for name in names if (e := self._entries.pop(name.lower(), None)) is not None]
+        gone = [e.name for name in names if (e := self._entries.get(name.lower())) is not None]
         if gone:
             self._app._journal.revise(Revision(drop=[(LEAVING, name) for name in gone]))
+        for name in gone:
+            del self._entries[name.lower()]
 
     def finish(self) -> None:
         """Removes what is left; what a database does not remove now stays, and is told."""

@@ -31,7 +31,7 @@ from millpond.engine.failures import explain
 from millpond.engine.states import State, asked, can_move
 from millpond.errors import Closed, PipelineFailed, TimedOut, known
 from millpond.plan.plans import PipelinePlan
-from millpond.retry import Patience
+from millpond.retry import NO_PATIENCE
 from millpond.sinks.base import NativeSink, find_sink
 from millpond.sources.base import NativeSource, Source
 from millpond.sql.catalog import Limits
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("millpond")
 _AT_ONCE = max(2, os.cpu_count() or 2)
 """Queries that start side by side: each brings a process of its own."""
-NO_PATIENCE = Patience(0.0)
 
 
 def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[RunningStatement]:
@@ -92,11 +91,18 @@ class Pipelines:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
 
     def add(
-        self, plan: PipelinePlan, sources: Sequence[Source], unit: Unit, *, ephemeral: bool, new: bool
+        self,
+        plan: PipelinePlan,
+        sources: Sequence[Source],
+        unit: Unit,
+        *,
+        ephemeral: bool,
+        new: bool,
+        fresh: bool,
     ) -> None:
         """Puts a statement in line. ``sources`` are those of its streams."""
         statements = statements_of(self._app, plan, ephemeral=ephemeral)
-        self.starter.add(statements, sources, unit, new=new)
+        self.starter.add(statements, sources, unit, new=new, fresh=fresh)
 
     @property
     def formats(self) -> set[str]:
@@ -164,10 +170,9 @@ class Pipelines:
             if (pair := self._running.get(name)) is None:
                 continue  # another part of its query could not be started
             pipeline = pair[0]
+            pipeline.begin()
             if pipeline.error is not None and pipeline.state is State.FAILED and unit is not None:
                 self.starter.refuse(pipeline.plan, unit, pipeline.error)
-                continue
-            pipeline.begin()
 
     def describe(self) -> list[dict[str, Any]]:
         """Of each query how it is; those that wait for tables, or for Spark to start, are there too."""
@@ -281,6 +286,7 @@ class Pipelines:
             pipeline.ask(action)
         self._settle([stream for _, stream in found])
         for pipeline in able:
+            pipeline.begin()
             pipeline.check()
 
     def replay(self, table: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.app.unit import Unit
-from millpond.errors import UnknownName, did_you_mean
+from millpond.sql.querynames import unknown_query
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -35,9 +35,7 @@ class Queries:
         known = self.known()
         if name.lower() in known:
             return known[name.lower()]
-        names = self.names
-        listed = f"SHOW QUERIES lists them: {', '.join(names)}" if names else "there is no running query"
-        raise UnknownName(f'there is no query "{name}"', hint=did_you_mean(name, names, listed))
+        raise unknown_query(name, self.names)
 
     def state(self, query: str) -> str:
         view = self._app._views.get(query)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.app.catalog import Saved
-from millpond.app.identity import identity
 from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.plan.world import Rooms, narrow
 from millpond.sql import statements as st
@@ -15,6 +14,7 @@ from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
+from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.types import Schema
 
@@ -83,7 +83,8 @@ def prepare(
         locate=locate,
         functions=app._functions,
         streams=app._source_values,
-        queries=list(app._queries.known()),
+        queries=app._queries.known(),
+        counts=app._counts,
     )
     unclaimed = dict(app._unclaimed)
     steps: list[Step] = []

@@ -86,16 +86,23 @@ class Starter:
         return dict(self._stalled)
 
     def add(
-        self, statements: Sequence[RunningStatement], sources: Sequence[Source], unit: Unit, *, new: bool
+        self,
+        statements: Sequence[RunningStatement],
+        sources: Sequence[Source],
+        unit: Unit,
+        *,
+        new: bool,
+        fresh: bool,
     ) -> None:
-        """Puts the parts of a query in line; new ones have all that they need when it returns."""
+        """Puts the parts of a query in line; new ones have all that they need when it returns. ``fresh`` ones begin at
+        the beginning."""
         names = [statement.plan.name for statement in statements]
         if not new:
             unit.on_failure(lambda: self._pop(names))
         for name, statement, source in zip(names, statements, sources, strict=True):
             self._waiting[name] = Waiting(statement, source, unit if new else None, new)
         for statement in statements:
-            if new:
+            if fresh:
                 self._forget_earlier(statement)
             statement.declare()
             faults.reach("error table made")

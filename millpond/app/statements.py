@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -106,12 +105,10 @@ def _insert(app: App, checked: Checked, unit: Unit) -> Result:
     if target.kind == "sink" and not checked.running:
         return _write_outside(app, checked, target)
     if target.kind == "sink":
-        scheme, _, rest = target.name.partition("?")[0].partition("://")
-        words = re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")
-        name = app._query_name("_".join(("insert", *words)), checked, unit)
+        name = app._query_name(checked, unit)
         return _run_on(app, plan_pipeline(checked, name, app._target(checked, name)), checked, unit)
     if checked.running:
-        name = app._query_name(f"insert_{target.name}", checked, unit)
+        name = app._query_name(checked, unit)
         return _run_on(app, plan_pipeline(checked, name, target_of(target)), checked, unit)
     if checked.resolved is not None:
         rows = app._answer(checked)
@@ -162,8 +159,7 @@ def _inserted(target: Relation, rows: pa.Table, moment: Moment) -> dict[str, Cha
 def _mutate(app: App, checked: Checked, unit: Unit) -> Result:
     if checked.fold is not None:
         target = checked.fold.target
-        kind = type(checked.statement).__name__.lower()
-        name = app._query_name(f"{kind}_{target.name}", checked, unit)
+        name = app._query_name(checked, unit)
         return _run_on(app, plan_pipeline(checked, name, target_of(target)), checked, unit)
     mutation = checked.mutation
     assert mutation is not None
@@ -185,7 +181,7 @@ def _block(app: App, checked: Checked, unit: Unit) -> Result:
     """BEGIN … COMMIT that a stream drives."""
     checked = dataclasses.replace(checked, block=tuple(app._with_types(c) for c in checked.block))
     _kept_alike(app, checked)
-    name = app._query_name("block", checked, unit)
+    name = app._query_name(checked, unit)
     return _run_on(app, plan_block(checked, name), checked, unit)
 
 
@@ -228,7 +224,7 @@ def _select(app: App, checked: Checked, unit: Unit) -> Result:
         return Result(app._answer(checked))
     checked = app._with_types(checked)
     assert checked.resolved is not None
-    name = app._query_name("select", checked, unit)
+    name = app._query_name(checked, unit)
     result = RunningResult(checked.resolved.schema.arrow(), name)
     app._emitted[name] = result
     if checked.live:

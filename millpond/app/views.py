@@ -203,8 +203,7 @@ class Views:
             self._round()
             faults.reach("view filled")
             if view.error is not None and not restored:
-                del self._views[plan.name]
-                self._follow()
+                self.remove(plan.name)
                 raise view.error
         if self._thread is None:
             self._app._store.listen(self._news.set)

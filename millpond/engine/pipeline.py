@@ -17,7 +17,7 @@ from millpond.engine.failures import explain
 from millpond.engine.states import State, moved
 from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
-from millpond.retry import AGAIN, Issues, Patience
+from millpond.retry import AGAIN, NO_PATIENCE, Issues, Patience
 from millpond.sources.base import Source
 
 log = logging.getLogger("millpond")
@@ -146,7 +146,7 @@ class Pipeline:
                 try:
                     self.statement.begin()
                 except Exception as error:
-                    self.fail(explain(error))
+                    self.fail(explain(error), NO_PATIENCE)
 
     def advance(self, batch: Batch) -> None:
         """Applies a batch that begins where the pipeline is. A failure is its own: it does not raise."""

@@ -31,7 +31,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def application(service: Service) -> Starlette:
     routes = [
         StarletteRoute(
-            route.path.replace("{key}", "{key:path}"), _endpoint(service, route), methods=[route.method]
+            route.path.replace("{key}", "{key:path}").replace("{query}", "{query:path}"),
+            _endpoint(service, route),
+            methods=[route.method],
         )
         for route in ROUTES
     ]

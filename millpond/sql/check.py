@@ -7,17 +7,15 @@ refused here, by name. A name whose statement is wrong is declared all the same,
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any
 
 from millpond.errors import (
+    AlreadyExists,
     CheckFailed,
     Error,
     InvalidOption,
     SqlError,
-    UnknownName,
-    did_you_mean,
 )
 from millpond.options import read_options, unknown_option
 from millpond.sql import statements as st
@@ -31,6 +29,7 @@ from millpond.sql.checking.creates import Creates
 from millpond.sql.checking.inserts import Inserts
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
+from millpond.sql.identity import identity
 from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.live import follows_its_query
 from millpond.sql.misses import check_misses, miss_options
@@ -42,9 +41,8 @@ from millpond.sql.mutation import (
     check_update,
     check_upsert,
 )
+from millpond.sql.querynames import FILLS, filling, made_name, unknown_query
 from millpond.sql.words import point_at_word
-
-_GIVEN_NAME = re.compile(r"_[0-9a-f]{8}(_[0-9]+)?$")
 
 
 class Checker(Creates, Inserts):
@@ -68,6 +66,10 @@ class Checker(Creates, Inserts):
         into = getattr(statement, "errors_into", None)
         if checked.running and not isinstance(statement, st.CreateView):
             return self._as_running(checked, into)
+        if checked.live or (
+            checked.running and isinstance(statement, st.CreateView) and statement.materialized
+        ):
+            self._name(checked)
         if into is not None and not isinstance(statement, st.Explain):
             self.errors.append(
                 SqlError(
@@ -92,27 +94,52 @@ class Checker(Creates, Inserts):
         place = checked.statement.place
         if errors_into is not None:
             self.errors.extend(check_errors_into(self.catalog, errors_into, checked.target, place))
-        name = self._query_values.get("query.name") or (checked.relation.name if checked.relation else None)
-        if name and errors_into is None and self._query_values.get("on.error") != "fail":
-            self.catalog.add(error_relation(name))
         try:
-            if checked.relation is not None and self._query_values.get("query.name"):
-                raise InvalidOption(
-                    f'option "query.name" is for INSERT, SELECT and the like: this query is known by the name of'
-                    f' {checked.relation.kind} "{checked.relation.name}"',
-                    hint="leave it out",
-                )
+            self._check_query_name(checked)
             checked = self._with_misses(checked)
-        except InvalidOption as error:
+        except (InvalidOption, AlreadyExists) as error:
             error.place = error.place or place
             self.errors.append(error)
         if len(self.errors) != before:
             return None
-        if name:
-            self._queries[name.lower()] = name
-        else:
-            self._unnamed = True
-        return dataclasses.replace(checked, query_options=self._query_values)
+        checked = dataclasses.replace(checked, query_options=self._query_values)
+        name = self._name(checked)
+        if errors_into is None and self._query_values.get("on.error") != "fail":
+            self.catalog.add(error_relation(name))
+        return checked
+
+    def _check_query_name(self, checked: Checked) -> None:
+        """Queries, and the tables and streams that they fill, share their names: error tables are named by them."""
+        named = self._query_values.get("query.name")
+        if named and checked.relation is not None:
+            raise InvalidOption(
+                f'option "query.name" is for INSERT, SELECT and the like: this query is known by the name of'
+                f' {checked.relation.kind} "{checked.relation.name}"',
+                hint="leave it out",
+            )
+        if named and (not named.strip() or named.lower().startswith(FILLS)):
+            raise InvalidOption(
+                f'"{named}" cannot be the name of a query',
+                hint="it has letters, and does not begin with table: or stream:",
+            )
+        name = named or (checked.relation.name if checked.relation is not None else "")
+        taken = self._queries.get(name.lower())
+        if taken is not None:
+            raise AlreadyExists(f'query "{taken}" already exists', hint="give it another 'query.name'")
+
+    def _name(self, checked: Checked) -> str:
+        """Notes by which names a statement that will run is known; answers the shortest."""
+        key, relation = identity(checked.statement), checked.relation
+        if relation is not None:
+            own = filling(relation.kind, relation.name)
+            self._queries |= {relation.name.lower(): own, own.lower(): own}
+            return relation.name
+        name: str = checked.query_options.get("query.name") or made_name(
+            checked, self._counts[key], self._queries
+        )
+        self._counts[key] += 1
+        self._queries[name.lower()] = name
+        return name
 
     def _with_misses(self, checked: Checked) -> Checked:
         query, how = checked.resolved if checked.fold is None else None, miss_options(self._query_values)
@@ -196,7 +223,12 @@ class Checker(Creates, Inserts):
         if s.kind == "index":
             return check_drop_index(self, s)
         if s.kind == "query":
-            return Checked(s) if s.if_exists or self._knows_query(s.name, s) else None
+            if not s.if_exists and not self._knows_query(s.name, s):
+                return None
+            own = self._queries.get(s.name.lower())
+            if own is not None and not own.startswith(FILLS):
+                self._forget_query(own)
+            return Checked(s)
         relation = self.catalog.find(s.name)
         if relation is None:
             if s.if_exists:
@@ -214,6 +246,7 @@ class Checker(Creates, Inserts):
             )
             return None
         self.catalog.remove(s.name)
+        self._forget_query(filling(relation.kind, relation.name))
         return Checked(s, relation=relation)
 
     def _block(self, s: st.Block) -> Checked | None:
@@ -240,15 +273,14 @@ class Checker(Creates, Inserts):
         return Checked(s) if self._knows_query(s.name, s) else None
 
     def _knows_query(self, name: str, s: st.Statement) -> bool:
-        """Whether a running statement has this name, or may have: one without a name is given one when it starts."""
-        if name.lower() in self._queries or (self._unnamed and _GIVEN_NAME.search(name)):
+        """Whether a running statement has this name."""
+        if name.lower() in self._queries:
             return True
-        names = sorted(self._queries.values())
-        listed = f"queries: {', '.join(names)}" if names else "there is no running query"
-        self.errors.append(
-            UnknownName(f'there is no query "{name}"', hint=did_you_mean(name, names, listed), place=s.place)
-        )
+        self.errors.append(unknown_query(name, self._queries.values(), s.place))
         return False
+
+    def _forget_query(self, query: str) -> None:
+        self._queries = {name: own for name, own in self._queries.items() if own.lower() != query.lower()}
 
     def _begin(self, s: st.Begin) -> Checked | None:
         return Checked(s)
@@ -282,12 +314,12 @@ class Checker(Creates, Inserts):
         if s.analyze:
             self.refuse("EXPLAIN ANALYZE", s)
             return None
-        catalog = self.catalog
-        self.catalog = catalog.copy()
+        catalog, queries, counts = self.catalog, self._queries, self._counts
+        self.catalog, self._queries, self._counts = catalog.copy(), dict(queries), counts.copy()
         try:
             inner = self.check(s.statement)
         finally:
-            self.catalog = catalog
+            self.catalog, self._queries, self._counts = catalog, queries, counts
         if inner is None:
             return None
         return dataclasses.replace(inner, statement=s, skip=False)

@@ -25,7 +25,7 @@ ERROR_COLUMNS = Schema(
 
 def error_table(query: str) -> str:
     """The name of a query's own error table; one that fills a table or stream is named after that."""
-    return f"{query.rpartition(':')[2]}{ERRORS}"
+    return f"{query.removeprefix('table:').removeprefix('stream:')}{ERRORS}"
 
 
 def error_relation(query: str) -> Relation:

@@ -84,7 +84,7 @@ def test_what_may_be_is_not_refused() -> None:
         _DECLARED
         + "SELECT DATE '2024-2-29', TIMESTAMP '2024-01-01 23:59:59.5 Europe/Paris', TIMESTAMP '13:00', DATE 'today';"
         "INSERT INTO sums VALUES (NULL, 3); INSERT INTO items SELECT id, at FROM orders;"
-        "PAUSE QUERY Sums; STOP QUERY filler; RESUME QUERY insert_items_0123abcd; DROP QUERY IF EXISTS x"
+        "PAUSE QUERY Sums; STOP QUERY filler; RESUME QUERY insert_items_55583c27; DROP QUERY IF EXISTS x"
     )
     assert not found.errors
 

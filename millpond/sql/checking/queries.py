@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -45,8 +46,8 @@ class Queries:
     """Resolves queries against the catalog; what is wrong is added to ``errors``.
 
     ``streams`` are the values of the options of streams that are known by name, ``queries`` the names by which running
-    statements are known. ``kept`` is what the table of a
-    statement that is checked again was declared to be.
+    statements are known, in lower case, with their own, ``counts`` how many statements of each identity there were.
+    ``kept`` is what the table of a statement that is checked again was declared to be.
     """
 
     def __init__(
@@ -57,7 +58,8 @@ class Queries:
         locate: Locate | None = None,
         functions: Mapping[str, UserFunction] | None = None,
         streams: Mapping[str, Mapping[str, Any]] | None = None,
-        queries: Iterable[str] = (),
+        queries: Mapping[str, str] | None = None,
+        counts: Mapping[str, int] | None = None,
         kept: Schema | None = None,
     ):
         self.catalog = catalog
@@ -66,8 +68,8 @@ class Queries:
         self.functions = dict(functions or {})
         self.errors: list[Error] = []
         self._streams = dict(streams or {})
-        self._queries = {name.lower(): name for name in queries}
-        self._unnamed = False
+        self._queries = dict(queries or {})
+        self._counts = Counter(counts or {})
         self._kept = kept
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._shares: Mapping[str, Sequence[Setting]] = {}

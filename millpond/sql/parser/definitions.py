@@ -154,7 +154,7 @@ class DefinitionParser(ColumnParser):
     def parse_drop(self) -> Drop:
         kind = self._parse_kind(list(_KINDS))
         if_exists = self.match_words("IF", "EXISTS")
-        name = self.parse_name(f"the name of a {kind}")
+        name = self.parse_query_name() if kind == "query" else self.parse_name(f"the name of a {kind}")
         return Drop(kind, name, if_exists, self.match_words("CASCADE"))
 
     def parse_truncate(self) -> Truncate:

@@ -34,6 +34,20 @@ class NameParser(BaseParser):
         last = self._rest_of_name()
         return self._check_name(self.sql[token.start : last.end + 1], token, last, what)
 
+    def parse_query_name(self) -> str:
+        """The name of a query, as SHOW QUERIES prints it: bare if it stands together, else in back-ticks or quotes."""
+        if not self._curr:
+            self.fail_expected("the name of a query")
+        first, text = self._curr, self._quoted()
+        if text is None:
+            self._advance()
+            while self._curr and self._curr.start <= self._prev.end + 1:
+                self._advance()
+            text = self.sql[first.start : self._prev.end + 1]
+        if not text.strip():
+            self.fail("the name of a query cannot be empty", first)
+        return text
+
     def _rest_of_name(self) -> Token:
         """Passes the tokens that stand together without white space; the last of them."""
         self._advance()

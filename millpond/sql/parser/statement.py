@@ -255,7 +255,7 @@ class MillpondParser(WriteParser):
     def _parse_control(self) -> ControlQuery:
         action = self._prev.text.lower()
         self.expect_words("QUERY")
-        name = self.parse_name("the name of a query")
+        name = self.parse_query_name()
         return ControlQuery(cast(Literal["stop", "start", "pause", "resume"], action), name)
 
     def _parse_replay(self) -> Replay:

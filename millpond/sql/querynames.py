@@ -1,0 +1,50 @@
+"""The names of running statements: those that their texts give them, and those that are made for the others."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Container, Iterable
+
+from millpond.errors import Place, UnknownName, did_you_mean
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+from millpond.sql.identity import identity
+
+FILLS = ("table:", "stream:")
+"""What the names of queries begin with that fill a table or stream of their own."""
+
+
+def filling(kind: str, name: str) -> str:
+    """The name of the query that fills a table or stream of its own."""
+    return f"{kind}:{name}"
+
+
+def unknown_query(name: str, queries: Iterable[str], place: Place | None = None) -> UnknownName:
+    """The error for a name that no query has."""
+    known = sorted(set(queries))
+    short = [query.partition(":")[2] if query.startswith(FILLS) else query for query in known]
+    listed = f"queries: {', '.join(short)}" if short else "there is no running query"
+    hint = did_you_mean(name, [*short, *known], listed)
+    return UnknownName(f'there is no query "{name}"', hint=hint, place=place)
+
+
+def made_name(checked: Checked, number: int, taken: Container[str]) -> str:
+    """The name of a running statement whose text gives none: it is the same after a restart. ``number`` says how many
+    of the same text there were before, ``taken`` are names in lower case."""
+    name = f"{_prefix(checked)}_{identity(checked.statement)[:8]}"
+    names = (f"{name}_{n}" if n else name for n in itertools.count(number))
+    return next(name for name in names if name.lower() not in taken)
+
+
+def _prefix(checked: Checked) -> str:
+    statement, target = checked.statement, checked.target
+    if isinstance(statement, st.Block | st.Select):
+        return type(statement).__name__.lower()
+    if checked.fold is not None:
+        return f"{type(statement).__name__.lower()}_{checked.fold.target.name}"
+    assert target is not None
+    if target.kind != "sink":
+        return f"insert_{target.name}"
+    scheme, _, rest = target.name.partition("?")[0].partition("://")
+    return "_".join(("insert", *re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")))
