@@ -14,6 +14,7 @@ import pyarrow as pa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
+from millpond import App
 from millpond.app.aggregates import LiveAggregate, target_changes
 from millpond.app.windows import WindowedAggregate
 from millpond.plan.pipeline import plan_pipeline
@@ -317,3 +318,25 @@ def _ends(live: Live, size: float, *, session: bool) -> list[float]:
     name = live.plan.aggregation.window.last if session else "k0"
     times = live.tables.tables["q$state"].scan()[name].to_pylist()
     return [(t - ZERO).total_seconds() + size for t in times]
+
+
+def test_late_rows_are_counted_wherever_windows_go() -> None:
+    windows = "SELECT window_start, COUNT(*) AS n FROM s WINDOW TUMBLING(60s) EMIT FINAL"
+    sql = f"""
+        CREATE STREAM s (x INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
+        CREATE TABLE t (window_start TIMESTAMP, n BIGINT);
+        CREATE STREAM closed AS {windows};
+        CREATE TABLE kept AS {windows};
+        INSERT INTO t {windows} WITH ('query.name' = 'into');
+        {windows} WITH ('query.name' = 'shown');
+        INSERT INTO t SELECT ts, x FROM s WITH ('query.name' = 'rows');
+    """
+    with App(sql, _direct=True) as app:
+        for times in (("00:00:10", "00:02:00"), ("00:00:20", "00:00:30", "00:02:01")):
+            app.send("s", [{"x": 1, "ts": f"2024-01-01T{at}Z"} for at in times])
+            app.drain()
+        late = {q["name"]: q["late"] for q in app.sql("SHOW QUERIES").rows()}
+        assert late == {"stream:closed": 2, "table:kept": 2, "into": 2, "shown": 2, "rows": None}
+        for what in ("closed", "kept"):
+            about = {r["property"]: r["value"] for r in app.sql(f"DESCRIBE EXTENDED {what}").rows()}
+            assert about["late rows"] == "2" and about["watermark"].startswith("2024-01-01T00:01:56")

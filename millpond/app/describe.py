@@ -38,6 +38,7 @@ _QUERY_COLUMNS = (
     "lost",
     "errors",
     "misses",
+    "late",
     "waiting",
     "retries",
     "batches",
@@ -48,7 +49,7 @@ _QUERY_COLUMNS = (
 )
 _TYPES = {
     **dict.fromkeys(
-        ("rows", "batches", "last_batch_ms", "lag", "lost", "errors", "misses", "waiting", "retries"),
+        ("rows", "batches", "last_batch_ms", "lag", "lost", "errors", "misses", "late", "waiting", "retries"),
         pa.int64(),
     ),
     "rate": pa.float64(),
@@ -127,7 +128,7 @@ def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
         if (load := app._loads.get(relation.name.lower())) is not None and load.rows:
             about["load"] = load.far()
         about["durability"] = durability_of(app, relation.name)
-    mark = app._store.table(f"table:{relation.name}$watermark")
+    mark = app._store.table(f"{relation.kind}:{relation.name}$watermark")
     if mark is not None:
         about |= describe_mark(mark.scan())
     about |= describe_join(f"{relation.kind}:{relation.name}", app._store.table)

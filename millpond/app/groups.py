@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.app.aggregates import LiveAggregate, Merged, target_changes
+from millpond.app.ops import with_op
 from millpond.app.running import RunningStatement, high_of
 from millpond.app.store import Moment
 from millpond.app.windows import WindowedAggregate
@@ -56,6 +57,23 @@ class Groups(RunningStatement):
     def owned(self) -> tuple[str, ...]:
         return (*super().owned, *self._aggregate.tables)
 
+    @property
+    def late(self) -> int | None:
+        aggregate = self._aggregate
+        return (
+            aggregate.mark(self.app._store.moment()).late
+            if isinstance(aggregate, WindowedAggregate)
+            else None
+        )
+
+    def _told(self, merged: Merged) -> pa.Table:
+        """The groups that are there now, and, where what happened is told, those that are not."""
+        op = self.plan.target.options.get("op")
+        if op is None:
+            return merged.seen
+        parts = [with_op(rows, op, "delete") for rows in (merged.gone, merged.ended)]
+        return pa.concat_tables([*parts, with_op(merged.seen, op, "upsert")])
+
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         rows = self._stage.run(batch, moment)
         arrow = self.plan.batch.output.arrow()
@@ -75,7 +93,7 @@ class Groups(RunningStatement):
                 )
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.
-                self.emit(merged.seen)
+                self.emit(self._told(merged))
             return {name: change for name, change in changes.items() if len(change)}, merged
 
         def sent(merged: Merged) -> dict[str, pa.Table]:

@@ -185,6 +185,10 @@ class JoinedStream(RunningStatement):
         return count
 
     @property
+    def late(self) -> int | None:
+        return self._joining.statement.late if self._number == 0 else None
+
+    @property
     def waiting(self) -> int | None:
         """Joined rows that wait for a match in a table."""
         return self._joining.statement.waiting if self._number == 0 else None

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from millpond.app.drift import follow_columns
 from millpond.app.errortable import beside, error_records, is_message, message_records, renewed, rows_of
 from millpond.app.missing import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
+from millpond.app.ops import with_op
 from millpond.app.poison import MOST, TooMany, find_poison
 from millpond.app.store import Moment
 from millpond.app.unit import safely
@@ -90,6 +91,11 @@ class RunningStatement(ABC):
         table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
         self.keep({table: schema})
         self._misses = Waiting(miss, self.stage(miss.batch), table, self.app._store.moment(), self.app._clock)
+
+    @property
+    def late(self) -> int | None:
+        """Rows that came when their window had closed, where there are windows that close."""
+        return None
 
     @property
     def waiting(self) -> int | None:
@@ -416,7 +422,7 @@ class Rows(RunningStatement):
         def find(moment: Moment) -> tuple[dict[str, Changes], None]:
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.
-                self.emit(rows)
+                self.emit(with_op(rows, self.plan.target.options.get("op"), "insert"))
             if target.kind != "table":
                 return {}, None
             if strict:

@@ -14,6 +14,7 @@ from millpond.app.dropping import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
 from millpond.app.loading import is_from_outside, load
 from millpond.app.mutate import changes_of
+from millpond.app.ops import emitted_schema
 from millpond.app.outgoing import deliver
 from millpond.app.store import Moment
 from millpond.app.tapping import tap
@@ -225,12 +226,13 @@ def _select(app: App, checked: Checked, unit: Unit) -> Result:
     checked = app._with_types(checked)
     assert checked.resolved is not None
     name = app._query_name(checked, unit)
-    result = RunningResult(checked.resolved.schema.arrow(), name)
+    result = RunningResult(emitted_schema(checked.resolved.schema.arrow(), checked.op), name)
     app._emitted[name] = result
+    options = {} if checked.op is None else {"op": checked.op}
     if checked.live:
-        app._views.add_emitting(plan_view(checked, name, Target("emit", f"{name}$rows")))
+        app._views.add_emitting(plan_view(checked, name, Target("emit", f"{name}$rows", options)))
         return result
-    _run_on(app, plan_pipeline(checked, name, Target("emit", name)), checked, unit)
+    _run_on(app, plan_pipeline(checked, name, Target("emit", name, options)), checked, unit)
     return result
 
 

@@ -22,6 +22,7 @@ from millpond.app.capturing import keep_copy
 from millpond.app.feed import Touched
 from millpond.app.held import Held
 from millpond.app.inputs import Inputs
+from millpond.app.ops import with_op
 from millpond.app.store import Moment
 from millpond.app.transaction import View
 from millpond.app.unit import Unit
@@ -41,7 +42,7 @@ log = logging.getLogger("millpond")
 _FEW = 1_000
 """Parts that are always worth their lookups; more of them must be fewer than a quarter of the rows."""
 Tables = Callable[[str], Snapshot]
-Emit = Callable[[pa.Table], None]
+Emit = Callable[[Changes], None]
 
 
 class LiveView:
@@ -51,7 +52,7 @@ class LiveView:
         self.plan = plan
         self.schema = schema
         self.emit = emit
-        """Is given the rows that come, once the table is filled."""
+        """Is given what changes, once the table is filled."""
         self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
         self.error: Error | None = None
         self.held = State.RUNNING
@@ -176,8 +177,8 @@ class Views:
         app._store.create_hidden(plan.target.name, hidden)
         printed = app._on_emit if app._in_file else None
 
-        def emit(rows: pa.Table) -> None:
-            shown = rows.select(list(hidden.names)).rename_columns(list(schema.names))
+        def emit(changes: Changes) -> None:
+            shown = told(changes, hidden, schema, plan.target.options.get("op"))
             if printed is None:
                 app._emitted[plan.name].add(shown)
             elif shown.num_rows:
@@ -347,7 +348,7 @@ class Views:
             return None
         view.error, view.whole = None, view.renewed != renewed
         if view.emit is not None and view.rounds and len(changes):
-            view.emit(changes.put)
+            view.emit(changes)
         view.rounds += 1
         view.rows += len(changes)
         view.milliseconds = round(1000 * (time.perf_counter() - began))
@@ -367,3 +368,14 @@ class Views:
         for view in self:
             visit(view)
         return ordered
+
+
+def told(changes: Changes, hidden: Schema, schema: Schema, op: str | None) -> pa.Table:
+    """What someone who reads along is given: the rows that come, or, with a column ``op``, also those that go."""
+    put = changes.put.select(list(hidden.names)).rename_columns(list(schema.names))
+    if op is None:
+        return put
+    deleted = changes.deleted
+    gone = changes.rows.filter(deleted) if deleted is not None else changes.rows.slice(0, 0)
+    gone = gone.select(list(hidden.names)).rename_columns(list(schema.names))
+    return pa.concat_tables([with_op(gone, op, "delete"), with_op(put, op, "insert")])

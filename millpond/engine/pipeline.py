@@ -49,6 +49,10 @@ class Statement(Protocol):
         """Rows that found no match in a table, where that is counted."""
 
     @property
+    def late(self) -> int | None:
+        """Rows that came when their window had closed, where there are windows that close."""
+
+    @property
     def waiting(self) -> int | None:
         """Rows that wait for a match, where they do."""
 
@@ -301,6 +305,7 @@ class Pipeline:
             "retries": self.issues.retries + self.source.issues.retries,
             "errors": self.statement.errors,
             "misses": self.statement.misses,
+            "late": self.statement.late,
             "waiting": self.statement.waiting,
             "batches": self.batches,
             "last_batch": self.last_batch,

@@ -40,7 +40,9 @@ def explain_checked(checked: Checked, ways: Ways, asked: Mapping[str, str] | Non
     lines = [_headline(inner, checked)]
     if checked.resolved is not None:
         lines += list(_query(checked, inner, ways, asked or {}))
-        lines.append("output: " + ", ".join(f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema))
+        op = [f"{checked.op} STRING"] if checked.op is not None else []
+        columns = [f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema]
+        lines.append("output: " + ", ".join(op + columns))
     if checked.target is not None:
         lines.append(_target(checked))
     return lines

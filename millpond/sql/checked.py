@@ -75,6 +75,8 @@ class Checked:
     """What a stream has the changes of."""
     misses: tuple[Resolved, tuple[str, ...]] | None = None
     """With 'on.miss': the query for rows without a match, and the tables it tells of."""
+    op: str | None = None
+    """Of a SELECT that runs: the column that says what happened to each row."""
     skip: bool = False
     """IF NOT EXISTS and it exists: nothing to do."""
 
@@ -174,6 +176,17 @@ RUNNING_OPTIONS: tuple[Option, ...] = (
     ),
 )
 """Options of every running statement."""
+
+SELECT_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "op.column",
+        "text",
+        "Of a query that runs: a first column of this name says what happened to each row: insert or delete. A row that"
+        " changes is a delete of what it was and an insert of what it is. Groups of a stream are upsert, each version"
+        " in place of the one before, and delete.",
+    ),
+)
+"""Options of SELECT."""
 
 BATCH_OPTIONS: tuple[Option, ...] = (
     Option(

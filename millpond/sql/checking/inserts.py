@@ -20,6 +20,7 @@ from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import (
+    SELECT_OPTIONS,
     Checked,
 )
 from millpond.sql.checking.queries import Queries
@@ -205,14 +206,36 @@ class Inserts(Queries):
         return Checked(s, target=target, values=tuple(rows))
 
     def _select(self, s: st.Select) -> Checked | None:
-        resolved = self._resolve_query(s.query, s.settings, (), "SELECT", s)
+        resolved = self._resolve_query(s.query, s.settings, SELECT_OPTIONS, "SELECT", s)
         if resolved is None:
             return None
+        op = self._op_column(s, resolved)
         if s.query.emit == "changes" and not resolved.running:
             if not any(i.relation.kind == "table" for i in resolved.inputs):
                 self.refuse("EMIT CHANGES on a query that reads neither a stream nor a table", s)
             self.errors.extend(check_live(resolved, s.place))
-        return Checked(s, resolved=resolved, source_options=self._source_values)
+        options = {} if resolved.running else self._query_values
+        return Checked(s, resolved=resolved, source_options=self._source_values, query_options=options, op=op)
+
+    def _op_column(self, s: st.Select, resolved: Resolved) -> str | None:
+        """The name of the column that says what happened to a row, if it is asked for."""
+        setting = next((x for x in s.settings if find_option(SELECT_OPTIONS, x.name)), None)
+        if setting is None:
+            return None
+        name: str = read_options("SELECT", SELECT_OPTIONS, [setting])["op.column"]
+        if not resolved.running and s.query.emit != "changes":
+            raise InvalidOption(
+                f'option "{setting.name}" is for queries that run: this one ends by itself',
+                hint="EMIT CHANGES makes a query of tables a running one",
+                place=setting.place,
+            )
+        if not name.strip() or name in resolved.schema:
+            raise InvalidOption(
+                f"\"{name}\" cannot be the column of 'op.column'",
+                hint="give a name that no column of the query has, such as '_op'",
+                place=setting.place,
+            )
+        return name
 
 
 def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:

@@ -144,7 +144,7 @@ class Queries:
             lower_distinct(resolved)
             self.errors.extend(check_running(resolved, resolver.place, s.place))
             self.errors.extend(check_aggregate(resolved, resolver.place, s.place))
-        elif (first := self._for_running(resolved)) and not self.errors:
+        elif (first := self._for_running(resolved, s)) and not self.errors:
             raise InvalidOption(
                 f'option "{first[0].name}" is for running statements: this one ends by itself',
                 hint="leave it out",
@@ -152,10 +152,13 @@ class Queries:
             )
         return resolved
 
-    def _for_running(self, resolved: Resolved) -> list[Setting]:
-        """The options that only a running statement has; a table that is loaded may have records put aside as well."""
+    def _for_running(self, resolved: Resolved, s: st.Statement) -> list[Setting]:
+        """The options that only a statement over a stream has; a table that is loaded may have records put aside as
+        well, and the changes of a query over tables have a name."""
         loads = self._for_table and any(i.relation.spoils for i in resolved.inputs)
-        return [x for x in self._query_settings if not loads or x.name.lower() != "on.error"]
+        emits = isinstance(s, st.Select) and s.query.emit == "changes"
+        also = ("on.error",) if loads else ("query.name",) if emits else ()
+        return [x for x in self._query_settings if x.name.lower() not in also]
 
     def _running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
         """Takes out the options of running statements, which are kept for ``Checked``."""
