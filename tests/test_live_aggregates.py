@@ -324,7 +324,7 @@ def test_late_rows_are_counted_wherever_windows_go() -> None:
     windows = "SELECT window_start, COUNT(*) AS n FROM s WINDOW TUMBLING(60s) EMIT FINAL"
     sql = f"""
         CREATE STREAM s (x INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
-        CREATE TABLE t (window_start TIMESTAMP, n BIGINT);
+        CREATE TABLE t (window_start TIMESTAMP PRIMARY KEY, n BIGINT);
         CREATE STREAM closed AS {windows};
         CREATE TABLE kept AS {windows};
         INSERT INTO t {windows} WITH ('query.name' = 'into');
