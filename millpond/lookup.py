@@ -76,10 +76,16 @@ class Output:
     function: str | None = None
 
 
+RowFunction = Callable[..., dict[str, Any]]
+"""Of a record, and of the values that were taken out of the text. Raises Unfit where these need the long way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The rows of a table with equal values in some columns. ``outputs`` are all columns or all aggregates; ``schema``
-    is theirs. ``givens`` is how many values come."""
+    """The rows of a table with equal values in some columns or, where ``equal`` is empty, with one of the values of
+    ``among``. ``outputs`` are all columns or all aggregates; ``schema`` is theirs. ``givens`` is how many values come;
+    ``limit`` says how many rows are wanted at the most. ``row`` makes the outputs of a record, where they are none of
+    those: ``outputs`` is then empty."""
 
     table: str
     equal: tuple[Compare, ...]
@@ -87,10 +93,15 @@ class Lookup:
     outputs: tuple[Output, ...]
     schema: pa.Schema
     givens: int
+    among: OneOf | None = None
+    limit: Given | None = None
+    row: RowFunction | None = None
 
     def columns(self, key: tuple[str, ...], declared: Iterable[Sequence[str]]) -> tuple[str, ...]:
         """The columns that an index finds the rows by: those of the key if all are there, else those of the declared
         index that has the most, else all, sorted."""
+        if self.among is not None:
+            return (self.among.column,)
         equal = {c.column.lower(): c.column for c in self.equal}
         if key and all(name.lower() in equal for name in key):
             return tuple(equal[name.lower()] for name in key)
@@ -102,6 +113,7 @@ class Answer(Protocol):
     """How a backend reads what a lookup found, ``source`` and ``found`` being its own."""
 
     def rows(self, source: Any, found: Any) -> list[dict[str, Any]]: ...
+    def values(self, source: Any, found: Any) -> list[Any]: ...
     def table(self, source: Any, found: Any) -> pa.Table: ...
 
 

@@ -100,6 +100,15 @@ def equality(draw: st.DrawFn, columns: dict[str, st.SearchStrategy[Any]] = COLUM
 
 
 @st.composite
+def among(draw: st.DrawFn, columns: dict[str, st.SearchStrategy[Any]] = COLUMNS) -> tuple[str, list[Any]]:
+    column = draw(st.sampled_from(sorted(columns)))
+    values = draw(st.lists(columns[column], min_size=1, max_size=4))
+    if draw(st.booleans()):
+        return f"{column} IN ({', '.join('?' * len(values))})", values
+    return f"({' OR '.join(f'{column} = ?' for _ in values)})", values
+
+
+@st.composite
 def simple(draw: st.DrawFn, columns: dict[str, st.SearchStrategy[Any]] = COLUMNS) -> tuple[str, list[Any]]:
     column = draw(st.sampled_from(sorted(columns)))
     values = columns[column]
@@ -125,7 +134,7 @@ def simple(draw: st.DrawFn, columns: dict[str, st.SearchStrategy[Any]] = COLUMNS
 
 @st.composite
 def condition(draw: st.DrawFn, columns: dict[str, st.SearchStrategy[Any]] = COLUMNS) -> tuple[str, list[Any]]:
-    text, values = draw(equality(columns))
+    text, values = draw(st.one_of(equality(columns), among(columns)))
     for more, given_ in draw(st.lists(simple(columns), max_size=2)):
         text, values = f"{text} {draw(st.sampled_from(['AND', 'and']))} {more}", values + given_
     if draw(st.booleans()):
@@ -144,6 +153,13 @@ OUTPUTS = st.sampled_from(
         "SUM(price) AS s, AVG(price), MAX(wide), MIN(at), SUM(wide), MIN(price)",
         "sum(ratio), max(small), avg(small)",
         "COUNT(*), COUNT(active)",
+        "id + 1 AS a, -big AS b, big * 3 AS c, price AS d",
+        "price * 2 AS a, price - wide AS b, wide + id AS c, -price AS d",
+        "ratio * 2 AS a, ratio - price AS b, -ratio AS c, ratio + big AS d",
+        "Name || '!' AS a, 'x' AS b, 7 AS c, NULL AS d, true AS e, 1.5 AS f, day AS g",
+        "id + 1 AS a, id + 1 AS A",
+        "5000000000 AS a, id + 5000000000 AS b",
+        "id * 1.25 AS a, price * 0.5 AS b",
     ]
 )
 
@@ -216,6 +232,19 @@ test_many_parameters = pytest.mark.chaos(
         "name = lower('A')",
         "id = 5 AND price * 2 > 3",
         "id = 5 LIMIT 1",
+        "id = 5 LIMIT 0",
+        "name = 'a' LIMIT 0",
+        "name = 'a' LIMIT 200",
+        "name = 'a' ORDER BY id LIMIT 2",
+        "id IN (5, 6, 5) LIMIT 7",
+        "id = 5 ORDER BY id, name DESC LIMIT 3",
+        "id = 5 ORDER BY 1",
+        "id = 5 ORDER BY missing",
+        "id IN (5, NULL)",
+        "id IN (5, '6')",
+        "id = 5 OR id = 6 OR id IN (8, 9)",
+        "id = 5 OR big = 1",
+        "NOT (id = 5 OR id = 6)",
         "id = 5 ORDER BY id",
         "id = 5 GROUP BY id",
         "id = 5;",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.figure import Figure
-from bench.tables import changing, decimals, loading, lookups, memory, queries, threads
+from bench.tables import changing, decimals, loading, lookups, memory, queries, threads, ways
 from tests.servers import Servers
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -21,6 +21,8 @@ def run() -> Iterator[Figure]:
         servers.stop()
     for rows in SIZES[:3]:
         yield from queries.run(rows)
+    for rows in (1_000, 100_000):
+        yield from ways.run(rows)
     for rows in SIZES[2:]:
         yield from loading.run(rows)
     yield from changing.run_in_app(100_000)

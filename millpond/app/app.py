@@ -33,7 +33,7 @@ from millpond.app.leaving import Leaving
 from millpond.app.living import Living
 from millpond.app.loader import Loader
 from millpond.app.loading import read_all
-from millpond.app.lookups import plan_lookup
+from millpond.app.lookups import plan_lookup, plan_write
 from millpond.app.pipelines import Pipelines
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
@@ -181,8 +181,9 @@ class App:
         """Statements of the text that is run which have left something, and stand."""
         self._clock = _clock or Clock()
         self._evaluator = Evaluator(self._ask_spark, _path, self._clock)
-        self._plans = Plans(partial(plan_lookup, self), self._lock)
-        self._catalog.on_change = self._plans.clear
+        self._plans: Plans[Result] = Plans(partial(plan_lookup, self), self._lock)
+        self._writes: Plans[Result] = Plans(partial(plan_write, self), self._lock)
+        self._catalog.on_change = self._forget_plans
         self._handles: dict[str, Table] = {}
         self._servers: list[HttpServer] = []
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
@@ -232,9 +233,11 @@ class App:
 
     def _ask(self, text: str, params: Params, gate: Gate | None = None) -> Result:
         """Runs a text; what ``gate`` does not let through is not begun."""
-        found = None if gate is not None and "$" in text else self._plans.find(text, params)
-        if found is not None:
-            return found
+        if gate is None or "$" not in text:
+            writes = text.lstrip()[:1] in "IUDiud" and (gate is None or gate.may_write)
+            found = (self._writes if writes else self._plans).find(text, params)
+            if found is not None:
+                return found
         self._check_open()
         script, statements = self._parse(text, params, gate)
         try:
@@ -257,6 +260,10 @@ class App:
                     self._columns.forget_found(besides=columns)
                 raise
             return result
+
+    def _forget_plans(self) -> None:
+        self._plans.clear()
+        self._writes.clear()
 
     def table(self, name: str) -> Table:
         """The table of that name."""

@@ -14,6 +14,10 @@ class Gate(Protocol):
     """Asked before anything of a text is done; raises what is not to be. Variables (``${NAME}``) of such a text have
     no values: the environment is not for whoever sends it."""
 
+    @property
+    def may_write(self) -> bool:
+        """Whether rows of tables may be changed."""
+
     def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place]) -> None:
         """Before any name in them is looked up, and any file is opened. ``locate`` tells where in the text something
         stands, by its offsets."""

@@ -9,6 +9,7 @@ from millpond.app.store import Store
 from millpond.changes import Changes
 from millpond.query.stats import Health
 from millpond.sql.live import follows_its_query
+from millpond.tables._single import Patch
 from millpond.tables.base import Snapshot
 
 
@@ -36,7 +37,7 @@ class AppHome:
     def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
         return None if self._store.edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True
 
-    def patch(self, key: Any, changes: Mapping[str, Any]) -> int | None:
+    def patch(self, key: Any, changes: Patch) -> int | None:
         return self._store.edit(self._table, lambda t: t.patch_edit(key, changes))
 
     def drop(self, key: Any) -> int | None:
@@ -61,7 +62,7 @@ class ViewHome(AppHome):
     def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
         raise follows_its_query(self._table)
 
-    def patch(self, key: Any, changes: Mapping[str, Any]) -> int | None:
+    def patch(self, key: Any, changes: Patch) -> int | None:
         raise follows_its_query(self._table)
 
     def drop(self, key: Any) -> int | None:

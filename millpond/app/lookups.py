@@ -1,4 +1,4 @@
-"""Statements that are lookups in a table: the plans that ``App.sql`` keeps."""
+"""Statements that read or change rows by their key or an index: the plans that ``App.sql`` keeps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from millpond.app.script import check_one
 from millpond.errors import Error
 from millpond.lookup import Lookup, Run
+from millpond.records.values import Unfit
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder
+from millpond.sql.checked import Checked
+from millpond.sql.keyed import keyed_write_of
 from millpond.sql.lookup import lookup_of
 from millpond.sql.parse import parse
 from millpond.sql.template import name_of, template_of
@@ -21,7 +24,29 @@ def plan_lookup(app: App, text: str, values: tuple[Any, ...]) -> Run | None:
     """The plan of a statement with parameters ``:__v0``, … for such values, if it is a lookup. One with a mistake has
     none: the long way says what is wrong."""
     lookup = _lookup(app, text, values) if app._evaluator.path == "auto" else None
-    return None if lookup is None else app.table(lookup.table).compile_lookup(lookup)
+    if lookup is None:
+        return None
+    _check_loaded(app, lookup.table)
+    return app.table(lookup.table).compile_lookup(lookup)
+
+
+def plan_write(app: App, text: str, values: tuple[Any, ...]) -> Run | None:
+    """As ``plan_lookup``, of a statement that changes one row."""
+    plain = app._evaluator.path == "auto" and not app._read_only
+    checked = _checked(app, text, values) if plain else None
+    write = None if checked is None else keyed_write_of(checked, values)
+    if write is None:
+        return None
+    _check_loaded(app, write.table)
+    change = app.table(write.table).compile_write(write)
+    # A statement of a block is part of the block.
+    return lambda *values: change(*values) if app._transaction is None else None
+
+
+def _check_loaded(app: App, table: str) -> None:
+    """Raises Unfit while a table is being loaded: the long way waits for it."""
+    if app._loader.running((table,)):
+        raise Unfit("the table is being loaded")
 
 
 def lookup_columns(app: App, text: str) -> tuple[str, ...]:
@@ -37,14 +62,24 @@ def lookup_columns(app: App, text: str) -> tuple[str, ...]:
 
 
 def _lookup(app: App, text: str, values: tuple[Any, ...]) -> Lookup | None:
+    checked = _checked(app, text, values)
+    if checked is None or checked.resolved is None:
+        return None
+    statement = checked.statement
+    plain = (
+        isinstance(statement, st.Select) and statement.query.window is None and statement.query.emit is None
+    )
+    return lookup_of(checked.resolved, values) if plain else None
+
+
+def _checked(app: App, text: str, values: tuple[Any, ...]) -> Checked | None:
+    """The statement, if it is one and has no mistake."""
     parsed = parse(text)
     binder = Binder({name_of(at): value for at, value in enumerate(values)})
     try:
         (statement,) = parsed.require()
         bound = binder.bind(statement)
         binder.finish()
-        checked = check_one(app, bound, app._catalog.copy(), parsed.script.place)
+        return check_one(app, bound, app._catalog.copy(), parsed.script.place)
     except (Error, ValueError):
         return None
-    plain = isinstance(bound, st.Select) and bound.query.window is None and bound.query.emit is None
-    return lookup_of(checked.resolved, values) if plain and checked.resolved is not None else None

@@ -11,6 +11,7 @@ from millpond.errors import NotSupported
 from millpond.query.changing import Found
 from millpond.query.reading import Record
 from millpond.query.stats import Health
+from millpond.tables._single import Patch
 from millpond.tables.base import Backend, Snapshot
 from millpond.types import Schema
 
@@ -76,7 +77,7 @@ class StagedTable(Backend):
     def put(self, record: Record, fresh: bool) -> bool | None:
         return None
 
-    def patch(self, key: Any, changes: Record) -> int | None:
+    def patch(self, key: Any, changes: Patch) -> int | None:
         return None
 
     def drop(self, key: Any) -> int | None:

@@ -35,6 +35,10 @@ class HttpGate:
         self._service = service
         self._role = role
 
+    @property
+    def may_write(self) -> bool:
+        return self._role >= Role.WRITE
+
     def parsed(self, statements: Sequence[st.Statement], locate: Locate) -> None:
         if not statements:
             raise bad_request("there is no statement", 'send {"sql": "SELECT …"}')

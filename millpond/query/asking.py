@@ -66,7 +66,7 @@ class Asking(ABC):
         """
         quick = self._look(column, condition)
         if quick is not None:
-            return [value for row in quick.rows() for value in row.values()]
+            return quick.values()
         return to_values(self._ask(column, condition).column(0))
 
     def sql_scalar(self, expression: str, condition: str | Condition | None = None) -> Any:
@@ -83,7 +83,8 @@ class Asking(ABC):
                 return total[0]
         quick = self._look(expression, condition)
         if quick is not None and len(quick) < 2:
-            return next((value for row in quick.rows() for value in row.values()), None)
+            values = quick.values()
+            return values[0] if values else None
         found = self._ask(expression, condition)
         if found.num_rows > 1:
             raise QueryFailed(

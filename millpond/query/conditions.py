@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import InvalidRecord
+from millpond.lookup import RowFunction
 from millpond.predicates import Predicate
 from millpond.query.evaluate import Evaluator
 from millpond.records import to_arrow
@@ -18,6 +19,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.filters import (
     Assignments,
     Filter,
+    assigned_values,
     parse_assignments,
     parse_filter,
     resolve_assignments,
@@ -25,6 +27,7 @@ from millpond.sql.filters import (
 )
 from millpond.sql.pushdown import predicate_of
 from millpond.sql.resolve import Resolved
+from millpond.sql.rowwise import row_function
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
@@ -85,6 +88,8 @@ class UpdateSet:
 
     def __init__(self, relation: Relation, changes: str | Mapping[str, Any], evaluator: Evaluator, what: str):
         self._key = tuple(c.name for k in relation.schema.key if (c := relation.schema.find(k)))
+        self.single: RowFunction | None = None
+        """What it makes of one record, where that needs no engine."""
         self._changed: Rows | None = None
         self._constants: pa.Table | None = None
         names: tuple[str, ...]
@@ -96,6 +101,8 @@ class UpdateSet:
             seen = relation if self._key else with_numbers(relation)
             query = resolve_assignments(relation, assignments, beside=beside, seen=seen)
             self._changed = rows_of(evaluator, query)
+            if evaluator.path == "auto":
+                self.single = row_function(assigned_values(query, names), relation.schema)
         else:
             self.text = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
             self._constants = to_arrow(part_of(relation.schema, changes), [changes], what=what)

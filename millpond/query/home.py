@@ -14,6 +14,7 @@ from millpond.query.changing import Found
 from millpond.query.stats import Health
 from millpond.sql.checked import ON_CONFLICT
 from millpond.sql.filters import parse_columns
+from millpond.tables._single import Patch
 from millpond.tables.base import Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema, quote
@@ -34,7 +35,7 @@ class Home(Protocol):
         """Adds one record by a short way, with ``fresh`` only if its key is not there; None if there is none for
         it."""
 
-    def patch(self, key: Any, changes: Record) -> int | None:
+    def patch(self, key: Any, changes: Patch) -> int | None:
         """Changes the record with a key by a short way and answers how many those were; None as ``put``."""
 
     def drop(self, key: Any) -> int | None:

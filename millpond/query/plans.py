@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from millpond.errors import Closed
 from millpond.lookup import Run
-from millpond.query.result import LookupResult
+from millpond.query.result import Result
 from millpond.records.values import Unfit
 from millpond.sql.template import Parameter, Template, template_of
 
+R = TypeVar("R", bound=Result)
 Params = Sequence[Any] | Mapping[str, Any] | None
 Compile = Callable[[str, tuple[Any, ...]], Run | None]
 """Makes the plan of a text without literals for values like these; None if it has none."""
@@ -75,7 +76,7 @@ class _Kept:
                 self.by_text[parts[0]] = run
 
 
-class Plans:
+class Plans(Generic[R]):
     """Threads may ask at once; plans are made under ``lock``."""
 
     def __init__(self, compile: Compile, lock: AbstractContextManager[Any], size: int = 1024):
@@ -92,10 +93,10 @@ class Plans:
         """Forgets all plans: what their texts mean may have changed."""
         self._kept = _Kept()
 
-    def find(self, text: str, params: Params = None) -> LookupResult | None:
+    def find(self, text: str, params: Params = None) -> R | None:
         """The answer of a statement that has a plan; None for one that must go the long way."""
         kept = self._kept
-        found: LookupResult | None = None
+        found: R | None = None
         try:
             if params is None:
                 parts = text.split("'", 2)
@@ -128,7 +129,7 @@ class Plans:
             self.clear()
             return None
 
-    def _by_parts(self, kept: _Kept, text: str) -> LookupResult | None:
+    def _by_parts(self, kept: _Kept, text: str) -> R | None:
         parts = text.split("'")
         known = kept.by_parts.get(tuple(parts[::2]))
         if known is None or "\\" in text or "$" in text:
@@ -137,10 +138,10 @@ class Plans:
         values = list(constants)
         for at, value in zip(places, parts[1::2], strict=True):
             values[at] = value
-        found: LookupResult | None = run(*values)
+        found: R | None = run(*values)
         return found
 
-    def _search(self, kept: _Kept, text: str, params: Params) -> LookupResult | None:
+    def _search(self, kept: _Kept, text: str, params: Params) -> R | None:
         template = template_of(text)
         values = None if template is None else template.values(params)
         if template is None or values is None:

@@ -14,7 +14,7 @@ from millpond.query.conditions import Compiler, Condition, UpdateSet, part_of
 from millpond.query.stats import Counter
 from millpond.query.stream import Stream
 from millpond.records import to_arrow, to_rows
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Found, Snapshot
 from millpond.types import Schema
 
 Record = Mapping[str, Any]
@@ -54,7 +54,9 @@ class Reader(Asking):
         {'id': 7, 'name': 'Ann', 'tier': 'GOLD'}
         """
         next(self._lookups.step)
-        found = to_rows(self._view().get(self._key_columns(), self._key_table([key])))
+        view, columns = self._view(), self._key_columns()
+        quick = view.find(columns, (key,))
+        found = to_rows(view.get(columns, self._key_table([key]))) if quick is None else quick.records()
         return found[0] if found else None
 
     def contains(self, key: Any = None, **equal: Any) -> bool:
@@ -70,9 +72,12 @@ class Reader(Asking):
             found = None if equal else self._look("*", key)
             return bool(self._matching(key, equal).num_rows if found is None else len(found))
         if key is None:
-            return bool(self._matching(None, equal).num_rows)
+            quick = self._quick(equal) if equal else None
+            return bool(self._matching(None, equal).num_rows if quick is None else len(quick))
         next(self._lookups.step)
-        return bool(self._view().get(self._key_columns(), self._key_table([key])).num_rows)
+        view, columns = self._view(), self._key_columns()
+        quick = view.find(columns, (key,))
+        return bool(view.get(columns, self._key_table([key])).num_rows if quick is None else len(quick))
 
     def find(self, condition: str | Condition | None = None, **equal: Any) -> Rows:
         """The records under a condition, with these values, or both. None finds NULL.
@@ -88,7 +93,8 @@ class Reader(Asking):
         if key is not None:
             record = self.get_record(key)
             return [] if record is None else [record]
-        return to_rows(self._matching(compiled, equal))
+        quick = self._quick(equal) if condition is None and equal else None
+        return to_rows(self._matching(compiled, equal)) if quick is None else quick.records()
 
     def all_rows(self) -> Rows:
         """All records.
@@ -126,7 +132,7 @@ class Reader(Asking):
         names = [columns] if isinstance(columns, str) else list(columns)
         view = self._view()
         if not isinstance(keys, (pa.Table, pa.RecordBatch)):
-            quick = view.find(names, keys if type(keys) is list else (keys,))
+            quick = view.find(tuple(names), keys if type(keys) is list else (keys,))
             if quick is not None:
                 return quick.table() if arrow else quick.records()
         found = view.get(names, self._join_keys(names, keys))
@@ -216,8 +222,18 @@ class Reader(Asking):
         key = self.schema.key
         if not key or len(equal) != len(key):
             return None
-        parts = tuple(equal.get(name) for name in key)
+        if condition is None and not all([name in equal for name in key]):
+            equal = {c.name: value for name, value in equal.items() if (c := self.schema.find(name))}
+        parts = tuple([equal.get(name) for name in key])
         return None if None in parts else parts[0] if len(parts) == 1 else parts
+
+    def _quick(self, equal: Record) -> Found | None:
+        """The records with these values by a short way, if there is one."""
+        values = tuple(equal.values())
+        found = self._view().find(tuple(equal), (values if len(values) > 1 else values[0],))
+        if found is not None:
+            next(self._lookups.step)
+        return found
 
     def _matching(self, condition: str | Condition | None, equal: Record) -> pa.Table:
         compiled = None if condition is None else self._compiler.condition(condition)

@@ -22,6 +22,7 @@ EXPLAINED = "millpond.explained"
 """In the metadata of a schema: the rows are the text of a plan, in this form."""
 
 
+_NOTHING = pa.table({})
 SHOWN = 100
 """Rows that a notebook shows."""
 
@@ -96,6 +97,13 @@ class Result:
         return drawn(table, table.num_rows)
 
 
+class Count(Result):
+    """The answer of a statement that has only touched rows."""
+
+    def __init__(self, count: int):
+        super().__init__(_NOTHING, count=count)
+
+
 class LookupResult(Result):
     """The rows that a lookup found, read when they are asked for; they stay as they were found."""
 
@@ -108,6 +116,10 @@ class LookupResult(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         return self._answer.rows(self._source, self._found)
+
+    def values(self) -> list[Any]:
+        """The values of the one column."""
+        return self._answer.values(self._source, self._found)
 
     def to_arrow(self) -> pa.Table:
         return self._answer.table(self._source, self._found)

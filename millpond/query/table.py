@@ -19,10 +19,12 @@ from millpond.query.home import Alone, Home, declared, no_spark, table_options
 from millpond.query.plans import Plans
 from millpond.query.reading import Keys, Reader, Record, Rows
 from millpond.query.result import SHOWN, LookupResult, drawn
+from millpond.query.single import compile_write
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import resolve_template
+from millpond.sql.keyed import KeyedWrite
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema, quote, type_name
@@ -83,7 +85,7 @@ class Table(Reader):
         self._hits = Counter()
         self._misses = Counter()
         self._planning = threading.Lock()
-        self._plans: dict[str, Plans] = {}
+        self._plans: dict[str, Plans[LookupResult]] = {}
         # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
         get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
         vars(self).update(get_record=get, contains=has)
@@ -123,6 +125,11 @@ class Table(Reader):
         """A function that runs the lookup, if the backend has a short way for it."""
         next(self._misses.step)
         return self._backend.compile_lookup(lookup, self._hits.step, LookupResult)
+
+    def compile_write(self, write: KeyedWrite) -> Run:
+        """A function that makes the change with the values that come, and answers how many rows it touches; None where
+        they need the long way."""
+        return compile_write(write, self._home, strict=self._strict)
 
     def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
         if type(condition) is not str:
@@ -188,6 +195,10 @@ class Table(Reader):
             if count is not None:
                 return count
         sets = self._compiler.update_set(changes)
+        if key is not None and sets.single is not None and not sets.moves_key:
+            count = self._home.patch(key, sets.single)
+            if count is not None:
+                return count
         return self._home.change(lambda view: updated(self._compiler, view, compiled, wanted, sets))
 
     def bulk_update(self, records: Sequence[Record]) -> int:

@@ -173,6 +173,10 @@ class OnlyReads:
     def __init__(self, state: Path):
         self._state = state
 
+    @property
+    def may_write(self) -> bool:
+        return False
+
     def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place | None]) -> None:
         for statement in statements:
             if not only_reads(statement):

@@ -154,6 +154,12 @@ def resolve_assignments(
     return assigned
 
 
+def assigned_values(assigned: Resolved, names: Sequence[str]) -> dict[str, exp.Expr]:
+    """What the columns of those names are set to, of what ``resolve_assignments`` has made."""
+    inner = assigned.expression.args["from_"].this.this
+    return {o.alias: o.this for o in inner.expressions if o.alias in names}
+
+
 def resolve_values(schema: Schema, rows: tuple[tuple[exp.Expr, ...], ...]) -> Resolved:
     """Rows of checked VALUES as a query with the columns of the schema."""
     alias = "__values"

@@ -11,11 +11,24 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.lookup import Compare, Either, Every, Given, Holds, IsNull, Lookup, OneOf, Output, Test
+from millpond.lookup import (
+    Compare,
+    Either,
+    Every,
+    Given,
+    Holds,
+    IsNull,
+    Lookup,
+    OneOf,
+    Output,
+    RowFunction,
+    Test,
+)
 from millpond.records.values import Unfit
 from millpond.sql.bind import PARAMETER
 from millpond.sql.conjuncts import conjuncts
 from millpond.sql.resolve import Resolved
+from millpond.sql.rowwise import row_function
 from millpond.sql.template import name_of
 from millpond.types import Schema
 
@@ -52,19 +65,90 @@ def lookup_of(query: Resolved, values: Sequence[Any]) -> Lookup | None:
         return None
 
 
+def key_values(
+    query: Resolved, values: Sequence[Any], key: Sequence[str]
+) -> tuple[tuple[Given, ...], Sequence[Test]] | None:
+    """The values that a query wants the key columns of its one table to equal, and what else it asks for; None if it
+    reads in another way."""
+    reading = _Reading(query, values)
+    try:
+        equal, rest = reading.conditions(reading.select())
+        names = [reading.column(exp.column(name)) for name in key]
+        rest = [*rest, *(test for name, test in equal.items() if name not in names)]
+        return tuple(equal[name].value for name in names), rest
+    except (_Other, KeyError):
+        return None
+
+
+def _listed(test: Test) -> Test:
+    """``a = 1 OR a = 2`` as ``a IN (1, 2)``."""
+    if isinstance(test, Either):
+        parts = [_listed(p) for p in test.parts]
+        columns = {p.column for p in parts if isinstance(p, Compare | OneOf)}
+        values: list[Given] = []
+        for part in parts:
+            if isinstance(part, Compare) and part.operator == "=":
+                values.append(part.value)
+            elif isinstance(part, OneOf) and not part.negated:
+                values += part.values
+            else:
+                return test
+        return OneOf(columns.pop(), tuple(values)) if len(columns) == 1 else test
+    return test
+
+
 class _Reading:
     def __init__(self, query: Resolved, values: Sequence[Any]):
         self.query = query
+        self.values = values
         self.kinds = [type(v) for v in values]
         self.numbers = {name_of(at): at for at in range(len(values))}
         self.used: set[int] = set()
         self.schema = Schema(())
 
     def lookup(self) -> Lookup:
+        select = self.select("limit", "order")
+        equal, rest = self.conditions(select)
+        if select.args.get("order") and not all(name in equal for name in self.schema.key or ("",)):
+            raise _Other  # of one row the order does not matter
+        outputs, row = self.outputs(select)
+        among = None
+        if not equal:
+            among = next((t for t in rest if isinstance(t, OneOf) and not t.negated), None)
+            rest = [t for t in rest if t is not among]
+        limit = self.limit(select)
+        if (not equal and among is None) or len(self.used) != len(self.kinds):
+            raise _Other
+        if limit is not None and not row and any(o.function for o in outputs):
+            raise _Other
+        more = None if not rest else rest[0] if len(rest) == 1 else Every(tuple(rest))
+        arrow, table = self.query.schema.arrow(), self.query.inputs[0].relation.name
+        return Lookup(table, tuple(equal.values()), more, outputs, arrow, len(self.kinds), among, limit, row)
+
+    def outputs(self, select: exp.Select) -> tuple[tuple[Output, ...], RowFunction | None]:
+        """Columns and aggregates, or what makes the outputs of a record."""
+        try:
+            return tuple(self.output(o) for o in select.expressions), None
+        except _Other:
+            made = {o.alias: o for o in select.expressions}
+            if len({name.lower() for name in made}) < len(select.expressions):
+                raise
+            row = row_function(made, self.query.schema, self.values, stored=False)
+            if row is None:
+                raise
+            for node in (n for o in select.expressions for n in o.walk()):
+                self.used.update(
+                    at for at in [self.numbers.get(str(node.meta.get(PARAMETER)))] if at is not None
+                )
+            return (), row
+
+    def select(self, *more: str) -> exp.Select:
+        """The query, if it is a SELECT … FROM one table WHERE …, and perhaps what ``more`` names."""
         select = self.query.expression
         if not isinstance(select, exp.Select) or len(self.query.inputs) != 1 or not self.query.schema.known:
             raise _Other
-        if {name for name, value in select.args.items() if value} != {"expressions", "from_", "where"}:
+        needed = {"expressions", "from_", "where"}
+        if not needed <= {name for name, value in select.args.items() if value} <= needed | set(more):
             raise _Other
         relation = self.query.inputs[0].relation
         source = select.args["from_"].this
@@ -73,7 +157,10 @@ class _Reading:
         if {name for name, value in source.args.items() if value} != {"this", "alias"}:
             raise _Other
         self.schema = relation.schema
-        outputs = tuple(self.output(o) for o in select.expressions)
+        return select
+
+    def conditions(self, select: exp.Select) -> tuple[dict[str, Compare], list[Test]]:
+        """The columns that are to equal a value, and all other tests."""
         equal: dict[str, Compare] = {}
         rest: list[Test] = []
         for part in conjuncts(select.args["where"].this):
@@ -81,12 +168,18 @@ class _Reading:
             if isinstance(test, Compare) and test.operator == "=" and test.column not in equal:
                 equal[test.column] = test
             else:
-                rest.append(test)
-        if not equal or len(self.used) != len(self.kinds):
+                rest.append(_listed(test))
+        return equal, rest
+
+    def limit(self, select: exp.Select) -> Given | None:
+        limit = select.args.get("limit")
+        if limit is None:
+            return None
+        at = self.numbers.get(str(limit.expression.meta.get(PARAMETER))) if limit.expression else None
+        if at is None or self.kinds[at] is not int or not isinstance(limit.expression, exp.Literal):
             raise _Other
-        more = None if not rest else rest[0] if len(rest) == 1 else Every(tuple(rest))
-        arrow = self.query.schema.arrow()
-        return Lookup(relation.name, tuple(equal.values()), more, outputs, arrow, len(self.kinds))
+        self.used.add(at)
+        return Given(at, int)
 
     def output(self, node: exp.Expr) -> Output:
         if not isinstance(node, exp.Alias):

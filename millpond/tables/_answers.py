@@ -51,6 +51,10 @@ class ColumnAnswer(Answer):
             for slot in found
         ]
 
+    def values(self, source: list[Block], found: Sequence[int] | Slots) -> list[Any]:
+        """The values of the one column."""
+        return [value for row in self.rows(source, found) for value in row.values()]
+
     def table(self, source: list[Block], found: Sequence[int] | Slots) -> pa.Table:
         slots = np.asarray(found, dtype=np.int64)
         return take(source, slots, self._places, self._schema)
@@ -72,7 +76,7 @@ class AggregateAnswer(Answer):
             function = aggregate_of(output.function or "count", dtype)
             self._aggregates.append((None if place is None else places.index(place), function))
 
-    def values(self, blocks: list[Block], slots: Sequence[int] | Slots) -> list[Any]:
+    def over(self, blocks: list[Block], slots: Sequence[int] | Slots) -> list[Any]:
         """The aggregates over the rows of these slots."""
         if not self._columns:
             return [len(slots)] * len(self._names)
@@ -81,9 +85,29 @@ class AggregateAnswer(Answer):
         columns = [[v for row in rows if (v := row[at]) is not None] for at in range(self._columns)]
         return [len(rows) if at is None else of(columns[at]) for at, of in self._aggregates]
 
+    def values(self, source: list[Any], found: None) -> list[Any]:
+        return source
+
     def rows(self, source: list[Any], found: None) -> list[Row]:
         return [dict(zip(self._names, source, strict=True))]
 
     def table(self, source: list[Any], found: None) -> pa.Table:
         arrays = [pa.array([v], f.type) for v, f in zip(source, self._schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+class RowAnswer(Answer):
+    """Rows that were made of records."""
+
+    def __init__(self, lookup: Lookup):
+        self._schema = lookup.schema
+
+    def rows(self, source: list[Row], found: Any) -> list[Row]:
+        return [row.copy() for row in source]
+
+    def values(self, source: list[Row], found: Any) -> list[Any]:
+        return [value for row in source for value in row.values()]
+
+    def table(self, source: list[Row], found: Any) -> pa.Table:
+        arrays = [pa.array([row[f.name] for row in source], f.type) for f in self._schema]
         return pa.Table.from_arrays(arrays, schema=self._schema)

@@ -89,6 +89,10 @@ class Blocks:
             for store, view, is_there in zip(block.stores, block.cells, there, strict=True)
         ]
 
+    def record(self, slot: int) -> Row:
+        """One row."""
+        return self.blocks[slot >> SHIFT].row(slot & MASK)
+
     def row_of(self, values: Sequence[Any]) -> pa.Table:
         """One row of raw values as Arrow."""
         columns = [store.one(value) for store, value in zip(self._stores, values, strict=True)]

@@ -40,12 +40,12 @@ def make_reads(table: MemoryTable, step: Iterator[int], get: Get, has: Has) -> t
         "known": hot.records.get,
         "keep": hot.keep,
     }
-    exec(_reads(_plain_key(table.schema), hot.wanted), scope)
+    exec(_reads(table.key, _plain_key(table.schema), hot.wanted), scope)
     return scope["get_record"], scope["contains"]
 
 
 @lru_cache(maxsize=256)
-def _reads(plain_key: str, hot: bool) -> CodeType:
+def _reads(names: tuple[str, ...], plain_key: str, hot: bool) -> CodeType:
     read = f"live.blocks[slot >> {SHIFT}].row(slot & {MASK})"
     if hot:
         first = """try:
@@ -76,21 +76,27 @@ def get_record(key):
         return None
     return get(key)
 
-def contains(key=None, **equal):
+def contains(given=None, **equal):
+    key = given
     if equal:
-        return has(key, **equal)
+        if given is not None or len(equal) != {len(names)}:
+            return has(given, **equal)
+        try:
+            key = {", ".join(f"equal[{name!r}]" for name in names)}
+        except KeyError:
+            return has(given, **equal)
     live = table.live
     try:
         slot = live.newest.get(key, -1)
     except TypeError:
-        return has(key)
+        return has(given, **equal)
     if -1 < slot < live.end:
         next(step)
         return True
     if slot == -1 and {plain_key}:
         next(step)
         return False
-    return has(key)
+    return has(given, **equal)
 """
     return compile(code, "<reads by key>", "exec")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.lookup import Every, Given, Lookup, Made, Run, Test, givens_of
-from millpond.tables._answers import AggregateAnswer, ColumnAnswer
+from millpond.tables._answers import AggregateAnswer, ColumnAnswer, RowAnswer
 from millpond.tables._blocks import MASK, SHIFT
 from millpond.tables._columns import store_of
 from millpond.tables._index import MANY
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millpond.tables.memory import MemoryTable
 
 _LONG = 1 << 63
+_RECORD = f"blocks[s >> {SHIFT}].row(s & {MASK})"
 _EPOCH_UTC = EPOCH.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -43,13 +44,16 @@ def compile_lookup(table: MemoryTable, lookup: Lookup, step: Iterator[int], made
         scope |= {f"k{n}": given.kind, f"f{n}": given.convert}
     if way.test is not None:
         scope["test"] = compile_test(way.test, table.schema, stores, way.names)
-    if lookup.outputs[0].function is None:
+    if lookup.row is not None:
+        scope |= {"answer": RowAnswer(lookup), "row": lookup.row}
+        last = f"return made(answer, [row({_RECORD}, {way.arguments}) for s in slots], slots)"
+    elif lookup.outputs[0].function is None:
         scope["answer"] = ColumnAnswer(table.schema, lookup, stores)
         last = "return made(answer, blocks, slots)"
     else:
         answer = AggregateAnswer(table.schema, lookup, stores)
-        scope |= {"answer": answer, "values": answer.values}
-        last = "return made(answer, values(blocks, slots), None)"
+        scope |= {"answer": answer, "over": answer.over}
+        last = "return made(answer, over(blocks, slots), None)"
     lines = [*way.lines(), "next(step)", last]
     exec("\n    ".join([f"def run({way.arguments}):", *lines]), scope)
     run: Run = scope["run"]
@@ -68,19 +72,40 @@ class _Way:
         tests: list[Test] = [c for c in lookup.equal if c.column not in self.columns]
         tests += [] if lookup.test is None else [lookup.test]
         self.test: Test | None = None if not tests else tests[0] if len(tests) == 1 else Every(tuple(tests))
-        self.givens = [*(self._equal[c] for c in self.columns), *givens_of(self.test)]
+        self._limit = lookup.limit
+        keys = [self._equal[c] for c in self.columns] if lookup.among is None else lookup.among.values
+        self.givens = [*keys, *givens_of(self.test), *([] if lookup.limit is None else [lookup.limit])]
         self.names = {id(given): f"w{n}" for n, given in enumerate(self.givens)}
         self.arguments = ", ".join(f"v{at}" for at in range(lookup.givens))
 
     def lines(self) -> Iterator[str]:
         checks = dict.fromkeys(_check(n, given) for n, given in enumerate(self.givens))
+        if self._limit is not None:
+            checks[f"v{self._limit.at} >= 0"] = None
         yield f"if not ({' and '.join(checks)}): return None"
         for n, given in enumerate(self.givens):
             value = f"v{given.at}" if given.convert is None else f"f{n}(v{given.at})"
             yield f"w{n} = {value}"
-        parts = [self._index_value(name) for name in self.columns]
-        yield "key = " + ", ".join(parts)
+        yield from self._slots()
+        if self.test is not None:
+            values = "".join(f", {self.names[id(g)]}" for g in givens_of(self.test))
+            yield f"if len(slots) > {MANY}: return None"
+            yield f"slots = [s for s in slots if blocks[s >> {SHIFT}].reader(test)(s & {MASK}{values})]"
+        elif self._lookup.row is not None or any(o.function and o.column for o in self._lookup.outputs):
+            yield f"if len(slots) > {MANY}: return None"
+        if self._limit is not None:
+            yield f"if len(slots) > {self.names[id(self._limit)]}: slots = slots[:{self.names[id(self._limit)]}]"
+
+    def _slots(self) -> Iterator[str]:
+        """The slots that the index leads to."""
         snapshot = "view = table.snapshot(); blocks = view.blocks"
+        among = self._lookup.among
+        if among is not None:
+            keys = ", ".join(self._index_value(among.column, given) for given in among.values)
+            yield f"{snapshot}; slots = view.slots_of_all(columns, list(dict.fromkeys(({keys},))))"
+            return
+        parts = [self._index_value(name, self._equal[name]) for name in self.columns]
+        yield "key = " + ", ".join(parts)
         if self._by_key:
             yield "live = table.live"
             yield "slot = live.newest.get(key, -1); blocks = live.blocks"
@@ -94,16 +119,10 @@ class _Way:
             yield "else:"
             yield "    look, several, blocks = known; slot = look(key)"
             yield "    slots = () if slot is None else (slot,) if slot >= 0 else several(-1 - slot)"
-        if self.test is not None:
-            values = "".join(f", {self.names[id(g)]}" for g in givens_of(self.test))
-            yield f"if len(slots) > {MANY}: return None"
-            yield f"slots = [s for s in slots if blocks[s >> {SHIFT}].reader(test)(s & {MASK}{values})]"
-        elif any(o.function and o.column for o in self._lookup.outputs):
-            yield f"if len(slots) > {MANY}: return None"
 
-    def _index_value(self, column: str) -> str:
+    def _index_value(self, column: str, given: Given) -> str:
         """What an index has for the value of a column."""
-        name, found = self.names[id(self._equal[column])], self._schema.find(column)
+        name, found = self.names[id(given)], self._schema.find(column)
         assert found is not None
         if pa.types.is_date(found.type):
             return f"{name}.toordinal() - {DAYS}"

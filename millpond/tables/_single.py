@@ -29,6 +29,9 @@ class Edit(NamedTuple):
     cells: list[Any] | None
 
 
+Patch = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
+"""The fields that change, or what makes them of the record as it is; it raises Unfit where the long way is needed."""
+
 NOTHING = Edit(None, -1, None)
 """There is no such row to change."""
 
@@ -85,7 +88,7 @@ class SingleRows:
             self._apply_alone(edit)
         return True
 
-    def patch_record(self, key: Any, record: Mapping[str, Any]) -> int | None:
+    def patch_record(self, key: Any, record: Patch) -> int | None:
         """Changes fields of the record with the key, which are not of the key; answers how many records those
         were."""
         with self._writing:
@@ -136,7 +139,7 @@ class SingleRows:
                 return None
         return Edit(key, old, values)
 
-    def patch_edit(self, key: Any, record: Mapping[str, Any]) -> Edit | None:
+    def patch_edit(self, key: Any, record: Patch) -> Edit | None:
         """The edit that changes a record, or NOTHING."""
         self._check_open()
         if not self._is_key(key):
@@ -146,6 +149,10 @@ class SingleRows:
         old = self._generation.newest.get(key, -1)
         cells = self._blocks.cells(old) if old >= 0 else []
         try:
+            if not isinstance(record, Mapping):
+                if not cells:
+                    return NOTHING
+                record = record(self._blocks.record(old))
             for name, value in record.items():
                 at, write = self._writers[name]
                 if at in self._key_at or (value is None and at in self._required):

@@ -13,10 +13,11 @@ import pyarrow as pa
 from millpond.changes import ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._index import MANY
 from millpond.tables._keys import integers_of, lookup_list
 from millpond.tables._rows import Row
 from millpond.tables._sums import decimal_sum
-from millpond.tables._versions import Moment
+from millpond.tables._versions import Moment, Way
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
@@ -25,6 +26,7 @@ Settled = dict[tuple[str, ...], tuple[Any, Any, Any]]
 
 _MANY = 64
 """More integer keys than these are looked up together."""
+_FEW = 16
 
 
 class FoundSlots:
@@ -32,9 +34,12 @@ class FoundSlots:
 
     __slots__ = ("_blocks", "_slots")
 
-    def __init__(self, blocks: Blocks, slots: list[int] | Slots):
+    def __init__(self, blocks: Blocks, slots: Sequence[int] | Slots):
         self._blocks = blocks
         self._slots = slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
 
     def records(self) -> list[Row]:
         return self._blocks.records(self._slots)
@@ -43,17 +48,27 @@ class FoundSlots:
         return self._blocks.take(np.sort(np.asarray(self._slots, dtype=np.int64)))
 
 
-def _fits(key: Any, columns: Sequence[Column]) -> bool:
-    """Whether a key of several columns is made of ints for integers and strs for text."""
+def way_of(schema: Schema, key: tuple[str, ...], columns: tuple[str, ...]) -> Way | None:
+    """How rows are found by values of these columns, as they stand; None if they are not."""
+    asked = [schema.find(name) for name in columns]
+    names = [c.name for c in asked if c is not None]
+    kinds = [kind for c in asked if c is not None and (kind := _kind(c.type)) is not None]
+    if not names or len(kinds) < len(columns) or len(set(names)) < len(names):
+        return None
+    order = key if set(names) == set(key) else tuple(sorted(names))
+    turned = None if order == tuple(names) else [names.index(name) for name in order]
+    return order, tuple(kinds), turned
+
+
+def _kind(dtype: pa.DataType | None) -> type | None:
+    return int if pa.types.is_integer(dtype) else str if pa.types.is_string(dtype) else None
+
+
+def _fits(key: Any, kinds: tuple[type, ...]) -> bool:
     return (
         type(key) is tuple
-        and len(key) == len(columns)
-        and all(
-            pa.types.is_integer(c.type)
-            if type(part) is int
-            else type(part) is str and pa.types.is_string(c.type)
-            for part, c in zip(key, columns, strict=True)
-        )
+        and len(key) == len(kinds)
+        and all([type(part) is kind for part, kind in zip(key, kinds, strict=True)])
     )
 
 
@@ -111,43 +126,48 @@ class MemorySnapshot(Snapshot):
             found = found.append_column(ROW, pa.array(self._generation.numbers.of(slots)))
         return found
 
-    def find(self, columns: Sequence[str], keys: Sequence[Any]) -> FoundSlots | None:
-        asked = [self._column(name) for name in columns]
-        if len(asked) == 1:
-            dtype = asked[0].type
-            kind = int if pa.types.is_integer(dtype) else str if pa.types.is_string(dtype) else None
-            if kind is None or not all([type(key) is kind for key in keys]):
+    def find(self, columns: tuple[str, ...], keys: Sequence[Any]) -> FoundSlots | None:
+        generation = self._generation
+        way = generation.ways.get(columns)
+        if way is None:
+            way = way_of(self.schema, self._key, columns)
+            if way is None:
                 return None
-            names: tuple[str, ...] = (asked[0].name,)
-            if kind is int and len(keys) > _MANY and names == self._key:
-                quick = self._quick_slots(asked, integers_of(keys))
-                if quick is not None:
-                    return FoundSlots(self._blocks, quick[self._died[quick] > self.version])
-        else:
-            names = tuple(c.name for c in asked)
-            if names != self._key or not all([_fits(key, asked) for key in keys]):
-                return None
+            generation.ways[columns] = way
+        names, kinds, turned = way
+        if len(kinds) == 1:
+            kind = kinds[0]
+            for key in keys:
+                if type(key) is not kind:
+                    return None
+        elif not all([_fits(key, kinds) for key in keys]):
+            return None
+        if turned is not None:
+            keys = [tuple([key[at] for at in turned]) for key in keys]
         if len(keys) > 1:
             keys = list(dict.fromkeys(keys))
-        end, version, died = self.mark.slots, self.mark.version, self._died
-        if names != self._key:
-            slots = self._generation.index_on(names, self._blocks, end).find(keys, self._blocks, end)
+        if kinds == (int,) and len(keys) > _MANY and names == self._key:
+            column = self._column(names[0])
+            quick = self._quick_slots([column], integers_of(keys))
+            if quick is not None:
+                return FoundSlots(self._blocks, quick[self._died[quick] > self.version])
+        return FoundSlots(self._blocks, self.slots_of_all(names, keys))
+
+    def slots_of_all(self, columns: tuple[str, ...], keys: Sequence[Any]) -> Sequence[int] | Slots:
+        """The slots of the rows whose columns equal one of the keys, each of which is there once; many as an array. The
+        columns are those of the primary key, or others, sorted."""
+        end, died, generation = self.mark.slots, self._died, self._generation
+        if columns == self._key:
+            if len(keys) <= _FEW:
+                return [slot for key in keys for slot in self.slots_of_key(key)]
+            slots = generation.slots_before(list(keys), end)
+        elif len(keys) == 1:
+            return self.slots_of(columns, keys[0])
+        else:
+            slots = generation.index_on(columns, self._blocks, end).find(keys, self._blocks, end)
             slots = slots[slots < end]
-            return FoundSlots(self._blocks, np.sort(slots[died[slots] > version]))
-        if len(keys) > 16:
-            slots = self._generation.slots_before(list(keys), end)
-            return FoundSlots(self._blocks, slots[died[slots] > version])
-        newest, replaced = self._generation.newest, self._generation.replaced
-        found = []
-        for key in keys:
-            slot = newest.get(key, -1)
-            if slot < -1:
-                slot = -2 - slot
-            while slot >= end:
-                slot = int(replaced[slot])
-            if slot >= 0 and died[slot] > version:
-                found.append(slot)
-        return FoundSlots(self._blocks, found)
+        found: Slots = np.sort(slots[died[slots] > self.version])
+        return found if len(found) > MANY else found.tolist()
 
     def _quick_slots(self, key: Sequence[Column], wanted: npt.NDArray[np.int64] | None) -> Slots | None:
         """The slots of many integer keys, in ascending order; None if they are found by the index."""
@@ -184,11 +204,15 @@ class MemorySnapshot(Snapshot):
         if groups is not None and self.whole and groups.covered == self.mark.slots and not groups.recent:
             settled[columns] = (groups.found.get, groups.several, self.blocks)
 
-    def slots_of_key(self, key: Any) -> list[int]:
+    def slots_of_key(self, key: Any) -> Sequence[int]:
         """The slot of the row with the key, if there is one."""
-        slots = self._generation.slots_before([key], self.mark.slots)
-        found: list[int] = slots[self._died[slots] > self.version].tolist()
-        return found
+        generation, end = self._generation, self.mark.slots
+        slot = generation.newest.get(key, -1)
+        if slot < -1:
+            slot = -2 - slot
+        while slot >= end:
+            slot = int(generation.replaced[slot])
+        return (slot,) if slot >= 0 and self._died[slot] > self.version else ()
 
     def decimal_sum(self, column: str) -> tuple[Decimal | None] | None:
         dtype = self._column(column).type

@@ -26,6 +26,11 @@ from millpond.tables._numbers import Flags, RowNumbers
 NEVER = np.iinfo(np.int64).max
 
 
+Way = tuple[tuple[str, ...], tuple[type, ...], list[int] | None]
+"""The columns of an index, in its order; the Python types of the values that are asked for; and where among these each
+column of the index is, None if they are in its order."""
+
+
 class Mark(NamedTuple):
     """The table after a commit: its version, how many slots there were, and how many of them were alive."""
 
@@ -64,6 +69,8 @@ class Generation:
     admit: Callable[[SecondaryIndex], bool] | None = None
     """Where memory is limited, whether there is room for an index."""
     dense: DenseKeys = field(default_factory=DenseKeys)
+    ways: dict[tuple[str, ...], Way] = field(default_factory=dict)
+    """How rows are found by values of some columns, which the columns alone decide."""
     _lock: Lock = field(default_factory=Lock)
 
     def newest_slots(self, keys: list[Key]) -> Slots:

@@ -39,6 +39,7 @@ class Found(Protocol):
 
     def records(self) -> list[dict[str, Any]]: ...
     def table(self) -> pa.Table: ...
+    def __len__(self) -> int: ...
 
 
 class Snapshot(ABC):
@@ -61,9 +62,9 @@ class Snapshot(ABC):
         or with ``nulls`` NULL, as it does in GROUP BY. ``rows`` is as in ``scan``.
         """
 
-    def find(self, columns: Sequence[str], keys: Sequence[Any]) -> Found | None:
+    def find(self, columns: tuple[str, ...], keys: Sequence[Any]) -> Found | None:
         """As ``get``, for keys that are values of the columns' types as they are: ints for integers, strs for text, a
-        tuple for several columns. None if the backend, or a key, needs the long way of ``get``."""
+        tuple for several columns. None if the backend, a column or a key needs the long way of ``get``."""
         return None
 
     def decimal_sum(self, column: str) -> tuple[Decimal | None] | None:

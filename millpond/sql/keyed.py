@@ -1,0 +1,70 @@
+"""Statements that change one row, which they name by its key: INSERT of one row of VALUES, UPDATE and DELETE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlglot import exp
+
+from millpond.lookup import Given, RowFunction
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+from millpond.sql.lookup import key_values
+from millpond.sql.mutation import Mutation
+from millpond.sql.rowwise import row_function
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedWrite:
+    """``put`` adds the row that ``row`` makes; ``patch`` changes what ``row`` makes in the row with the key; ``drop``
+    ends that row. ``key`` is in the order of the table's."""
+
+    table: str
+    action: Literal["put", "patch", "drop"]
+    key: tuple[Given, ...] = ()
+    row: RowFunction | None = None
+
+
+def keyed_write_of(checked: Checked, values: Sequence[Any]) -> KeyedWrite | None:
+    """What a statement changes, whose literals were bound from parameters ``__v0``, … with such values; None for any
+    other statement."""
+    statement, target = checked.statement, checked.target
+    if isinstance(statement, st.Insert):
+        if target is None or target.kind != "table" or len(checked.values) != 1:
+            return None
+        cells = dict(zip(target.schema.names, checked.values[0], strict=True))
+        row = row_function(cells, target.schema, values)
+        return None if row is None else KeyedWrite(target.name, "put", row=row)
+    if isinstance(statement, st.Update | st.Delete) and checked.mutation is not None:
+        return _changed(statement, checked.mutation, values)
+    return None
+
+
+def _changed(
+    statement: st.Update | st.Delete, mutation: Mutation, values: Sequence[Any]
+) -> KeyedWrite | None:
+    if len(mutation.parts) != 1 or statement.source is not None or statement.returning:
+        return None
+    target, query = mutation.target, mutation.parts[0].query
+    names = target.schema.key
+    found = key_values(query, values, names) if names else None
+    if found is None or found[1]:
+        return None
+    key = found[0]
+    if isinstance(statement, st.Delete):
+        return KeyedWrite(target.name, "drop", key)
+    outputs = list(query.expression.expressions)[len(names) :]
+    cells: Mapping[str, exp.Expr] = {
+        c.name: o for c, o in zip(target.schema, outputs, strict=True) if not _is_itself(o, c.name)
+    }
+    row = row_function(cells, target.schema, values) if not set(cells) & set(names) else None
+    return None if row is None else KeyedWrite(target.name, "patch", key, row)
+
+
+def _is_itself(output: exp.Expr, name: str) -> bool:
+    value = output.unalias()
+    while isinstance(value, exp.Paren):
+        value = value.this
+    return isinstance(value, exp.Column) and value.name == name
