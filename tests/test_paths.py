@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millpond import App, Error, Table
-from millpond.errors import NotSupported, QueryFailed, TypeMismatch
+from millpond.errors import NotSupported, QueryFailed, TypeMismatch, UnknownName
 
 COLUMNS = {
     "id": "INT",
@@ -57,7 +57,6 @@ PATHS = [
     "numbered.*",
     "numbered[*]",
     "id.*",
-    "nobody.*.x",
     "**.qty",
 ]
 
@@ -86,6 +85,34 @@ def test_values_and_aggregates(table: Table, path: str) -> None:
 def test_comparisons(table: Table, path: str, test: str) -> None:
     found = [row["id"] for row in table.find(f"{path} {test}")]
     assert found == [i for i in (1, 2, 3) if table.sql_wildcard_values(f"{path} {test}", f"id = {i}")]
+
+
+def test_a_path_that_begins_at_no_column(table: Table) -> None:
+    """In SQL it is a mistake; the methods for paths find nothing."""
+    assert table.sql_wildcard_values("orderz.*.x") == []
+    assert table.sql_wildcard_values("orderz.*.x > 100") == []
+    assert table.sql_wildcard_aggregate("COUNT(orderz.*.x)") == 0
+    assert table.sql_wildcard_aggregate("SUM(DISTINCT orderz.*.x)") is None
+    for ask in (
+        lambda: table.find("orderz.*.x > 100"),
+        lambda: table.sql_column_values("orderz[*].x"),
+        lambda: table.sql_scalar("COUNT(orderz.**.x)"),
+        lambda: table.sql_scalar("SUM(orderz.*)"),
+    ):
+        with pytest.raises(UnknownName, match='"orderz"') as failed:
+            ask()
+        assert "orders" in (failed.value.hint or "")
+    with App("CREATE TABLE t (id INT, a ARRAY<STRUCT<b: INT>>)") as app:
+        with pytest.raises(UnknownName, match='column "aa" is not in "x"') as failed:
+            app.sql("SELECT x.id FROM t x WHERE x.aa[*].b > 1")
+        assert (failed.value.line, failed.value.column) == (1, 28)
+        assert app.sql("SELECT a[*].c AS c FROM t").rows() == []
+
+
+def test_comparisons_within_an_aggregate(table: Table) -> None:
+    assert table.sql_wildcard_aggregate("SUM(matrix[*][*] > 1)") == 5
+    assert table.sql_wildcard_aggregate("COUNT(orders[*].amount <> 10)", "id = 1") == 1
+    assert table.sql_wildcard_aggregate("MAX(nested.**.y < 1)") is None
 
 
 def test_paths_in_other_places() -> None:

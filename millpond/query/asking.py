@@ -14,10 +14,11 @@ from millpond.query.conditions import Compiler, Condition
 from millpond.query.paths import Path, parse_path
 from millpond.query.result import LookupResult
 from millpond.query.stats import Counter
-from millpond.query.wildcards import aggregate, columns_of, parse_aggregate, path_values
+from millpond.query.wildcards import columns_of, parse_aggregate, path_values
 from millpond.records import to_rows
 from millpond.records.outgoing import to_values
-from millpond.sql.filters import resolve_outputs
+from millpond.sql.filters import resolve_outputs, resolve_over_path
+from millpond.sql.resolve import Resolved
 from millpond.tables.base import Snapshot
 
 _SUM = re.compile(r"\s*SUM\s*\(\s*(?P<column>[^\W\d]\w*)\s*\)\s*", re.IGNORECASE)
@@ -103,21 +104,29 @@ class Asking(ABC):
         return list(self._path_values(parse_path(path), condition))
 
     def sql_wildcard_aggregate(self, expression: str, condition: str | Condition | None = None) -> Any:
-        """COUNT, SUM, MIN, MAX or AVG over the values that a path finds.
+        """COUNT, SUM, MIN, MAX or AVG, also with DISTINCT, over the values that a path finds, as SQL has it. With a
+        comparison, over those that hold it.
 
         >>> accounts.sql_wildcard_aggregate("SUM(positions.*.shares)")
         250
         """
         name, distinct, path = parse_aggregate(expression)
-        return aggregate(name, distinct, self._path_values(path, condition))
+        relation = self._compiler.relation
+        compiled = None if condition is None else self._compiler.condition(condition)
+        if path.column is not None and path.column not in relation.schema:
+            return 0 if name == "COUNT" else None
+        where = None if compiled is None else compiled.filter
+        query = resolve_over_path(relation, name, distinct, path.parts, path.compared, where)
+        return to_values(self._answer(query, compiled).column(0))[0]
 
     def _ask(self, expression: str, condition: str | Condition | None) -> pa.Table:
         compiled = None if condition is None else self._compiler.condition(condition)
-        query = resolve_outputs(
-            self._compiler.relation, (expression,), None if compiled is None else compiled.filter
-        )
+        where = None if compiled is None else compiled.filter
+        return self._answer(resolve_outputs(self._compiler.relation, (expression,), where), compiled)
+
+    def _answer(self, query: Resolved, condition: Condition | None) -> pa.Table:
         next(self._queries.step)
-        rows = self._compiler.narrowed(self._view(), compiled)
+        rows = self._compiler.narrowed(self._view(), condition)
         return self._compiler.evaluator.answer(query, {query.inputs[0].view: rows})
 
     def _path_values(self, path: Path, condition: str | Condition | None) -> Iterator[Any]:

@@ -46,7 +46,7 @@ def _values(column: Column, paths: Column) -> Iterator[Iterator[Any]]:
 
 @lru_cache(maxsize=256)
 def _path(steps: str) -> Path:
-    return Path(steps, steps_from(json.loads(steps)), None)
+    return Path(steps, steps_from(json.loads(steps)))
 
 
 def _is_number(value: Any) -> bool:

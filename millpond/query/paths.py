@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import SqlSyntaxError
+from millpond.sql.paths import ANY, DEEP, Step, Steps
 
 _ANY, _DEEP = object(), object()
 _STEP = re.compile(r"\s*(?:(?P<deep>\*\*)|(?P<any>\*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<name>[^\W\d]\w*))")
@@ -43,7 +44,13 @@ class Path:
 
     text: str
     steps: tuple[Any, ...]
-    holds: Callable[[Any], bool] | None
+    compared: tuple[str, Any] | None = None
+    """The operator, and the constant."""
+
+    @property
+    def parts(self) -> Steps:
+        """The steps as ``sql/paths.py`` has them."""
+        return tuple(_part(step) for step in self.steps)
 
     @property
     def column(self) -> str | None:
@@ -53,15 +60,22 @@ class Path:
 
     def values(self, row: Any, dtype: pa.DataType | None) -> Iterator[Any]:
         """The values that the path finds from a value of that type, in order."""
+        holds = None if self.compared is None else _comparison(*self.compared)
         for value in _walk(row, dtype, self.steps):
-            if self.holds is None or self.holds(value):
+            if holds is None or holds(value):
                 yield value
 
 
 def steps_from(steps: Sequence[tuple[str, Any]]) -> tuple[Any, ...]:
-    """The steps as ``sql/paths.py`` has them."""
-    kinds = {"*": _ANY, "**": _DEEP}
+    """The steps of what ``sql/paths.py`` has."""
+    kinds = {ANY: _ANY, DEEP: _DEEP}
     return tuple(kinds.get(kind, what) for kind, what in steps)
+
+
+def _part(step: Any) -> Step:
+    if step is _ANY or step is _DEEP:
+        return (ANY if step is _ANY else DEEP, "")
+    return ("at" if isinstance(step, int) else "name", step)
 
 
 def parse_path(text: str) -> Path:
@@ -81,12 +95,12 @@ def parse_path(text: str) -> Path:
             break
         at += 1
     if not text[at:].strip():
-        return Path(text, tuple(steps), None)
+        return Path(text, tuple(steps))
     compared = _COMPARE.fullmatch(text, at)
     if compared is None:
         raise _wrong(text, at, "the end or a comparison")
     wanted = _constant(compared["value"], text)
-    return Path(text, tuple(steps), _comparison(_OPERATORS[compared["op"]], wanted))
+    return Path(text, tuple(steps), (compared["op"], wanted))
 
 
 def _named(found: re.Match[str]) -> str:
@@ -120,8 +134,9 @@ def _wrong(text: str, at: int, expected: str) -> SqlSyntaxError:
     )
 
 
-def _comparison(compare: Callable[[Any, Any], bool], wanted: Any) -> Callable[[Any], bool]:
+def _comparison(name: str, wanted: Any) -> Callable[[Any], bool]:
     """Whether a value of the same kind compares so; a value of another kind does not."""
+    compare = _OPERATORS[name]
     kinds: tuple[type, ...] = (str,) if isinstance(wanted, str) else (int, float, Decimal)
     logical = isinstance(wanted, bool)
 

@@ -12,7 +12,9 @@ from millpond.sql.nodes import (
     AnyDepth,
     AnyValue,
     ArraySum,
+    EachOnce,
     Element,
+    HeldValues,
     Index,
     Path,
     PathValues,
@@ -66,7 +68,11 @@ class Millpond(Spark):
             AnyDepth: lambda self, e: "**",
             Index: lambda self, e: f"[{self.sql(e, 'this')}]",
             PathValues: lambda self, e: values_sql([self.sql(h) for h in e.expressions], e),
-            ArraySum: lambda self, e: sum_sql(self.sql(e, "this"), e.meta["dtype"]),
+            ArraySum: lambda self, e: sum_sql(self.sql(e, "this"), self.sql(e, "to")),
+            EachOnce: lambda self, e: f"array_distinct(array_compact(flatten({self.sql(e, 'this')})))",
+            HeldValues: lambda self, e: (
+                f"filter({self.sql(e, 'this')}, {e.args['variable'].name} -> {self.sql(e, 'condition')})"
+            ),
             AnyValue: lambda self, e: (
                 f"coalesce(exists({self.sql(e, 'this')}, "
                 f"{e.args['variable'].name} -> {self.sql(e, 'condition')}), FALSE)"

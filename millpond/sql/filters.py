@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,15 +13,29 @@ from sqlglot import exp
 from millpond.errors import CheckFailed, Error, Place, SqlError, SqlSyntaxError, UnknownName, did_you_mean
 from millpond.lookup import Lookup
 from millpond.sql.assign import assign
-from millpond.sql.bind import Binder
+from millpond.sql.bind import Binder, literal
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.conjuncts import conjuncts
 from millpond.sql.lookup import lookup_of
+from millpond.sql.nodes import AnyDepth, Element, HeldValues, Index, Path
 from millpond.sql.parse import parse_condition, parse_one_statement
+from millpond.sql.paths import ANY, DEEP, Steps
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.statements import CreateTable, Update
 from millpond.sql.template import name_of
 from millpond.types import Column, Schema, quote
+
+_AGGREGATES = {"COUNT": exp.Count, "SUM": exp.Sum, "MIN": exp.Min, "MAX": exp.Max, "AVG": exp.Avg}
+_COMPARISONS = {
+    "=": exp.EQ, "==": exp.EQ, "<>": exp.NEQ, "!=": exp.NEQ,
+    "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE,
+}  # fmt: skip
+_STEPS: Mapping[str, Callable[[str | int], exp.Expr]] = {
+    "name": lambda what: exp.to_identifier(str(what), quoted=True),
+    "at": lambda what: Index(this=exp.Literal.number(str(what))),
+    ANY: lambda _: exp.Star(),
+    DEEP: lambda _: AnyDepth(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,25 @@ def resolve_outputs(
     if distinct:
         select = select.distinct()
     return _resolve(relation, select, outputs[0])
+
+
+def resolve_over_path(
+    relation: Relation,
+    name: str,
+    distinct: bool,
+    steps: Steps,
+    compared: tuple[str, Any] | None,
+    condition: Filter | None,
+) -> Resolved:
+    """An aggregate over the values that a path finds, or those of them that compare so."""
+    value: exp.Expr = Path(expressions=[_STEPS[kind](what) for kind, what in steps])
+    if compared is not None:
+        element = Element(this=exp.Literal.string("held"))
+        test = _COMPARISONS[compared[0]](this=element, expression=literal(compared[1], "a constant"))
+        value = HeldValues(this=value, variable=element.copy(), condition=test)
+    over = exp.Distinct(expressions=[value]) if distinct else value
+    tree = _AGGREGATES[name](this=over)
+    return _resolve(relation, _select(relation, [tree], None if condition is None else condition.tree), name)
 
 
 def resolve_template(

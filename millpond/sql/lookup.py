@@ -130,10 +130,10 @@ class _Reading:
         try:
             return tuple(self.output(o) for o in select.expressions), None
         except _Other:
-            made = {o.alias: o for o in select.expressions}
-            if len({name.lower() for name in made}) < len(select.expressions):
-                raise
-            row = row_function(made, self.query.schema, self.values, stored=False)
+            names = self.query.schema.names
+            made = dict(zip(names, select.expressions, strict=True))
+            different = len({name.lower() for name in names}) == len(names)
+            row = row_function(made, self.query.schema, self.values, stored=False) if different else None
             if row is None:
                 raise
             for node in (n for o in select.expressions for n in o.walk()):

@@ -54,14 +54,26 @@ class AnyValue(exp.Expression):
     arg_types = {"this": True, "variable": True, "condition": True}
 
 
+class HeldValues(exp.Expression):
+    """The values of the array ``this`` for which ``condition`` holds; ``variable`` is the Element in it."""
+
+    arg_types = {"this": True, "variable": True, "condition": True}
+
+
 class Element(exp.Expression):
-    """A value of the array of an AnyValue; ``this`` is its name."""
+    """A value of the array of an AnyValue or HeldValues; ``this`` is its name."""
 
     arg_types = {"this": True}
 
 
 class ArraySum(exp.Expression):
-    """The sum of the values of an array that are not NULL, in the type of SUM; NULL if there is none."""
+    """The sum of the values of an array that are not NULL, in the type ``to``; NULL if there is none."""
+
+    arg_types = {"this": True, "to": True}
+
+
+class EachOnce(exp.Expression):
+    """The different values in an array of arrays, as one array; NULL is left out."""
 
     arg_types = {"this": True}
 

@@ -59,8 +59,7 @@ def values_sql(heads: list[str], node: exp.Expr) -> str:
     return write(SparkWords(), [(x, h.meta["dtype"], steps) for x, h, steps in typed], result.value_type)
 
 
-def sum_sql(array: str, dtype: pa.DataType) -> str:
-    """The sum of an array, NULL without a value."""
-    name = type_name(dtype)
+def sum_sql(array: str, name: str) -> str:
+    """The sum of an array in the type of that name, NULL without a value."""
     added = f"CAST(coalesce(total, CAST(0 AS {name})) + CAST(item AS {name}) AS {name})"
     return f"aggregate({array}, CAST(NULL AS {name}), (total, item) -> IF(item IS NULL, total, {added}))"

@@ -15,20 +15,24 @@ from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
 from millpond.sql.functions import known_functions
-from millpond.sql.nodes import Element, Path, PathValues
+from millpond.sql.nodes import Element, HeldValues, Path, PathValues
 from millpond.sql.resolve.model import Input
 from millpond.sql.resolve.paths import (
     AGGREGATES,
     Head,
     aggregate,
     any_value,
+    held,
+    innermost,
     or_null,
     path_in,
     path_of,
     row_heads,
     steps_of,
+    unknown_root,
     values_of,
     with_numbers,
+    wrapped,
 )
 from millpond.sql.scope import Item, Scope, Visible
 from millpond.sql.spans import own_span, span_of
@@ -112,10 +116,27 @@ class Expressions(ABC):
             return self._path(node, scope)
         if isinstance(node, exp.Dot):
             node = or_null(node)
-        path = path_in(node, lambda name: self._item(name, scope) is not None)
+        if isinstance(node, exp.Filter | exp.Window):
+            function = innermost(node)
+            if isinstance(function, AGGREGATES) and self._path_in(function, scope) is not None:
+                return self._around_path(node, function, scope, outputs)
+        path = self._path_in(node, scope)
         if path is not None:
             return self._with_path(node, path, scope, outputs)
         return self._children(node, scope, outputs)
+
+    def _path_in(self, node: exp.Expr, scope: Scope) -> Path | HeldValues | exp.Column | None:
+        return path_in(node, lambda name: self._item(name, scope) is not None)
+
+    def _around_path(
+        self, node: exp.Expr, function: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None
+    ) -> exp.Expr:
+        """An aggregate over a path with FILTER or OVER."""
+        self._paths += 1
+        mark = Element(this=exp.Literal.string(f"v{self._paths}"))
+        function.replace(mark)
+        around = self._children(node, scope, outputs)
+        return wrapped(self._expr(function, scope, outputs), around, mark)
 
     def _over(self, node: exp.Window) -> None:
         """Functions of an order need one."""
@@ -162,6 +183,13 @@ class Expressions(ABC):
                     heads = [(head, (*(("name", name) for name in fields), *rest))]
                 if heads:
                     break
+            if names and not heads:
+                if self._item(names[0], scope) is not None:
+                    self._unknown_column(node, names, scope)
+                elif all(i.columns for s in scope.around() for i in s.items):
+                    raise unknown_root(names[0], scope)
+                node.meta["dtype"] = None
+                return node
             return values_of(node, heads, numbers)
         except Error as error:
             error.place = error.place or self.place(node)
@@ -170,28 +198,39 @@ class Expressions(ABC):
             return node
 
     def _with_path(
-        self, node: exp.Expr, path: Path | exp.Column, scope: Scope, outputs: list[exp.Alias] | None
+        self,
+        node: exp.Expr,
+        path: Path | HeldValues | exp.Column,
+        scope: Scope,
+        outputs: list[exp.Alias] | None,
     ) -> exp.Expr:
         """A comparison that holds if it does for any value of a path, or an aggregate over the values."""
-        whole = path if isinstance(path, Path) else path_of(path)
+        whole = path_of(path) if isinstance(path, exp.Column) else path
         if isinstance(node, AGGREGATES):
-            values = self._path(whole, scope, numbers=not isinstance(node, exp.Count))
-            if not isinstance(values, PathValues):
-                return node
-            try:
-                return aggregate(node, values)
-            except Error as error:
-                error.place = error.place or self.place(node)
-                self.errors.append(error)
-                node.meta["dtype"] = None
-                return node
-
+            return self._over_path(node, whole, scope)
+        assert isinstance(whole, Path)
         self._paths += 1
         element = Element(this=exp.Literal.string(f"v{self._paths}"))
         path.replace(element)
         condition = self._children(node, scope, outputs)
         values = self._path(whole, scope, numbers=with_numbers(condition, element))
         return any_value(values, element, condition) if isinstance(values, PathValues) else node
+
+    def _over_path(self, node: exp.Expr, whole: Path | HeldValues, scope: Scope) -> exp.Expr:
+        numbers = not isinstance(node, exp.Count)
+        if isinstance(whole, HeldValues):
+            numbers = numbers or with_numbers(whole.args["condition"], whole.args["variable"])
+        values = self._path(whole.this if isinstance(whole, HeldValues) else whole, scope, numbers=numbers)
+        if not isinstance(values, PathValues):
+            return node
+        try:
+            found = held(values, whole) if isinstance(whole, HeldValues) else values
+            return aggregate(node, found, distinct=isinstance(node.this, exp.Distinct))
+        except Error as error:
+            error.place = error.place or self.place(node)
+            self.errors.append(error)
+            node.meta["dtype"] = None
+            return node
 
     def _condition(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
         condition = self._expr(node, scope, outputs)
@@ -307,7 +346,7 @@ class Expressions(ABC):
             value = exp.Dot(this=value, expression=exp.to_identifier(name, quoted=True))
         return value
 
-    def _unknown_column(self, node: exp.Column, names: list[str], scope: Scope) -> None:
+    def _unknown_column(self, node: exp.Expr, names: list[str], scope: Scope) -> None:
         # An input that is not known takes its columns with it: one mistake, one message.
         unknown = any(not i.columns for s in scope.around() for i in s.items)
         if unknown and (len(names) == 1 or self._item(names[0], scope) is None):

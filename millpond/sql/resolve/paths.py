@@ -7,10 +7,21 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import NotSupported, TypeMismatch
+from millpond.errors import NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.dialect import Millpond
-from millpond.sql.nodes import AnyDepth, AnyValue, ArraySum, Element, Index, Path, PathValues
+from millpond.sql.nodes import (
+    AnyDepth,
+    AnyValue,
+    ArraySum,
+    EachOnce,
+    Element,
+    HeldValues,
+    Index,
+    Path,
+    PathValues,
+)
 from millpond.sql.paths import ANY, DEEP, Step, Steps, element_type, is_json
+from millpond.sql.scope import Scope
 from millpond.sql.typing import type_of
 from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE
 from millpond.types import type_name
@@ -41,6 +52,16 @@ def path_of(column: exp.Column) -> Path:
     """``a.*`` where a is no input."""
     path = Path(expressions=[part.copy() for part in column.parts])
     return path.update_positions(column) if column.meta.get("start") is not None else path
+
+
+def unknown_root(name: str, scope: Scope) -> UnknownName:
+    """The error of a path that begins at no column."""
+    columns = list(dict.fromkeys(scope.names()))
+    inputs = [item.alias for level in scope.around() for item in level.items]
+    return UnknownName(
+        f'the path begins at "{name}", which is no column',
+        hint=did_you_mean(name, [*columns, *inputs], f"columns: {', '.join(columns)}"),
+    )
 
 
 def row_heads(columns: list[exp.Expr], steps: Steps) -> list[Head]:
@@ -91,36 +112,69 @@ def with_numbers(condition: exp.Expr, element: Element) -> bool:
     return False
 
 
-def aggregate(node: exp.Expr, values: PathValues) -> exp.Expr:
-    """COUNT, SUM, MIN, MAX or AVG over all values of all rows. Raises TypeMismatch."""
+def aggregate(node: exp.Expr, values: exp.Expr, *, distinct: bool) -> exp.Expr:
+    """COUNT, SUM, MIN, MAX or AVG over all values of all rows; ``values`` is the array of those of a row. Raises
+    TypeMismatch, or NotSupported for COUNT of several."""
+    if node.args.get("expressions"):
+        raise NotSupported("COUNT of a path and something else", hint="count them one by one")
     if isinstance(node, exp.Min | exp.Max):
         inner = exp.ArrayMin(this=values) if isinstance(node, exp.Min) else exp.ArrayMax(this=values)
         return type(node)(this=inner)
-    counted = exp.ArraySize(this=exp.ArrayCompact(this=values.copy()))
-    count = exp.Coalesce(
-        this=exp.Sum(this=_cast(counted, BIGINT)), expressions=[_cast(exp.Literal.number(0), BIGINT)]
-    )
+    once = EachOnce(this=exp.ArrayAgg(this=values.copy()))
+    count: exp.Expr
+    if distinct:
+        count = _cast(exp.ArraySize(this=once), BIGINT)
+    else:
+        counted = exp.ArraySize(this=exp.ArrayCompact(this=values.copy()))
+        count = exp.Coalesce(
+            this=exp.Sum(this=_cast(counted, BIGINT)), expressions=[_cast(exp.Literal.number(0), BIGINT)]
+        )
     if isinstance(node, exp.Count):
         return count
     element = values.meta["dtype"].value_type
     t, name = pa.types, type(node).__name__.upper()
     if not (t.is_integer(element) or t.is_floating(element) or t.is_decimal(element)):
         raise TypeMismatch(f"{name} takes numbers, the values of the path are {type_name(element)}")
-    plain = type(node)(this=_column(element))
-    wanted = type_of(plain)
-    assert wanted is not None
-    total_type = type_of(exp.Sum(this=_column(element)))
-    assert total_type is not None
-    of_row = ArraySum(this=values)
-    of_row.meta["dtype"] = total_type
-    total = _cast(exp.Sum(this=of_row), total_type)
+    wanted, total_type = type_of(type(node)(this=_column(element))), type_of(exp.Sum(this=_column(element)))
+    assert wanted is not None and total_type is not None
+    if isinstance(node, exp.Avg) and not t.is_decimal(element):
+        total_type = DOUBLE
+    to = exp.DataType.build(type_name(total_type), dialect="spark")
+    summed = ArraySum(this=once.copy() if distinct else values, to=to)
+    total = summed if distinct else _cast(exp.Sum(this=summed), total_type)
     if isinstance(node, exp.Sum):
         return total
-    if not t.is_decimal(element):
-        total = _cast(total, DOUBLE)
     return _cast(
         exp.Div(this=total, expression=exp.Nullif(this=count, expression=exp.Literal.number(0))), wanted
     )
+
+
+def held(values: PathValues, node: HeldValues) -> HeldValues:
+    """Those of the values that hold the condition of the node."""
+    dtype = values.meta["dtype"]
+    node.set("this", values)
+    for element in node.find_all(Element):
+        element.meta["dtype"] = dtype.value_type
+    node.meta["dtype"] = dtype
+    return node
+
+
+def innermost(node: exp.Expr) -> exp.Expr:
+    """The aggregate in ``SUM(…) FILTER (…) OVER (…)``."""
+    while isinstance(node, exp.Filter | exp.Window):
+        node = node.this
+    return node
+
+
+def wrapped(lowered: exp.Expr, around: exp.Expr, mark: Element) -> exp.Expr:
+    """What an aggregate over a path has become, with FILTER and OVER around each of the aggregates in it; ``around``
+    has ``mark`` in the place of the aggregate."""
+    root = exp.Paren(this=lowered)
+    for function in [n for n in root.find_all(exp.AggFunc) if n.find_ancestor(exp.AggFunc) is None]:
+        copy = around.copy()
+        function.replace(copy)
+        next(n for n in copy.find_all(Element) if n == mark).replace(function)
+    return root
 
 
 def _column(dtype: pa.DataType) -> exp.Column:
@@ -143,14 +197,17 @@ def or_null(node: exp.Dot) -> exp.Dot:
     return node
 
 
-def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | exp.Column | None:
-    """The path that a comparison or aggregate is about: a Path, or ``a.*`` where a is no input."""
+def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | HeldValues | exp.Column | None:
+    """The path that a comparison or aggregate is about: a Path, those of its values that hold something, or ``a.*``
+    where a is no input."""
     if isinstance(node, COMPARISONS):
         sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
     else:
         sides = [node.this] if isinstance(node, AGGREGATES) else []
+        if sides and isinstance(node.this, exp.Distinct):
+            sides = list(node.this.expressions)
     for side in sides:
-        if isinstance(side, Path):
+        if isinstance(side, Path | HeldValues):
             return side
         if isinstance(side, exp.Column) and isinstance(side.this, exp.Star):
             if len(side.parts) > 2 or not is_input(side.parts[0].name):

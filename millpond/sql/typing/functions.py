@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.nodes import ArraySum, EachOnce
 from millpond.sql.typing.coercion import (
     BIGINT,
     BINARY,
@@ -22,6 +23,7 @@ from millpond.sql.typing.coercion import (
     list_of,
 )
 from millpond.sql.typing.conditionals import branches
+from millpond.sql.typing.literals import named_type
 from millpond.sql.typing.operators import plain_number
 from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
 
@@ -253,6 +255,8 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.ArrayMax: element,
     exp.ArrayMin: element,
     exp.Flatten: array_of_arrays,
+    EachOnce: array_of_arrays,
+    ArraySum: lambda node, of: named_type(node.args["to"]),
     exp.MapKeys: map_keys,
     exp.GenerateSeries: sequence,
 }

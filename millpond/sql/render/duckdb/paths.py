@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.nodes import AnyValue, ArraySum, Element, PathValues
+from millpond.sql.nodes import AnyValue, ArraySum, EachOnce, Element, HeldValues, PathValues
 from millpond.sql.paths import Words, write
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
@@ -61,18 +61,28 @@ def values(r: Expressions, node: exp.Expr) -> str:
     return typed(write(_DuckWords(), heads, result.value_type), result)
 
 
-def any_value(r: Expressions, node: exp.Expr) -> str:
+def held_values(r: Expressions, node: exp.Expr) -> str:
     variable = node.args["variable"].name
-    return f"(len(list_filter({r.sql(node.this)}, lambda {variable}: {r.sql(node.args['condition'])})) > 0)"
+    return f"list_filter({r.sql(node.this)}, lambda {variable}: {r.sql(node.args['condition'])})"
+
+
+def any_value(r: Expressions, node: exp.Expr) -> str:
+    return f"(len({held_values(r, node)}) > 0)"
 
 
 def array_sum(r: Expressions, node: exp.Expr) -> str:
     return typed(f"list_sum({r.sql(node.this)})", r.type(node))
 
 
+def each_once(r: Expressions, node: exp.Expr) -> str:
+    return typed(f"list_distinct(flatten({r.sql(node.this)}))", r.type(node))
+
+
 ENTRIES: dict[type[exp.Expr], Entry] = {
     PathValues: values,
     AnyValue: any_value,
+    HeldValues: held_values,
     ArraySum: array_sum,
+    EachOnce: each_once,
     Element: lambda r, node: str(node.name),
 }
