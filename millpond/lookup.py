@@ -22,6 +22,11 @@ class Given:
     kind: type
     convert: Callable[[Any], Any] | None = None
 
+    def value(self, values: Sequence[Any]) -> Any:
+        """It, of those that came."""
+        value = values[self.at]
+        return value if self.convert is None else self.convert(value)
+
 
 @dataclass(frozen=True, slots=True)
 class Compare:

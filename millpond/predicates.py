@@ -6,6 +6,7 @@ statement asks beyond them is evaluated on the rows that the backend gives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -58,6 +59,22 @@ def all_of(*parts: Predicate | None) -> Predicate | None:
     """The parts that there are, together."""
     there = tuple(q for p in parts if p is not None for q in (p.parts if isinstance(p, All) else (p,)))
     return there[0] if len(there) == 1 else All(there) if there else None
+
+
+def equal_values(predicate: Predicate, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
+    """The values of the columns, of which every row for which the condition holds has one; None if it does not say. It
+    does where it wants each column to equal a value, or a single one to equal one of several."""
+    parts = predicate.parts if isinstance(predicate, All) else (predicate,)
+    found: dict[str, Any] = {}
+    for part in parts:
+        if isinstance(part, Compare) and part.operator == "=":
+            found.setdefault(part.column.lower(), part.value)
+        if isinstance(part, Any_) and len(columns) == 1:
+            listed = [p for p in part.parts if isinstance(p, Compare) and p.operator == "="]
+            if len(listed) == len(part.parts) and {p.column.lower() for p in listed} == {columns[0].lower()}:
+                return [(p.value,) for p in listed]
+    names = [name.lower() for name in columns]
+    return [tuple(found[name] for name in names)] if names and all(n in found for n in names) else None
 
 
 def text(predicate: Predicate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,120 @@ def test_the_least_recently_used_row_goes(steps: list[tuple[str, int]]) -> None:
     assert {r["id"]: r["v"] for r in table.all_rows()} == model
     about = table.get_stats()
     assert (about["hits"], about["misses"], about.evictions) == (hits, asked - hits, evicted)
+
+
+COLUMNS = "id INT, part STRING, v STRING, PRIMARY KEY (id, part)"
+SQL = """
+CREATE TABLE c ({columns}) WITH ('extension' = 'cache', 'max_size' = '4'{over});
+CREATE STREAM s (id INT, part STRING);
+CREATE TABLE met (id INT, part STRING, v STRING);
+INSERT INTO met SELECT s.id, s.part, c.v FROM s JOIN c ON s.id = c.id AND c.part = s.part;
+CREATE TABLE checked (id INT, part STRING);
+INSERT INTO checked SELECT id, part FROM s WHERE EXISTS (SELECT 1 FROM c WHERE c.id = s.id AND c.part = s.part);
+"""
+READS: dict[str, Callable[[App, int, str], Any]] = {
+    "get_record": lambda app, i, p: [r] if (r := app.table("c").get_record((i, p))) else [],
+    "contains": lambda app, i, p: app.table("c").contains((i, p)),
+    "contains by name": lambda app, i, p: app.table("c").contains(part=p, id=i),
+    "find by name": lambda app, i, p: app.table("c").find(id=i, part=p),
+    "find": lambda app, i, p: app.table("c").find(f"id = {i} AND part = '{p}'"),
+    "find with more": lambda app, i, p: app.table("c").find(f"id = {i} AND part = '{p}' AND v <> ''"),
+    "sql_exists": lambda app, i, p: app.table("c").sql_exists(f"id = {i} AND part = '{p}'"),
+    "sql_column_values": lambda app, i, p: app.table("c").sql_column_values(
+        "v", f"id = {i} AND part = '{p}'"
+    ),
+    "join": lambda app, i, p: app.table("c").find_rows_for_join(("id", "part"), [(i, p)]),
+    "snapshot": lambda app, i, p: app.table("c").snapshot().find(id=i, part=p),
+    "SELECT": lambda app, i, p: app.sql(f"SELECT * FROM c WHERE id = {i} AND part = '{p}'").rows(),
+    "SELECT ?": lambda app, i, p: app.sql("SELECT * FROM c WHERE id = ? AND part = ?", [i, p]).rows(),
+    "SELECT of an expression": lambda app, i, p: app.sql(
+        f"SELECT upper(v) AS v FROM c WHERE part = '{p}' AND id = {i}"
+    ).rows(),
+    "SELECT of an aggregate": lambda app, i, p: app.sql(
+        f"SELECT max(v) AS v FROM c WHERE part = '{p}' AND id = {i} HAVING count(*) > 0"
+    ).rows(),
+    "transaction": lambda app, i, p: app.begin_transaction().table("c").find(id=i, part=p),
+}
+SCANS: list[Callable[[App], Any]] = [
+    lambda app: app.table("c").all_rows(),
+    lambda app: app.table("c").find("v LIKE '%1%'"),
+    lambda app: app.table("c").find(part="x"),
+    lambda app: app.sql("SELECT COUNT(*) AS n FROM c WHERE id > 1").rows(),
+    lambda app: app.sql("SELECT a.v FROM c a JOIN c b ON a.id = b.id AND a.part = b.part").rows(),
+]
+uses = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "update", "scan", "stream", *READS]),
+        st.integers(0, 3),
+        st.sampled_from(["x", "y"]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_every_read_by_key_is_use(over: bool, tmp_path: Path) -> None:
+    """Against a plain model: reads and writes by key move a row to the end of the line, scans do not."""
+    numbers = iter(range(1_000_000))
+
+    def check(steps: list[tuple[str, int, str]]) -> None:
+        more = f", 'cache.over' = 'sqlite:///{tmp_path}/{next(numbers)}.db', 'table' = 'rows'" if over else ""
+        with App(SQL.format(columns=COLUMNS, over=more), _direct=True) as app:
+            follow(app, steps, over=over)
+
+    full = [(what, i, "x") for what in ("put", "get_record") for i in range(4)]
+    check([*full, *((what, n % 3, "x") for n, what in enumerate(("stream", *READS)))])
+    settings(max_examples=12, deadline=None)(given(uses)(check))()
+
+
+def follow(app: App, steps: list[tuple[str, int, str]], *, over: bool) -> None:
+    there: dict[tuple[int, str], str] = {}
+    line: OrderedDict[tuple[int, str], None] = OrderedDict()
+
+    def used(key: tuple[int, str]) -> None:
+        """In front of another table a read brings the row in, and a change takes it out."""
+        if key in there if over else key in line:
+            line[key] = None
+            line.move_to_end(key)
+        while len(line) > 4:
+            gone, _ = line.popitem(last=False)
+            if not over:
+                del there[gone]
+
+    for number, (what, i, part) in enumerate(steps):
+        key = (i, part)
+        if what == "put" or (what == "update" and key in there):
+            if what == "put":
+                app.table("c").insert({"id": i, "part": part, "v": f"v{number}"})
+            else:
+                assert app.sql(f"UPDATE c SET v = 'v{number}' WHERE id = {i} AND part = '{part}'").count == 1
+            there[key] = f"v{number}"
+            line.pop(key, None)
+            if not over:
+                line[key] = None
+                used(key)
+        elif what == "scan":
+            SCANS[i % len(SCANS)](app)
+        elif what == "stream":
+            before = len(app.table("met")), len(app.table("checked"))
+            app.send("s", {"id": i, "part": part})
+            app.drain()
+            grown = len(app.table("met")) - before[0], len(app.table("checked")) - before[1]
+            assert grown == (key in there, key in there)
+            used(key)
+        elif what in READS:
+            assert bool(READS[what](app, i, part)) == (key in there), what
+            if not (over and what == "transaction"):
+                used(key)
+        assert held(app) == list(line), what
+
+
+def held(app: App) -> list[tuple[int, str]]:
+    """The keys in the cache, the least recently used first."""
+    backend = app._store.table("c")
+    assert isinstance(backend, CacheTable)
+    return list(backend.rows._used)  # type: ignore[arg-type]
 
 
 def test_a_large_insert_keeps_the_last_rows() -> None:

@@ -789,7 +789,7 @@ class App:
     ) -> dict[str, pa.Table]:
         """The rows of a query's inputs by view; those of ``sources`` have been read."""
         found: dict[str, pa.Table] = dict(sources or {})
-        where = pushed(resolved) if any(i.relation.place is not None for i in resolved.inputs) else {}
+        where = pushed(resolved)
         for i in resolved.inputs:
             if i.view in found:
                 continue

@@ -194,7 +194,8 @@ class Compiler:
             columns = {name: keys.column(name) for name in keys.column_names}
         # A column that both name is looked up by one and compared by the other.
         columns |= {name: pa.array([v]) for name, v in wanted.items() if name not in columns}
-        return view.get(list(columns), pa.table(columns), nulls=bool(given), rows=rows)
+        nulls = any(value is None for value in given.values())
+        return view.get(list(columns), pa.table(columns), nulls=nulls, rows=rows)
 
 
 def equalities(text: str, schema: Schema) -> dict[str, Any] | None:

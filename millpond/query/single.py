@@ -48,7 +48,6 @@ def _key_of(key: tuple[Given, ...]) -> Any:
 
 
 def _value(given: Given, values: tuple[Any, ...]) -> Any:
-    value = values[given.at]
-    if type(value) is not given.kind:
+    if type(values[given.at]) is not given.kind:
         raise Unfit("a value of another kind")
-    return value if given.convert is None else given.convert(value)
+    return given.value(values)

@@ -146,15 +146,14 @@ class BoundedRows:
                 if key in self._used:
                     self._used.move_to_end(key)
 
-    def use_one(self, key: Any, *, found: bool) -> None:
-        """As ``use``, for a key that is a value or a tuple."""
+    def use_key(self, key: Any) -> None:
+        """As ``use``, for one key that is a value or a tuple."""
         with self.lock:
-            if not found:
-                self.misses += 1
-                return
-            self.hits += 1
             if key in self._used:
+                self.hits += 1
                 self._used.move_to_end(key)
+            else:
+                self.misses += 1
 
     def missing(self, keys: Sequence[pa.Array]) -> pa.Array:
         """Which of the keys are not here."""

@@ -23,7 +23,7 @@ from millpond.clock import Clock
 from millpond.errors import Error, NotSupported, UnknownName, did_you_mean
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
-from millpond.predicates import Predicate
+from millpond.predicates import Predicate, equal_values
 from millpond.tables._taken import duplicate, refuse_doubles
 from millpond.types import Schema
 
@@ -31,6 +31,7 @@ Get = Callable[[Any], dict[str, Any] | None]
 Has = Callable[..., bool]
 T = TypeVar("T")
 
+_FEW = 1_000
 _PLANNED = ("mysql", "mongodb", "delta")
 
 
@@ -49,7 +50,7 @@ class Snapshot(ABC):
     version: int
     """The table's version then."""
     remote: ClassVar[bool] = False
-    """Whether the rows are elsewhere, so that looking up a few is better than reading all."""
+    """Whether looking up a few rows is better than reading all: they are elsewhere, or their use counts."""
 
     @abstractmethod
     def get(
@@ -88,7 +89,20 @@ class Snapshot(ABC):
 
     def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
         """Rows, with all columns, among which are all for which ``where`` holds. ``rows`` is as in ``scan``."""
-        return self.scan(rows=rows)
+        keys = self.keys_in(where)
+        return self.scan(rows=rows) if keys is None else self.get(keys.column_names, keys)
+
+    def keys_in(self, where: Predicate) -> pa.Table | None:
+        """The keys of the rows for which ``where`` can hold, if it says which; at most a few."""
+        columns = [c for name in self.schema.key if (c := self.schema.find(name))]
+        found = equal_values(where, [c.name for c in columns])
+        if found is None or len(found) > _FEW:
+            return None
+        try:
+            parts = zip(*found, strict=True)
+            return pa.table({c.name: pa.array(part, c.type) for c, part in zip(columns, parts, strict=True)})
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return None
 
     def refuse_taken(self, rows: pa.Table, what: str) -> None:
         """Raises DuplicateKey if the table has a row with the key of one of these, or two of them have one key."""

@@ -16,8 +16,10 @@ import pyarrow as pa
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Closed, Error, InvalidOption, NotSupported
+from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option, Setting, read_options
 from millpond.predicates import Predicate
+from millpond.tables._codec import is_plain
 from millpond.tables._fit import fitting_keys
 from millpond.tables._lru import BoundedRows
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot, find_backend
@@ -164,19 +166,49 @@ class CacheTable(Backend):
                 record = quick(key)
             except _Unknown:
                 return get(key)
-            rows.use_one(key, found=record is not None)
+            rows.use_key(key)
             return record
 
         def use_has(key: Any = None, **equal: Any) -> bool:
             rows.expire()
-            try:
-                found = quick_has(key, **equal)
-            except _Unknown:
+            if equal:
                 return has(key, **equal)
-            rows.use_one(key, found=found)
+            try:
+                found = quick_has(key)
+            except _Unknown:
+                return has(key)
+            rows.use_key(key)
             return found
 
         return use_get, use_has
+
+    def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run | None:
+        """As that of a table in memory, which the rows are in. A lookup of a cache in front of another table goes the
+        long way, which reads through it."""
+        if self.over is not None:
+            return None
+        rows, table = self.rows, self.rows.table
+        run = table.compile_lookup(lookup, step, made)
+        if not table.key or lookup.columns(table.key, ()) != table.key:
+            return run
+        if not all(is_plain(c.type) for k in table.key if (c := self.schema.find(k))):
+            return None
+        equal = {c.column: c.value for c in lookup.equal}
+        among = () if lookup.among is None else lookup.among.values
+        parts = [equal[name] for name in table.key] if not among else []
+
+        def use(*values: Any) -> Any:
+            rows.expire()
+            answer = run(*values)
+            if answer is not None:
+                for given in among:
+                    rows.use_key(given.value(values))
+                if parts:
+                    key = tuple([given.value(values) for given in parts])
+                    rows.use_key(key if len(key) > 1 else key[0])
+            return answer
+
+        return use
 
     @property
     def last_commit(self) -> int:
@@ -220,7 +252,9 @@ class CacheTable(Backend):
 
 
 class _UsedSnapshot(Snapshot):
-    """A moment of a cache by itself: a row that is found by its key is used."""
+    """A moment of a cache by itself: a row that is found by its key is used. Readers ask for keys, not for all rows."""
+
+    remote = True
 
     def __init__(self, rows: BoundedRows, below: Snapshot):
         self.schema = below.schema
@@ -232,7 +266,7 @@ class _UsedSnapshot(Snapshot):
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
     ) -> pa.Table:
         found = self._below.get(columns, keys, nulls=nulls, rows=rows)
-        if _is_key(self.schema, columns):
+        if _has_key(self.schema, columns):
             self._rows.use(found, keys.num_rows)
         return found
 
@@ -297,7 +331,8 @@ class _ThroughSnapshot(Snapshot):
         return self._below.scan(columns, rows=rows)
 
     def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
-        return self._below.filtered(where, rows=rows)
+        keys = self.keys_in(where)
+        return self._below.filtered(where, rows=rows) if keys is None else self.get(keys.column_names, keys)
 
     def __len__(self) -> int:
         return len(self._below)
@@ -313,6 +348,10 @@ def _unknown(*key: Any, **equal: Any) -> Any:
 
 def _inverted(mask: pa.Array) -> pa.Array:
     return pa.array([not m for m in mask.to_pylist()], pa.bool_())
+
+
+def _has_key(schema: Schema, columns: Sequence[str]) -> bool:
+    return bool(schema.key) and {c.lower() for c in columns} >= {k.lower() for k in schema.key}
 
 
 def _is_key(schema: Schema, columns: Sequence[str]) -> bool:
