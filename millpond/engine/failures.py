@@ -35,6 +35,11 @@ _KNOWN = {
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
+_OF_THE_PLAN = ("AnalysisException", "ParseException", "IllegalArgumentException")
+"""Errors before any row is read. What a user writes is checked before Spark gets it: these are about its planner."""
+_OF_SPARK = ("INTERNAL_ERROR", "MISSING_ATTRIBUTES", "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY")
+_TAIL = re.compile(r"\s*SQLSTATE: .*", re.DOTALL)
+"""What Spark adds for programs."""
 _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 """An error of ours that was raised in one of Spark's Python processes."""
 
@@ -80,5 +85,10 @@ def explain(error: BaseException) -> Error:
                 f"{message}: {detail}" if "value" in message and detail else message, hint=hint
             )
     match = _CLASS.search(text)
-    line = f"{match[2].strip()} ({match[1]})" if match else (text.strip().splitlines() or [repr(error)])[0]
-    return QueryFailed(line)
+    if match and (type(error).__name__ in _OF_THE_PLAN or match[1].startswith(_OF_SPARK)):
+        return QueryFailed(
+            f"Spark has no plan for this query: {match[1].lower().replace('_', ' ')}",
+            hint="only Spark can answer it (EXPLAIN says why); ask it in steps, or in another form",
+        )
+    line = match[2] if match else (text.strip().splitlines() or [repr(error)])[0]
+    return QueryFailed(_TAIL.sub("", line).strip())

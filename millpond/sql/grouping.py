@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from sqlglot import exp
 
 from millpond.errors import Place, SqlError
+from millpond.sql.typing import type_of
+from millpond.types import type_name
 
 _AGGREGATES = frozenset(
     "any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bool_and bool_or "
@@ -19,14 +21,14 @@ _AGGREGATES = frozenset(
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Whether the node itself is an aggregate call (not one in OVER)."""
+    """Whether the node itself is an aggregate call of its query: not one in OVER, nor one of a query around it."""
     if isinstance(node, exp.Anonymous):
         aggregate = node.name.lower() in _AGGREGATES
     else:
         aggregate = isinstance(node, exp.AggFunc) and not isinstance(
             node, exp.RowNumber | exp.Lag | exp.Lead | exp.NthValue
         )
-    if not aggregate:
+    if not aggregate or node.meta.get("outer"):
         return False
     parent = node.parent
     while isinstance(parent, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
@@ -61,12 +63,8 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
     """A column beside an aggregate must be grouped by."""
     if not is_aggregated(select):
         return
-    group = select.args.get("group")
-    keys = [k for e in group.expressions for k in _keys(e)] if group is not None else []
-    clauses: list[exp.Expr] = list(select.expressions)
-    having = select.args.get("having")
-    if having is not None:
-        clauses.append(having.this)
+    keys = grouping_keys(select)
+    clauses = list(clauses_of(select))
     for clause in clauses:
         for node in _nodes(clause):
             if is_aggregate(node) and any(is_aggregate(n) for n in _nodes(node) if n is not node):
@@ -76,22 +74,115 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
                 return
     own = {i.alias_or_name.lower() for i in _inputs(select)}
     for clause in clauses:
-        for column in _ungrouped(clause, keys):
-            if column.table.lower() in own:
-                yield SqlError(
-                    f'column "{column.name}" is neither grouped by nor inside an aggregate',
-                    hint=f"add it to GROUP BY, or use any_value({column.name})",
-                    place=place(column) or place(select),
-                )
+        for column in _ungrouped(clause, keys, own):
+            yield SqlError(
+                f'column "{column.name}" is neither grouped by nor inside an aggregate',
+                hint=f"add it to GROUP BY, or use any_value({column.name})",
+                place=place(column) or place(select),
+            )
 
 
-def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
+def clauses_of(select: exp.Select) -> Iterator[exp.Expr]:
+    """The expressions that see groups, not rows."""
+    yield from select.expressions
+    for key in ("having", "qualify"):
+        if select.args.get(key) is not None:
+            yield select.args[key].this
+    order = select.args.get("order")
+    yield from order.expressions if order is not None else ()
+
+
+def grouping_keys(select: exp.Select) -> list[exp.Expr]:
+    """The expressions that a SELECT groups by."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    return [k for e in (*group.expressions, *(group.args.get("grouping_sets") or ())) for k in keys_of(e)]
+
+
+def keys_of(node: exp.Expr) -> Iterator[exp.Expr]:
     """The expressions that a part of GROUP BY groups by: ROLLUP, CUBE and GROUPING SETS hold several."""
     if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
         for inner in node.expressions:
-            yield from _keys(inner)
+            yield from keys_of(inner)
+    elif isinstance(node, exp.Paren):
+        yield from keys_of(node.this)
     else:
-        yield node.this if isinstance(node, exp.Paren) else node
+        yield node
+
+
+def spell_keys(select: exp.Select) -> None:
+    """Writes what is grouped by the same way wherever it stands: ``(a + b)`` and ``b + a`` as GROUP BY has it."""
+    if select.args.get("group") is None:
+        return
+    keys = {_canonical(key): key for key in reversed(grouping_keys(select))}
+    keys = {text: key for text, key in keys.items() if not isinstance(key, exp.Column)}
+    for clause in clauses_of(select) if keys else ():
+        _spell(clause, keys)
+
+
+def drop_unused_keys(select: exp.Select) -> None:
+    """`GROUP BY a, b GROUPING SETS ((a), ())`: what stands in none of the sets is NULL in every group."""
+    group = select.args.get("group")
+    sets = group.args.get("grouping_sets") if group is not None else None
+    if group is None or not sets:
+        return
+    inside = list(keys_of(sets[0]))
+    gone = [key for key in group.expressions if key not in inside]
+    clauses = list(clauses_of(select))
+    types = [type_of(key) for key in gone]
+    if None in types or any(_tells_sets(n) for c in clauses for n in _nodes(c)):
+        return  # only Spark has it
+    for clause in clauses:
+        for key in gone:
+            _put_null(clause, key)
+    group.set("expressions", sets)
+    group.set("grouping_sets", None)
+
+
+def _tells_sets(node: exp.Expr) -> bool:
+    name = str(node.this) if isinstance(node, exp.Anonymous) else node.key
+    return name.lower() in ("grouping", "grouping_id", "groupingid")
+
+
+def _put_null(node: exp.Expr, key: exp.Expr) -> None:
+    if node == key:
+        dtype = type_of(key)
+        assert dtype is not None
+        made = exp.Cast(this=exp.Null(), to=exp.DataType.build(type_name(dtype), dialect="spark"))
+        node.replace(made)
+    elif not is_aggregate(node):
+        for child in list(node.iter_expressions()):
+            _put_null(child, key)
+
+
+def _spell(node: exp.Expr, keys: Mapping[str, exp.Expr]) -> None:
+    key = keys.get(_canonical(node)) if not isinstance(node, exp.Alias) else None
+    if key is not None:
+        if node != key:
+            inside = isinstance(node.parent, exp.Binary | exp.Unary)
+            node.replace(exp.Paren(this=key.copy()) if inside else key.copy())
+        return
+    if not is_aggregate(node):
+        for child in list(node.iter_expressions()):
+            _spell(child, keys)
+
+
+_EITHER_WAY = (exp.Add, exp.Mul, exp.And, exp.Or, exp.EQ)
+
+
+def _canonical(node: exp.Expr) -> str:
+    """A text that expressions have in common that only differ in parentheses and in the order of operands."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, _EITHER_WAY):
+        return f"{node.key}({', '.join(sorted((_canonical(node.this), _canonical(node.expression))))})"
+    parts = []
+    for key, value in sorted(node.args.items()):
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None and item is not False:
+                parts.append(f"{key}={_canonical(item) if isinstance(item, exp.Expr) else repr(item)}")
+    return f"{node.key}({', '.join(parts)})"
 
 
 def _inputs(select: exp.Select) -> Iterator[exp.Expr]:
@@ -109,12 +200,15 @@ def without_filter(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _ungrouped(node: exp.Expr, keys: list[exp.Expr]) -> Iterator[exp.Column]:
-    if any(node == k for k in keys) or is_aggregate(without_filter(node)):
+def _ungrouped(
+    node: exp.Expr, keys: list[exp.Expr], own: set[str], *, within: bool = False
+) -> Iterator[exp.Column]:
+    """The columns of a SELECT that stand where only groups are seen; ``within`` a subquery too."""
+    if node in keys or node.meta.get("outer") or (not within and is_aggregate(without_filter(node))):
         return
     if isinstance(node, exp.Column):
-        yield node
+        if node.table.lower() in own:
+            yield node
         return
     for child in node.iter_expressions():
-        if not isinstance(child, exp.Query):
-            yield from _ungrouped(child, keys)
+        yield from _ungrouped(child, keys, own, within=within or isinstance(child, exp.Query))

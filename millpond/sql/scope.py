@@ -11,47 +11,59 @@ from sqlglot import exp
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """One column of an input of a query."""
+    """One column of what FROM gives: its name, that of its input, and what stands for it in the resolved query."""
 
     alias: str
     name: str
-    dtype: pa.DataType | None
+    value: exp.Expr
     hidden: bool = False
+    """It is not in ``*``."""
+    qualified: bool = False
+    """It can only be named with its input: the side of USING that the bare name does not mean."""
 
-
-@dataclass(slots=True)
-class Item:
-    """One input in FROM: its alias and its columns."""
-
-    alias: str
-    columns: list[Visible]
+    @property
+    def dtype(self) -> pa.DataType | None:
+        return self.value.meta.get("dtype")
 
 
 @dataclass(slots=True)
 class Scope:
-    """The inputs of one SELECT, and the SELECT around it."""
+    """What the inputs of one SELECT give, and the SELECT around it."""
 
     outer: Scope | None = None
-    items: list[Item] = field(default_factory=list)
-    merged: dict[str, exp.Expr] = field(default_factory=dict)
-    """Columns of USING: the name in lower case → the expression that stands for both sides."""
-    ctes: dict[str, list[tuple[str, pa.DataType | None]]] = field(default_factory=dict)
+    columns: list[Visible] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    """The aliases of the inputs, in order."""
+    unknown: bool = False
+    """An input is not known, nor are its columns."""
+    ctes: dict[str, Cte] = field(default_factory=dict)
 
-    def item(self, alias: str) -> Item | None:
-        lowered = alias.lower()
-        return next((i for i in self.items if i.alias.lower() == lowered), None)
+    def has(self, alias: str) -> bool:
+        """Whether an input has this alias."""
+        return alias.lower() in (i.lower() for i in self.inputs)
 
-    def matches(self, name: str) -> list[Visible]:
-        lowered = name.lower()
-        return [c for i in self.items for c in i.columns if c.name.lower() == lowered]
+    def of(self, alias: str) -> list[Visible]:
+        """The columns of an input, as ``alias.*`` gives them: those that only the alias leads to come first."""
+        mine = [c for c in self.columns if c.alias.lower() == alias.lower()]
+        return [c for c in mine if c.qualified] + [c for c in mine if not c.qualified]
 
-    def cte(self, name: str) -> list[tuple[str, pa.DataType | None]] | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name.lower() in scope.ctes:
-                return scope.ctes[name.lower()]
-            scope = scope.outer
-        return None
+    def matches(self, name: str, alias: str | None = None) -> list[Visible]:
+        """The columns that a name, bare or after an alias, can mean."""
+        named = [c for c in self.columns if c.name.lower() == name.lower()]
+        if alias is None:
+            return [c for c in named if not c.qualified]
+        return [c for c in named if c.alias.lower() == alias.lower()]
+
+    def shown(self) -> list[Visible]:
+        """The columns of ``*``."""
+        return [c for c in self.columns if not c.hidden and not c.qualified]
+
+    def tables(self) -> set[str]:
+        """The inputs, by the names that they have in the resolved query."""
+        return {c.table.lower() for v in self.columns for c in v.value.find_all(exp.Column)}
+
+    def cte(self, name: str) -> Cte | None:
+        return next((s.ctes[name.lower()] for s in self.around() if name.lower() in s.ctes), None)
 
     def around(self) -> Iterator[Scope]:
         """This scope and the ones outside it."""
@@ -61,4 +73,12 @@ class Scope:
             scope = scope.outer
 
     def names(self) -> list[str]:
-        return [c.name for s in self.around() for i in s.items for c in i.columns]
+        return [c.name for s in self.around() for c in s.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """A query of WITH: the name that it has in the resolved query, and its columns."""
+
+    name: str
+    columns: list[tuple[str, pa.DataType | None]]

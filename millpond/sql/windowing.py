@@ -221,6 +221,8 @@ def _lowered(select: exp.Select, found: _Found, window: Window, *, outputs: bool
         value = None
         if isinstance(node, exp.Column):
             value = known.get((node.table.lower(), node.name.lower()))
+        elif found.call is not None and isinstance(node, exp.Dot) and node.this == found.call:
+            value = known.get((named, node.expression.name.lower()))
         elif found.call is not None and node == found.call:
             value = both
         if value is None:
@@ -230,7 +232,7 @@ def _lowered(select: exp.Select, found: _Found, window: Window, *, outputs: bool
 
     listed: list[exp.Expr] = []
     for item in select.expressions:
-        name = item.alias_or_name if isinstance(item, exp.Alias | exp.Column) else ""
+        name = item.alias_or_name if isinstance(item, exp.Alias | exp.Column | exp.Dot) else ""
         if found.call is not None and item == found.call:
             name = named
         made = cast(exp.Expr, item.copy().transform(replace, copy=False))

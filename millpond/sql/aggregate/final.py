@@ -41,35 +41,29 @@ def build_final(
     return Resolved(tree, schema, _used(tree, resolved.inputs))
 
 
-def replaced(node: exp.Expr, replacements: Sequence[Replacement]) -> exp.Expr:
-    """The expression with calls and grouping columns replaced by the columns that hold them; in a subquery only
-    the grouping columns."""
+def replaced(node: exp.Expr, replacements: Sequence[Replacement], *, within: bool = False) -> exp.Expr:
+    """The expression with calls and grouping columns replaced by the columns that hold them; ``within`` a subquery
+    only those calls that are of the query around it."""
     for pattern, value in replacements:
-        if node == pattern:
+        own = within and not node.meta.get("outer") and is_aggregate(without_filter(pattern))
+        if node == pattern and not own:
             return value.copy()
-    if isinstance(node, exp.Select):
-        own = {i.alias_or_name.lower() for i in _items(node)}
-        keys = (r for r in replacements if not is_aggregate(without_filter(r[0])))
-        replacements = [r for r in keys if not _names(r[0]) & own]
     for key, child in list(node.args.items()):
         if isinstance(child, exp.Expr):
-            node.set(key, replaced(child, replacements))
+            node.set(key, replaced(child, replacements, within=within or isinstance(child, exp.Query)))
         elif isinstance(child, list):
-            node.set(key, [replaced(c, replacements) if isinstance(c, exp.Expr) else c for c in child])
+            node.set(
+                key,
+                [
+                    replaced(c, replacements, within=within or isinstance(c, exp.Query))
+                    if isinstance(c, exp.Expr)
+                    else c
+                    for c in child
+                ],
+            )
     if not isinstance(node, exp.Column | exp.Query):
         node.meta.pop("dtype", None)
     return node
-
-
-def _items(select: exp.Select) -> list[exp.Expr]:
-    from_ = select.args.get("from_")
-    found = [from_.this] if from_ is not None else []
-    return found + [j.this for j in select.args.get("joins") or ()]
-
-
-def _names(node: exp.Expr) -> set[str]:
-    """The inputs that an expression names: a subquery with one of the same name means its own."""
-    return {c.table.lower() for c in node.find_all(exp.Column)}
 
 
 def _used(tree: exp.Expr, inputs: Sequence[Input]) -> tuple[Input, ...]:

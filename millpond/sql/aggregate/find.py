@@ -90,18 +90,18 @@ def grouping_select(tree: exp.Expr) -> exp.Select | None:
 
 
 def aggregates(select: exp.Select) -> Iterator[exp.Expr]:
-    """The aggregate calls of a SELECT and its HAVING, each with its FILTER, IGNORE NULLS and WITHIN GROUP."""
+    """The aggregate calls of a SELECT and its HAVING, each with its FILTER, IGNORE NULLS and WITHIN GROUP; also those
+    that stand in a subquery."""
     roots: list[exp.Expr] = list(select.expressions)
     if select.args.get("having") is not None:
         roots.append(select.args["having"].this)
 
-    def walk(node: exp.Expr) -> Iterator[exp.Expr]:
-        if is_aggregate(without_filter(node)):
+    def walk(node: exp.Expr, within: bool) -> Iterator[exp.Expr]:
+        if node.meta.get("outer") if within else is_aggregate(without_filter(node)):
             yield node
         else:
             for child in node.iter_expressions():
-                if not isinstance(child, exp.Query):
-                    yield from walk(child)
+                yield from walk(child, within or isinstance(child, exp.Query))
 
     for root in roots:
-        yield from walk(root)
+        yield from walk(root, False)

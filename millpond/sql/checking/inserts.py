@@ -166,7 +166,7 @@ class Inserts(Queries):
             for name, cell in zip(columns, row, strict=True):
                 column = target.schema.find(name)
                 assert column is not None
-                value = resolver.condition(cell, ())
+                value = resolver.value(cell)
                 dtype = self._type(value, resolver)
                 if not _insertable(dtype, column.type):
                     self.errors.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ class Tail:
 
 class QueryParser(WindowParser):
     returning_is_clause = False
+    _joining = False
 
     def _at_clause(self) -> bool:
         """Whether a clause of ours begins here, so that its first word is no alias."""
@@ -41,7 +42,27 @@ class QueryParser(WindowParser):
                 return self.returning_is_clause
             case "WINDOW":
                 return self._at_stream_window() or self._at_named_windows()
+            case "QUALIFY":
+                return self._at_qualify()
         return False
+
+    def _at_qualify(self) -> bool:
+        """Whether QUALIFY begins a condition; else it is a name."""
+        following = self.peek(1)
+        ends = (
+            TokenType.COMMA,
+            TokenType.R_PAREN,
+            TokenType.DOT,
+            TokenType.JOIN,
+            TokenType.ON,
+            TokenType.USING,
+        )
+        return (
+            self.at_words("QUALIFY")
+            and following is not None
+            and following.token_type not in (*ends, *self.QUERY_MODIFIER_TOKENS, *self.SET_OPERATIONS)
+            and following.token_type not in (*self.JOIN_SIDES, *self.JOIN_KINDS, *self.JOIN_METHODS)
+        )
 
     def _at_emit(self) -> bool:
         return self.at_words("EMIT", "CHANGES") or self.at_words("EMIT", "FINAL")
@@ -118,12 +139,48 @@ class QueryParser(WindowParser):
         self, skip_join_token: bool = False, parse_bracket: bool = False, alias_tokens: Any = None
     ) -> exp.Join | None:
         comma = self._curr if self._curr and self._curr.token_type == TokenType.COMMA else None
-        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        before, self._joining = self._joining, True
+        try:
+            join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        finally:
+            self._joining = before
         if comma and (join is None or not join.this):
             self.fail_expected('an input after ","')
+        if comma and join:
+            join.meta["comma"] = True
         if join and self._prev.token_type == TokenType.ON:
             self.fail_expected("a condition")
         return join
+
+    def _parse_joins(self, alias_tokens: Any = None) -> Iterator[exp.Join]:
+        """The joins of a FROM. sqlglot also looks for some behind an input without a condition, for `a JOIN b JOIN c
+        ON … ON …`, which Spark does not have; trying that takes twice as long for every further input."""
+        return iter(()) if self._joining else super()._parse_joins(alias_tokens)
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        before, self._joining = self._joining, False
+        try:
+            return super()._parse_table(*args, **kwargs)
+        finally:
+            self._joining = before
+
+    def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        before, self._joining = self._joining, False
+        try:
+            return super()._parse_select(*args, **kwargs)
+        finally:
+            self._joining = before
+
+    def _parse_derived_table_values(self, *args: Any, **kwargs: Any) -> exp.Values | None:
+        """VALUES as an input, also in parentheses; not where more than that stands in them."""
+        at_parenthesis, index = self.at_token(TokenType.L_PAREN), self._index
+        if at_parenthesis and self._match_pair(TokenType.L_PAREN, TokenType.VALUES):
+            self._parse_csv(self._parse_value)
+            alone = self.at_token(TokenType.R_PAREN)
+            self._retreat(index)
+            if not alone:
+                return None
+        return super()._parse_derived_table_values(*args, **kwargs)
 
     def _parse_statement(self) -> exp.Expr | None:
         """What sqlglot calls a statement is for us always a query: in a CTE, and after WITH."""
@@ -171,6 +228,9 @@ class QueryParser(WindowParser):
             else:
                 return
 
+    def _at_window_or_qualify(self) -> bool:
+        return self.at_words("WINDOW") or self.at_words("QUALIFY")
+
     def _parse_query_modifiers(self, this: Any) -> Any:
         this = super()._parse_query_modifiers(this)
         distinct = this.args.get("distinct") if isinstance(this, exp.Select) else None
@@ -178,7 +238,14 @@ class QueryParser(WindowParser):
             self.fail(
                 "DISTINCT ON is not known", hint="ROW_NUMBER() OVER (PARTITION BY …) picks one row of each"
             )
-        while isinstance(this, exp.Select) and self._at_clause() and self.at_words("WINDOW"):
+        while isinstance(this, exp.Select) and self._at_clause() and self._at_window_or_qualify():
+            if self.at_words("QUALIFY"):
+                if this.args.get("qualify"):
+                    self.fail("QUALIFY is there twice")
+                self._advance()
+                this.set("qualify", exp.Qualify(this=self.expect_expression("a condition")))
+                this = super()._parse_query_modifiers(this)
+                continue
             if any(isinstance(w, StreamWindow) for w in this.args.get("windows") or []):
                 self.fail("WINDOW is there twice")
             if self._at_stream_window():

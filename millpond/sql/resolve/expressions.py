@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
 from millpond.sql.functions import known_functions
+from millpond.sql.grouping import is_aggregate
 from millpond.sql.nodes import Element, HeldValues, Path, PathValues
 from millpond.sql.resolve.model import Input
 from millpond.sql.resolve.paths import (
@@ -34,7 +36,8 @@ from millpond.sql.resolve.paths import (
     with_numbers,
     wrapped,
 )
-from millpond.sql.scope import Item, Scope, Visible
+from millpond.sql.resolve.windows import check_window
+from millpond.sql.scope import Scope, Visible
 from millpond.sql.spans import own_span, span_of
 from millpond.sql.typing import type_of
 from millpond.types import type_name
@@ -43,7 +46,22 @@ if TYPE_CHECKING:
     from millpond.sql.userfunctions import UserFunction
 
 Columns = list[tuple[str, pa.DataType | None]]
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+_QUANTIFIERS: dict[str, type[exp.Expr]] = {"ALL": exp.All, "ANY": exp.Any, "SOME": exp.Any}
 Locate = Callable[[int, int], Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """The columns of a SELECT list that an expression may name: where no column of an input has the name; in ORDER BY
+    before those (``first``); in HAVING before those that are not grouped by."""
+
+    outputs: list[exp.Alias]
+    groups: tuple[exp.Expr, ...] | None = None
+    first: bool = False
+
+    def find(self, name: str) -> list[exp.Alias]:
+        return [o for o in self.outputs if o.alias.lower() == name.lower()]
 
 
 class Expressions(ABC):
@@ -67,6 +85,7 @@ class Expressions(ABC):
         self.is_open = False
         """Whether an input has columns that nobody knows; then only what is surely wrong is among the errors."""
         self._paths = 0
+        self._aliases: set[str] = set()
 
     def place(self, node: exp.Expr, *, own: bool = False) -> Place | None:
         span = own_span(node) if own else span_of(node)
@@ -76,25 +95,25 @@ class Expressions(ABC):
     def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         """A query, resolved, and its columns."""
 
-    def _children(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
+    def _children(self, node: exp.Expr, scope: Scope, names: Aliases | None = None) -> exp.Expr:
         for key, value in list(node.args.items()):
             if isinstance(value, exp.Expr):
-                node.set(key, self._expr(value, scope, outputs))
+                node.set(key, self._expr(value, scope, names))
             elif isinstance(value, list) and any(isinstance(v, exp.Expr) for v in value):
                 node.set(
                     key,
-                    [self._expr(v, scope, outputs) if isinstance(v, exp.Expr) else v for v in value],
+                    [self._expr(v, scope, names) if isinstance(v, exp.Expr) else v for v in value],
                 )
         return node
 
-    def _expr(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
+    def _expr(self, node: exp.Expr, scope: Scope, names: Aliases | None = None) -> exp.Expr:
         """An expression with its columns, functions and subqueries resolved.
 
-        ``outputs`` are the columns to the left of it in the SELECT list, which it may name.
+        ``names`` are the columns of the SELECT list that it may name.
         """
         allowance.check()
         if isinstance(node, exp.Column):
-            return self._column(node, scope, outputs)
+            return self._column(node, scope, names)
         if isinstance(node, exp.Identifier | exp.DataType | exp.Literal | Element):
             return node
         if isinstance(node, exp.Subquery | exp.Query):
@@ -108,8 +127,15 @@ class Expressions(ABC):
                     )
                 )
             return tree
+        if isinstance(node, _COMPARISONS):
+            _quantify(node)
         if isinstance(node, exp.Window):
-            self._over(node)
+            return self._over(node, scope, names)
+        if is_aggregate(node):
+            return self._aggregate(node, scope, names)
+        return self._plain(node, scope, names)
+
+    def _plain(self, node: exp.Expr, scope: Scope, names: Aliases | None) -> exp.Expr:
         if isinstance(node, exp.Func):
             self._function(node)
         if isinstance(node, Path):
@@ -119,48 +145,51 @@ class Expressions(ABC):
         if isinstance(node, exp.Filter | exp.Window):
             function = innermost(node)
             if isinstance(function, AGGREGATES) and self._path_in(function, scope) is not None:
-                return self._around_path(node, function, scope, outputs)
+                return self._around_path(node, function, scope, names)
         path = self._path_in(node, scope)
         if path is not None:
-            return self._with_path(node, path, scope, outputs)
-        return self._children(node, scope, outputs)
+            return self._with_path(node, path, scope, names)
+        return self._around(self._children(node, scope, names))
 
     def _path_in(self, node: exp.Expr, scope: Scope) -> Path | HeldValues | exp.Column | None:
-        return path_in(node, lambda name: self._item(name, scope) is not None)
+        return path_in(node, lambda name: self._is_input(name, scope))
 
     def _around_path(
-        self, node: exp.Expr, function: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None
+        self, node: exp.Expr, function: exp.Expr, scope: Scope, names: Aliases | None
     ) -> exp.Expr:
         """An aggregate over a path with FILTER or OVER."""
         self._paths += 1
         mark = Element(this=exp.Literal.string(f"v{self._paths}"))
         function.replace(mark)
-        around = self._children(node, scope, outputs)
-        return wrapped(self._expr(function, scope, outputs), around, mark)
+        around = self._children(node, scope, names)
+        return wrapped(self._expr(function, scope, names), around, mark)
 
-    def _over(self, node: exp.Window) -> None:
-        """Functions of an order need one."""
-        ranks = (
-            exp.Rank,
-            exp.DenseRank,
-            exp.PercentRank,
-            exp.CumeDist,
-            exp.RowNumber,
-            exp.Ntile,
-            exp.Lag,
-            exp.Lead,
-        )
-        function = node.this
-        while isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
-            function = function.this
-        if isinstance(function, ranks) and not node.args.get("order") and not node.args.get("alias"):
-            self.errors.append(
-                SqlError(
-                    f"{function.sql_name()} needs an order: OVER (… ORDER BY …)",
-                    hint="without one it would number rows by chance",
-                    place=self.place(function) or self.place(node),
-                )
-            )
+    def _over(self, node: exp.Window, scope: Scope, names: Aliases | None) -> exp.Expr:
+        made = self._plain(node, scope, names)
+        before = len(self.errors)
+        for error in check_window(node) if isinstance(made, exp.Window) else ():
+            error.place = self.place(node.this) or self.place(node)
+            self.errors.append(error)
+        if len(self.errors) == before:
+            self._type(node.this)
+        return made
+
+    def _aggregate(self, node: exp.Expr, scope: Scope, names: Aliases | None) -> exp.Expr:
+        """An aggregate, which belongs to the query whose columns it reads: in a subquery that may be the one around
+        it."""
+        inside = Aliases(names.outputs) if names is not None and names.groups is not None else names
+        made = self._plain(node, scope, inside)
+        read = {c.table.lower() for c in made.find_all(exp.Column)}
+        if read and scope.outer is not None and not read & scope.tables() and read <= scope.outer.tables():
+            made.meta["outer"] = True
+        return made
+
+    def _around(self, node: exp.Expr) -> exp.Expr:
+        """FILTER and the like belong where the aggregate does that they stand around."""
+        if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+            if node.this.meta.get("outer"):
+                node.meta["outer"] = True
+        return node
 
     def _path(self, node: Path, scope: Scope, *, numbers: bool = False) -> exp.Expr:
         """The array of the values that a path finds; ``numbers`` says what those of JSON text are to be."""
@@ -171,22 +200,22 @@ class Expressions(ABC):
                 leading += 1
             names = [step.name for step in node.steps[:leading]]
             rest = steps_of(node.steps[leading:])
-            if len(names) == 1 and len(node.steps) == 2 and self._item(names[0], scope) is not None:
+            if len(names) == 1 and len(node.steps) == 2 and self._is_input(names[0], scope):
                 raise SqlError(
                     f"{names[0]}.* is all columns of {names[0]}: it stands in SELECT, without a name"
                 )
             for level in scope.around():
                 if not names:
-                    heads = row_heads([column_node(c) for i in level.items for c in i.columns], rest)
+                    heads = row_heads([c.value.copy() for c in level.columns if not c.qualified], rest)
                 elif (found := self._in_scope(names, level, node)) is not None:
                     head, fields = found
                     heads = [(head, (*(("name", name) for name in fields), *rest))]
                 if heads:
                     break
             if names and not heads:
-                if self._item(names[0], scope) is not None:
+                if self._is_input(names[0], scope):
                     self._unknown_column(node, names, scope)
-                elif all(i.columns for s in scope.around() for i in s.items):
+                elif not any(s.unknown for s in scope.around()):
                     raise unknown_root(names[0], scope)
                 node.meta["dtype"] = None
                 return node
@@ -202,7 +231,7 @@ class Expressions(ABC):
         node: exp.Expr,
         path: Path | HeldValues | exp.Column,
         scope: Scope,
-        outputs: list[exp.Alias] | None,
+        names: Aliases | None,
     ) -> exp.Expr:
         """A comparison that holds if it does for any value of a path, or an aggregate over the values."""
         whole = path_of(path) if isinstance(path, exp.Column) else path
@@ -212,7 +241,7 @@ class Expressions(ABC):
         self._paths += 1
         element = Element(this=exp.Literal.string(f"v{self._paths}"))
         path.replace(element)
-        condition = self._children(node, scope, outputs)
+        condition = self._children(node, scope, names)
         values = self._path(whole, scope, numbers=with_numbers(condition, element))
         return any_value(values, element, condition) if isinstance(values, PathValues) else node
 
@@ -232,10 +261,13 @@ class Expressions(ABC):
             node.meta["dtype"] = None
             return node
 
-    def _condition(self, node: exp.Expr, scope: Scope, outputs: list[exp.Alias] | None = None) -> exp.Expr:
-        condition = self._expr(node, scope, outputs)
+    def _condition(
+        self, node: exp.Expr, scope: Scope, names: Aliases | None = None, *, null: bool = False
+    ) -> exp.Expr:
+        """A condition; with ``null`` it may also be a bare NULL."""
+        condition = self._expr(node, scope, names)
         dtype = self._type(condition)
-        if dtype is not None and not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
+        if dtype is not None and not (pa.types.is_boolean(dtype) or (null and pa.types.is_null(dtype))):
             self.errors.append(
                 TypeMismatch(
                     f"a condition is BOOLEAN, this is {type_name(dtype)}", place=self.place(condition)
@@ -279,46 +311,57 @@ class Expressions(ABC):
                     )
                 )
 
-    def _column(self, node: exp.Column, scope: Scope, outputs: list[exp.Alias] | None) -> exp.Expr:
-        parts = [p for p in node.parts if isinstance(p, exp.Identifier)]
+    def _column(self, node: exp.Column, scope: Scope, names: Aliases | None) -> exp.Expr:
+        parts = [p.name for p in node.parts if isinstance(p, exp.Identifier)]
         if len(parts) != len(node.parts) or isinstance(node.this, exp.Star):
             return self._path(path_of(node), scope)
-        names = [p.name for p in parts]
         for level in scope.around():
-            found = self._in_scope(names, level, node)
+            aliases = names.find(parts[0]) if names is not None and level is scope else []
+            found = (
+                None if aliases and names is not None and names.first else self._in_scope(parts, level, node)
+            )
             if found is not None:
                 value, rest = found
-                return self._fields(value, rest, node)
-            if level is scope and outputs and len(names) == 1:
-                alias = next((o for o in outputs if o.alias.lower() == names[0].lower()), None)
-                if alias is not None:
-                    return exp.Paren(this=alias.this.copy())
-        self._unknown_column(node, names, scope)
+                grouped = names is None or names.groups is None or value in names.groups
+                if grouped or not aliases:
+                    return self._fields(value, rest, node)
+            if aliases:
+                if len(aliases) > 1 and names is not None and not names.first:
+                    self.errors.append(
+                        UnknownName(
+                            f'column "{parts[0]}" is ambiguous: it stands several times in SELECT',
+                            hint="give each another name with AS",
+                            place=self.place(node),
+                        )
+                    )
+                return self._fields(exp.Paren(this=aliases[0].this.copy()), parts[1:], node)
+        self._unknown_column(node, parts, scope)
         node.meta["dtype"] = None
         return node
 
     def _in_scope(self, names: list[str], scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[str]] | None:
-        if len(names) > 1:
-            item = scope.item(names[0])
-            if item is not None:
-                column = next((c for c in item.columns if c.name.lower() == names[1].lower()), None)
-                if column is not None:
-                    return column_node(column, node), names[2:]
-        if names[0].lower() in scope.merged:
-            return scope.merged[names[0].lower()].copy(), names[1:]
-        matches = scope.matches(names[0])
-        if len(matches) > 1 and not (len(names) > 1 and scope.item(names[0])):
-            owners = " and ".join(f'"{m.alias}"' for m in matches)
-            self.errors.append(
-                UnknownName(
-                    f'column "{names[0]}" is ambiguous: it is in {owners}',
-                    hint=f"write {matches[0].alias}.{names[0]}",
-                    place=self.place(node),
-                )
+        """What a name means among the inputs of one SELECT, and the fields that are asked of it."""
+        matches, rest = scope.matches(names[1], names[0]) if len(names) > 1 else [], names[2:]
+        if not matches:
+            matches, rest = scope.matches(names[0]), names[1:]
+        if not matches:
+            return None
+        if len(matches) > 1:
+            self._ambiguous(".".join(names[: len(names) - len(rest)]), matches, node)
+        return column_node(matches[0], node), rest
+
+    def _ambiguous(self, name: str, matches: list[Visible], node: exp.Expr) -> None:
+        owners = [f'"{m.alias}"' for m in matches if m.alias]
+        first = next((m for m in matches if m.alias), None)
+        self.errors.append(
+            UnknownName(
+                f'column "{name}" is ambiguous: it is in {" and ".join(owners)}',
+                hint=f"write {first.alias}.{first.name}"
+                if first is not None and len(set(owners)) == len(owners)
+                else "give its inputs aliases, and its columns names, that differ",
+                place=self.place(node),
             )
-        if matches and not (len(names) > 1 and scope.item(names[0])):
-            return column_node(matches[0], node), names[1:]
-        return None
+        )
 
     def _fields(self, value: exp.Expr, fields: list[str], node: exp.Column) -> exp.Expr:
         """``value.a.b``: fields of a struct."""
@@ -348,26 +391,25 @@ class Expressions(ABC):
 
     def _unknown_column(self, node: exp.Expr, names: list[str], scope: Scope) -> None:
         # An input that is not known takes its columns with it: one mistake, one message.
-        unknown = any(not i.columns for s in scope.around() for i in s.items)
-        if unknown and (len(names) == 1 or self._item(names[0], scope) is None):
-            return
-        if len(names) > 1 and (item := self._item(names[0], scope)) is not None:
-            if not item.columns:
+        unknown = any(s.unknown for s in scope.around())
+        if unknown and (len(names) == 1 or not self._is_input(names[0], scope)):
+                return
+        level = next((s for s in scope.around() if s.has(names[0])), None) if len(names) > 1 else None
+        if level is not None:
+            alias = next(i for i in level.inputs if i.lower() == names[0].lower())
+            known = [c.name for c in level.of(alias)]
+            if not known:
                 return
             self.errors.append(
                 UnknownName(
-                    f'column "{names[1]}" is not in "{item.alias}"',
-                    hint=did_you_mean(
-                        names[1],
-                        [c.name for c in item.columns],
-                        f"its columns: {', '.join(c.name for c in item.columns)}",
-                    ),
+                    f'column "{names[1]}" is not in "{alias}"',
+                    hint=did_you_mean(names[1], known, f"its columns: {', '.join(known)}"),
                     place=self.place(node),
                 )
             )
             return
         if len(names) > 1:
-            aliases = [i.alias for s in scope.around() for i in s.items]
+            aliases = [i for s in scope.around() for i in s.inputs]
             stream = self.catalog.find(names[0])
             if stream is not None and stream.kind == "stream":
                 self.errors.append(
@@ -386,7 +428,7 @@ class Expressions(ABC):
                 )
             )
             return
-        inputs = [i.alias for i in scope.items]
+        inputs = scope.inputs
         where = f'"{inputs[0]}"' if len(inputs) == 1 else "this query's inputs"
         known = scope.names()
         self.errors.append(
@@ -401,8 +443,8 @@ class Expressions(ABC):
             )
         )
 
-    def _item(self, alias: str, scope: Scope) -> Item | None:
-        return next((i for s in scope.around() if (i := s.item(alias)) is not None), None)
+    def _is_input(self, alias: str, scope: Scope) -> bool:
+        return any(s.has(alias) for s in scope.around())
 
     def _type(self, node: exp.Expr) -> pa.DataType | None:
         try:
@@ -415,6 +457,15 @@ class Expressions(ABC):
             return None
 
 
+def _quantify(node: exp.Expr) -> None:
+    """`x > ALL ((SELECT …) UNION …)`: the query in parentheses makes it look like a function."""
+    for key in ("this", "expression"):
+        side = node.args[key]
+        kind = _QUANTIFIERS.get(str(side.this).upper()) if isinstance(side, exp.Anonymous) else None
+        if kind is not None and len(side.expressions) == 1 and isinstance(side.expressions[0], exp.Query):
+            node.set(key, kind(this=side.expressions[0]))
+
+
 def _width(holder: exp.Expr | None) -> int:
     """How many columns a subquery gives at its place: one, or as many as the tuple that IN looks for."""
     if isinstance(holder, exp.In) and isinstance(holder.this, exp.Tuple):
@@ -422,12 +473,9 @@ def _width(holder: exp.Expr | None) -> int:
     return 1
 
 
-def column_node(column: Visible, like: exp.Expr | None = None) -> exp.Column:
-    made = exp.Column(
-        this=exp.to_identifier(column.name, quoted=True),
-        table=exp.to_identifier(column.alias, quoted=True) if column.alias else None,
-    )
-    made.meta["dtype"] = column.dtype
+def column_node(column: Visible, like: exp.Expr | None = None) -> exp.Expr:
+    """What stands for a column, at the place in the text where it is named."""
+    made = column.value.copy()
     span = span_of(like) if like is not None else None
     if span:
         made.meta.update(start=span[0], end=span[1] - 1)

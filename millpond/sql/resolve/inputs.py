@@ -1,15 +1,17 @@
-"""The inputs of a query: names, URIs, queries in parentheses, and how they are joined."""
+"""The inputs of a query: names, URIs, queries in parentheses, VALUES."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import Error, NotSupported, SqlError, TypeMismatch, UnknownName
+from millpond.errors import Error, NotSupported, TypeMismatch
 from millpond.sql.catalog import Relation
-from millpond.sql.resolve.expressions import Columns, Expressions, column_node
+from millpond.sql.resolve.expressions import Columns, Expressions
 from millpond.sql.resolve.model import Input
-from millpond.sql.scope import Item, Scope, Visible
+from millpond.sql.scope import Cte, Scope, Visible
 from millpond.sql.spans import span_of
 from millpond.sql.typing import widest
 from millpond.sql.windowing import lower_window
@@ -17,8 +19,23 @@ from millpond.sql.windowing import lower_window
 _ITEM = frozenset({"this", "alias", "db", "catalog", "joins", "expressions", "with_"})
 
 
+@dataclass(slots=True)
+class Side:
+    """A part of FROM: inputs that are joined one after the other, and what they give."""
+
+    first: exp.Expr
+    joins: list[exp.Join] = field(default_factory=list)
+    columns: list[Visible] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    unknown: bool = False
+
+    def scope(self, around: Scope) -> Scope:
+        """What a condition of a join over this part can name."""
+        return Scope(around.outer, self.columns, self.inputs, self.unknown, all_ctes(around))
+
+
 class Inputs(Expressions):
-    """Resolves FROM."""
+    """Resolves what stands in FROM, one input at a time."""
 
     def _renamed(self, node: exp.Expr, columns: Columns) -> Columns:
         """The columns under the names of an alias ``q(a, b)``."""
@@ -46,18 +63,6 @@ class Inputs(Expressions):
             columns.append((f"col{i + 1}", widest(types) if None not in types else None))
         return node, self._renamed(node, columns)
 
-    def _from(self, node: exp.Select, scope: Scope) -> None:
-        from_ = node.args.get("from_")
-        if from_ is None:
-            return
-        self._add(from_, from_.this, scope)
-        for join in node.args.get("joins") or ():
-            left = list(scope.items)
-            self._add(join, join.this, scope)
-            self._join_condition(join, left, scope)
-        for lateral in node.args.get("laterals") or ():
-            self._lateral(lateral, scope)
-
     def _nothing_more(self, node: exp.Expr, known: frozenset[str], where: str) -> None:
         """Refuses a clause that would otherwise be passed over."""
         for key, value in node.args.items():
@@ -65,32 +70,27 @@ class Inputs(Expressions):
                 clause = key.strip("_").removesuffix("s").upper()
                 self.errors.append(NotSupported(f"{clause} {where} is not supported", place=self.place(node)))
 
-    def _add(self, holder: exp.Expr, node: exp.Expr, scope: Scope) -> None:
-        """One item of FROM: a name, a source, a query in parentheses, VALUES."""
+    def _input(self, node: exp.Expr, scope: Scope) -> Side:
+        """One input: a name, a source, a query in parentheses, VALUES."""
         self._nothing_more(node, _ITEM, "after an input")
         columns: Columns
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):
+            node.this.set("alias", node.args.get("alias"))
+            node = node.this
         if isinstance(node, exp.Table):
             alias = node.alias or node.name
-            tree, columns = self._table(node, alias, scope)
-            if tree is not node:
-                holder.set("this", tree)
-            node = tree
-        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
-            self._add(node, node.this, scope)
-            return
-        elif isinstance(node, exp.Subquery | exp.Values):
-            if not node.alias:
-                node.set("alias", exp.TableAlias(this=exp.to_identifier(f"__q{len(scope.items)}")))
+            node, columns = self._table(node, alias, scope)
+        elif isinstance(node, exp.Values):
             alias = node.alias
-            if isinstance(node, exp.Values):
-                _, columns = self._values(node, scope)
-                if not node.args["alias"].args.get("columns"):
-                    names = [exp.to_identifier(name, quoted=True) for name, _ in columns]
-                    node.args["alias"].set("columns", names)
-            else:
-                inner, columns = self._query(node.this, Scope(scope.outer, [], {}, _all_ctes(scope)))
-                node.set("this", inner)
-                columns = self._renamed(node, columns)
+            node, columns = self._values(node, scope)
+            _set_alias(node, self._unique(alias or "__v"), columns)
+        elif isinstance(node, exp.Subquery):
+            alias = node.alias
+            inner, columns = self._query(node.this, Scope(scope.outer, ctes=all_ctes(scope)))
+            columns = self._renamed(node, columns)
+            names = node.args.get("alias") if isinstance(node.args.get("alias"), exp.TableAlias) else None
+            node.set("this", inner)
+            _set_alias(node, self._unique(alias or "__q"), columns if names and names.columns else None)
         else:
             lateral = isinstance(node, exp.Lateral)
             self.errors.append(
@@ -100,28 +100,34 @@ class Inputs(Expressions):
                     place=self.place(node),
                 )
             )
-            return
-        if scope.item(alias):
-            self.errors.append(
-                SqlError(
-                    f'"{alias}" stands twice in FROM',
-                    hint="give one of them another alias",
-                    place=self.place(node),
-                )
-            )
-        if isinstance(node, exp.Subquery) and node.args.get("joins"):
-            self.errors.append(NotSupported("a join in parentheses is not supported", place=self.place(node)))
+            return Side(node, unknown=True)
         shown = len(columns) - int(node.meta.get("hidden") or 0)
-        visible = [Visible(alias, name, dtype, i >= shown) for i, (name, dtype) in enumerate(columns)]
         self.is_open |= not columns
-        scope.items.append(Item(alias, visible))
+        visible = [
+            Visible(alias, name, column_of(node.alias_or_name, name, dtype), i >= shown)
+            for i, (name, dtype) in enumerate(columns)
+        ]
+        return Side(node, [], visible, [alias] if alias else [], not columns)
+
+    def _unique(self, alias: str) -> str:
+        """The alias, or one like it that no other input of the statement has: so that a name in the resolved query
+        means one input, however deep it stands."""
+        name, n = alias, 1
+        while name.lower() in self._aliases:
+            n += 1
+            name = f"{alias}_{n}"
+        self._aliases.add(name.lower())
+        return name
 
     def _table(self, node: exp.Table, alias: str, scope: Scope) -> tuple[exp.Expr, Columns]:
         is_uri = bool(node.meta.get("uri"))
-        if not is_uri:
-            cte = None if node.args.get("db") else scope.cte(node.name)
-            if cte is not None:
-                return node, self._renamed(node, cte)
+        cte = None if is_uri or node.args.get("db") else scope.cte(node.name)
+        if cte is not None:
+            columns = self._renamed(node, cte.columns)
+            renamed = columns if columns is not cte.columns else None
+            node.set("this", exp.to_identifier(cte.name, quoted=True))
+            _set_alias(node, self._unique(alias), renamed)
+            return node, columns
         relation = self._relation(node, alias, is_uri)
         if relation is None:
             return node, []
@@ -129,21 +135,21 @@ class Inputs(Expressions):
             expression, _ = lower_window(relation.query, self.catalog, outputs=True)
             inner, columns = self._query(expression.copy(), None)
             columns = [(c.name, t) for c, (_, t) in zip(relation.schema, columns, strict=True)]
-            names = [exp.to_identifier(n, quoted=True) for n, _ in columns]
-            outer_alias = exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names)
-            return exp.Subquery(this=inner, alias=outer_alias), columns
-        view = f"__t{len(self.inputs)}"
-        self.inputs.append(Input(view, alias, relation))
-        fresh = exp.Table(
-            this=exp.to_identifier(view), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-        )
+            columns = self._renamed(node, columns)
+            made = exp.Subquery(this=inner)
+            _set_alias(made, self._unique(alias), columns)
+            return made, columns
+        view, own = f"__t{len(self.inputs)}", self._unique(alias)
+        self.inputs.append(Input(view, own, relation))
+        fresh = exp.Table(this=exp.to_identifier(view))
         hidden = [(c.name, c.type) for c in relation.schema if c.hidden]
         columns = [(c.name, c.type) for c in relation.schema if not c.hidden]
         declared = node.args.get("alias")
+        renamed = None
         if isinstance(declared, exp.TableAlias) and declared.args.get("columns"):
             columns = self._renamed(node, columns)
-            named = [exp.to_identifier(n, quoted=True) for n, _ in (*columns, *hidden)]
-            fresh.args["alias"].set("columns", named)
+            renamed = [*columns, *hidden]
+        _set_alias(fresh, own, renamed)
         span = span_of(node)
         if span:
             fresh.meta.update(start=span[0], end=span[1] - 1)
@@ -173,63 +179,25 @@ class Inputs(Expressions):
             self.errors.append(self.catalog.unknown(name, place=place))
         return relation
 
-    def _join_condition(self, join: exp.Join, left: list[Item], scope: Scope) -> None:
-        right = scope.items[-1] if len(scope.items) > len(left) else None
-        using = [u.name for u in join.args.get("using") or ()]
-        if (join.args.get("method") or "").upper() == "NATURAL" and right:
-            join.set("method", None)
-            using = [c.name for c in right.columns if Scope(None, left).matches(c.name)]
-        if using and right:
-            join.set("using", None)
-            join.set("on", self._using(join, using, left, right, scope))
-        elif join.args.get("on") is not None:
-            join.set("on", self._condition(join.args["on"], scope))
 
-    def _using(
-        self, join: exp.Join, names: list[str], left: list[Item], right: Item, scope: Scope
-    ) -> exp.Expr:
-        conditions: list[exp.Expr] = []
-        for name in names:
-            there = Scope(None, left).matches(name)
-            here = [c for c in right.columns if c.name.lower() == name.lower()]
-            known = scope.merged.get(name.lower())
-            if not here or not (there or known):
-                if not all(i.columns for i in (*left, right)):
-                    continue  # an input that is not known takes its columns with it
-                self.errors.append(
-                    UnknownName(
-                        f'column "{name}" of USING is not on both sides of the join', place=self.place(join)
-                    )
-                )
-                continue
-            a = known.copy() if known is not None else column_node(there[0])
-            b = column_node(here[0])
-            conditions.append(exp.EQ(this=a.copy(), expression=b.copy()))
-            side = (join.side or "").upper()
-            if side == "RIGHT":
-                scope.merged[name.lower()] = b
-            elif side == "FULL":
-                both = exp.Coalesce(this=a, expressions=[b])
-                scope.merged[name.lower()] = both
-            else:
-                scope.merged[name.lower()] = a
-        return exp.and_(*conditions, copy=False) if conditions else exp.true()
-
-    def _lateral(self, node: exp.Lateral, scope: Scope) -> None:
-        node.set("this", self._expr(node.this, scope))
-        alias = node.args.get("alias")
-        names = [c.name for c in (alias.args.get("columns") or ())] if alias else []
-        inner = self._type(node.this.this) if isinstance(node.this, exp.Explode | exp.Posexplode) else None
-        types: list[pa.DataType | None] = [None] * len(names)
-        if inner is not None and pa.types.is_list(inner) and names:
-            types[-1] = inner.value_type
-        scope.items.append(
-            Item(node.alias, [Visible(node.alias, n, t) for n, t in zip(names, types, strict=True)])
-        )
+def column_of(alias: str, name: str, dtype: pa.DataType | None) -> exp.Column:
+    """A column of the resolved query."""
+    made = exp.Column(
+        this=exp.to_identifier(name, quoted=True),
+        table=exp.to_identifier(alias, quoted=True) if alias else None,
+    )
+    made.meta["dtype"] = dtype
+    return made
 
 
-def _all_ctes(scope: Scope) -> dict[str, Columns]:
-    found: dict[str, Columns] = {}
+def _set_alias(node: exp.Expr, alias: str, columns: Columns | None) -> None:
+    names = [exp.to_identifier(name, quoted=True) for name, _ in columns or ()]
+    node.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names or None))
+
+
+def all_ctes(scope: Scope) -> dict[str, Cte]:
+    """The queries of WITH that a query in a scope can name."""
+    found: dict[str, Cte] = {}
     for level in reversed(list(scope.around())):
         found.update(level.ctes)
     return found

@@ -57,7 +57,7 @@ def path_of(column: exp.Column) -> Path:
 def unknown_root(name: str, scope: Scope) -> UnknownName:
     """The error of a path that begins at no column."""
     columns = list(dict.fromkeys(scope.names()))
-    inputs = [item.alias for level in scope.around() for item in level.items]
+    inputs = [alias for level in scope.around() for alias in level.inputs]
     return UnknownName(
         f'the path begins at "{name}", which is no column',
         hint=did_you_mean(name, [*columns, *inputs], f"columns: {', '.join(columns)}"),

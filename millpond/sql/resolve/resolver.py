@@ -7,17 +7,22 @@ evaluator only has to register rows under those names. Mistakes are collected, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from sqlglot import exp
 
 from millpond.errors import NotSupported, SqlError, TypeMismatch
-from millpond.sql.grouping import check_grouping, contains_aggregate
+from millpond.sql.grouping import (
+    check_grouping,
+    contains_aggregate,
+    contains_window,
+    drop_unused_keys,
+    spell_keys,
+)
 from millpond.sql.nodes import StreamWindow
+from millpond.sql.resolve.clauses import Clauses
 from millpond.sql.resolve.expressions import Columns
 from millpond.sql.resolve.model import Resolved
-from millpond.sql.resolve.outputs import Outputs
-from millpond.sql.scope import Item, Scope, Visible
+from millpond.sql.resolve.windows import name_windows, named_windows
+from millpond.sql.scope import Cte, Scope
 from millpond.sql.typing import widest
 from millpond.types import Column, Schema, type_name
 
@@ -26,20 +31,21 @@ _SELECT = frozenset(
 )
 
 
-class Resolver(Outputs):
+class Resolver(Clauses):
     """Resolves the queries of one text against a catalog; ``errors`` grows as mistakes are found."""
 
     def resolve(self, query: exp.Expr) -> Resolved:
         """The query with its names resolved. Look at ``errors`` before using it."""
         before = len(self.inputs)
+        self._aliases = set()
         tree, columns = self._query(query.copy(), None)
         tree = _unique_outputs(tree, columns)
         schema = Schema(tuple(Column(name, dtype) for name, dtype in columns))
         return Resolved(tree, schema, tuple(self.inputs[before:]))
 
-    def condition(self, node: exp.Expr, items: Iterable[Item]) -> exp.Expr:
-        """An expression over the given inputs, resolved."""
-        return self._expr(node.copy(), Scope(None, list(items)))
+    def value(self, node: exp.Expr) -> exp.Expr:
+        """An expression that reads no input, resolved."""
+        return self._expr(node.copy(), Scope())
 
     def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         if isinstance(node, exp.Subquery):
@@ -47,9 +53,8 @@ class Resolver(Outputs):
             self._with(node, scope)
             inner, columns = self._query(node.this, scope if scope.ctes else outer)
             node.set("this", inner)
-            self._order_by(node, _outputs_scope(outer, columns), columns, [])
             self._limits(node, scope)
-            return node, columns
+            return self._order_by(node, Scope(outer), columns, []), columns
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, outer)
         if isinstance(node, exp.Values):
@@ -69,7 +74,9 @@ class Resolver(Outputs):
             inner, columns = self._query(cte.this, scope)
             cte.set("this", inner)
             columns = self._renamed(cte, columns)
-            scope.ctes[cte.alias.lower()] = columns
+            name, alias = self._unique(cte.alias), cte.args["alias"]
+            scope.ctes[cte.alias.lower()] = Cte(name, columns)
+            alias.set("this", exp.to_identifier(name, quoted=True))
 
     def _set_operation(self, node: exp.SetOperation, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         scope = Scope(outer)
@@ -79,6 +86,8 @@ class Resolver(Outputs):
         node.set("this", left)
         node.set("expression", right)
         name = type(node).__name__.upper()
+        if node.args.get("side") or node.args.get("kind"):
+            self.errors.append(SqlError(f"no join word stands before {name}", place=self.place(node)))
         if node.args.get("by_name"):
             self.errors.append(NotSupported(f"{name} BY NAME is not supported", place=self.place(node)))
         if len(left_columns) != len(right_columns):
@@ -100,9 +109,8 @@ class Resolver(Outputs):
                     )
                 )
             columns.append((out, both))
-        self._order_by(node, _outputs_scope(outer, columns), columns, [])
         self._limits(node, scope)
-        return node, columns
+        return self._order_by(node, Scope(outer), columns, []), columns
 
     def _select(self, node: exp.Select, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         scope = Scope(outer)
@@ -112,44 +120,41 @@ class Resolver(Outputs):
         where = node.args.get("where")
         if where is not None:
             where.set("this", self._condition(where.this, scope))
-            if contains_aggregate(where.this):
-                self.errors.append(
-                    SqlError(
-                        "an aggregate cannot stand in WHERE",
-                        hint="use HAVING",
-                        place=self.place(where.this),
+            for found, what, hint in (
+                (contains_aggregate(where.this), "an aggregate", "use HAVING"),
+                (contains_window(where.this), "OVER", "use QUALIFY"),
+            ):
+                if found:
+                    self.errors.append(
+                        SqlError(f"{what} cannot stand in WHERE", hint=hint, place=self.place(where.this))
                     )
-                )
+        known, errors = named_windows(node)
+        for error, at in (*errors, *name_windows(node, known)):
+            error.place = self.place(at) or self.place(node)
+            self.errors.append(error)
         outputs = self._projections(node, scope)
         self._group_by(node, scope, outputs)
-        for key in ("having", "qualify"):
-            clause = node.args.get(key)
-            if clause is not None:
-                clause.set("this", self._condition(clause.this, scope, outputs))
-        for window in node.args.get("windows") or ():
-            if isinstance(window, StreamWindow):
-                self.errors.append(
-                    NotSupported(
-                        "WINDOW in a subquery is not supported yet",
-                        hint="name it with CREATE VIEW, or keep it with CREATE TABLE … AS",
-                        place=self.place(node),
-                    )
+        self._having(node, scope, outputs)
+        if any(isinstance(w, StreamWindow) for w in node.args.get("windows") or ()):
+            self.errors.append(
+                NotSupported(
+                    "WINDOW in a subquery is not supported yet",
+                    hint="name it with CREATE VIEW, or keep it with CREATE TABLE … AS",
+                    place=self.place(node),
                 )
-            self._children(window, scope)
+            )
+        node.set("windows", None)
         columns = [(o.alias, self._type(o.this)) for o in outputs]
-        self._order_by(node, scope, columns, outputs)
         self._limits(node, scope)
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             self.errors.append(NotSupported("DISTINCT ON is not supported", place=self.place(distinct)))
+        made = self._order_by(node, scope, columns, outputs)
         if not self.errors:
+            spell_keys(node)
             self.errors.extend(check_grouping(node, self.place))
-        return node, columns
-
-
-def _outputs_scope(outer: Scope | None, columns: Columns) -> Scope:
-    """Where ORDER BY of a whole query finds names: its columns."""
-    return Scope(outer, [Item("", [Visible("", n, t) for n, t in columns])])
+            drop_unused_keys(node)
+        return made, columns
 
 
 def _unique_outputs(tree: exp.Expr, columns: Columns) -> exp.Expr:

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from millpond.sql.rewrite.any_all import any_all
+from millpond.sql.rewrite.groups_first import groups_first
 from millpond.sql.rewrite.in_value import in_value
 from millpond.sql.rewrite.ordered_list import ordered_list
 from millpond.sql.rewrite.window_start import window_start
 
 Rewrite = Callable[[exp.Expr], exp.Expr]
 
-FOR_DUCKDB: tuple[Rewrite, ...] = (any_all,)
-FOR_SPARK: tuple[Rewrite, ...] = (any_all, in_value, ordered_list, window_start)
+FOR_DUCKDB: tuple[Rewrite, ...] = (groups_first, any_all)
+FOR_SPARK: tuple[Rewrite, ...] = (groups_first, any_all, in_value, ordered_list, window_start)
 
 
 def rewrite(tree: exp.Expr, rewrites: tuple[Rewrite, ...]) -> exp.Expr:

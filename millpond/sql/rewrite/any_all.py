@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millpond.sql.rewrite.context import is_filter
+from millpond.sql.typing import output_types
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -62,7 +63,6 @@ def _exists(value: exp.Expr, comparison: type[exp.Expr], query: exp.Expr, condit
     query = query.copy()
     while isinstance(query, exp.Subquery) and not query.args.get("alias"):
         query = query.this
-    dtype = query.meta.get("dtype")
     if _plain(query) and not _captures(query, value):
         element = query.expressions[0].unalias()
         select = query
@@ -74,9 +74,7 @@ def _exists(value: exp.Expr, comparison: type[exp.Expr], query: exp.Expr, condit
         element = exp.Column(
             this=exp.to_identifier("c", quoted=True), table=exp.to_identifier("__any", quoted=True)
         )
-        if dtype is None and isinstance(query, exp.Select):
-            dtype = query.expressions[0].unalias().meta.get("dtype")
-        element.meta["dtype"] = dtype
+        element.meta["dtype"] = next(iter(output_types(query)), None)
         select = exp.Select(
             expressions=[exp.alias_(exp.Literal.number(1), "one", quoted=True)],
             from_=exp.From(this=exp.Subquery(this=query, alias=alias)),

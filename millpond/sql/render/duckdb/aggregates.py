@@ -15,7 +15,16 @@ from millpond.sql.render.duckdb.raising import may_raise
 from millpond.sql.render.duckdb.ranking import WINDOW_ONLY
 from millpond.sql.typing import decimals
 from millpond.sql.typing.aggregates import argument
-from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE, DURATION, NULL, STRING, is_decimal
+from millpond.sql.typing.coercion import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    DURATION,
+    NULL,
+    STRING,
+    is_decimal,
+    is_nested,
+)
 
 
 def _distinct(node: exp.Expr) -> str:
@@ -71,6 +80,8 @@ def simple(name: str, suffix: str = "") -> Aggregate:
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         if r.type(argument(node)) == NULL:
             raise Unrenderable(f"{name} of NULL")
+        if name in ("min", "max") and is_nested(r.type(argument(node))):
+            raise Unrenderable("an order of arrays and structs")
         return Call((f"{name}({_distinct(node)}{r.sql(argument(node))}{suffix})",))
 
     return aggregate

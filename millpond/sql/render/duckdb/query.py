@@ -12,7 +12,7 @@ from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, quoted
 from millpond.sql.typing import output_types, type_of
-from millpond.sql.typing.coercion import BOOLEAN
+from millpond.sql.typing.coercion import BOOLEAN, is_nested
 from millpond.sql.typing.functions import integer_value
 
 _SELECT = {
@@ -24,7 +24,6 @@ _SELECT = {
     "group",
     "having",
     "qualify",
-    "windows",
     "order",
     "limit",
     "offset",
@@ -71,9 +70,9 @@ class Queries:
         if isinstance(node, exp.Subquery):
             return self._parenthesised(node)
         if isinstance(node, exp.Select):
-            return self._with(node) + self._select(node) + self._tail(node, self._positions(node))
+            return self._with(node) + self._select(node) + self._tail(node)
         if isinstance(node, exp.SetOperation):
-            return self._with(node) + self._set_operation(node) + self._tail(node, {})
+            return self._with(node) + self._set_operation(node) + self._tail(node)
         if isinstance(node, exp.Values):
             return self._values(node)
         raise Unrenderable(f"{node.key.upper()} as a query")
@@ -82,7 +81,7 @@ class Queries:
         _only(node, {"this", "alias", "with_", "order", "limit", "offset"})
         inner = self.query(node.this)
         if any(node.args.get(k) for k in ("with_", "order", "limit", "offset")):
-            return f"{self._with(node)}({inner}){self._tail(node, {})}"
+            return f"{self._with(node)}({inner}){self._tail(node)}"
         return inner
 
     def _with(self, node: exp.Expr) -> str:
@@ -98,7 +97,6 @@ class Queries:
         _only(node, _SELECT)
         if node.args.get("kind"):
             raise Unrenderable("SELECT AS")
-        r = self.expressions
         parts = ["SELECT", self._distinct(node) + ", ".join(self._projection(e) for e in node.expressions)]
         if node.args.get("from_"):
             parts.append("FROM " + self._source(node.args["from_"].this))
@@ -106,13 +104,11 @@ class Queries:
         for key, word in (("where", "WHERE"), ("having", "HAVING"), ("qualify", "QUALIFY")):
             if key == "having" and node.args.get("group"):
                 parts.append(self._group(node.args["group"]))
-            if node.args.get(key):
-                parts.append(f"{word} {self._condition(node.args[key].this)}")
-        named = [
-            f"{quoted(w.name)} AS ({windows.specification(r, w)})" for w in node.args.get("windows") or ()
-        ]
-        if named:
-            parts.append("WINDOW " + ", ".join(named))
+            conditions = [self._condition(node.args[key].this)] if node.args.get(key) else []
+            if key == "having" and _several_groupings(node.args.get("group")):
+                conditions.append("count(*) > 0")  # Spark has no row for all rows where there are none
+            if conditions:
+                parts.append(f"{word} {' AND '.join(conditions)}")
         return " ".join(parts)
 
     def _distinct(self, node: exp.Select) -> str:
@@ -177,9 +173,8 @@ class Queries:
         return " AND ".join(self.expressions.to(part, BOOLEAN) for part in parts)
 
     def _group(self, node: exp.Expr) -> str:
-        _only(node, {"expressions", "rollup", "cube", "grouping_sets"})
-        sets = [e for key in ("rollup", "cube", "grouping_sets") for e in node.args.get(key) or ()]
-        return "GROUP BY " + ", ".join(self._grouping(e) for e in (*node.expressions, *sets))
+        _only(node, {"expressions"})
+        return "GROUP BY " + ", ".join(self._grouping(e) for e in node.expressions)
 
     def _grouping(self, node: exp.Expr) -> str:
         word = _GROUPINGS.get(type(node))
@@ -190,26 +185,20 @@ class Queries:
         return self._key(node)
 
     def _key(self, node: exp.Expr) -> str:
-        """A grouping or sort key; a bare integer is a column's position, a bare name one of the output."""
+        """A grouping key; a bare integer is a column's position, a bare name one of the output."""
         position = integer_value(node)
         if isinstance(node, exp.Column) and not node.table and type_of(node) is None:
             return quoted(node.name)
         return str(position) if position is not None else self.expressions.sql(node)
 
-    def _positions(self, node: exp.Select) -> dict[str, int]:
-        """Where each projected expression stands; ORDER BY over DISTINCT may only name those."""
-        if node.args.get("distinct") is None or node.args.get("order") is None:
-            return {}
-        projected = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
-        return {self.expressions.sql(e): i for i, e in reversed(list(enumerate(projected, 1)))}
-
-    def _tail(self, node: exp.Expr, positions: dict[str, int]) -> str:
+    def _tail(self, node: exp.Expr) -> str:
         """ORDER BY, LIMIT and OFFSET."""
         parts = []
         order = node.args.get("order")
         if order is not None:
             _only(order, {"expressions"})
-            parts.append(" ORDER BY " + ", ".join(self._sort_key(o, positions) for o in order.expressions))
+            types = output_types(node)
+            parts.append(" ORDER BY " + ", ".join(self._sort_key(o, types) for o in order.expressions))
         for key, word in (("limit", "LIMIT"), ("offset", "OFFSET")):
             clause = node.args.get(key)
             if clause is None:
@@ -220,11 +209,16 @@ class Queries:
             parts.append(f" {word} {count}")
         return "".join(parts)
 
-    def _sort_key(self, node: exp.Expr, positions: dict[str, int]) -> str:
+    def _sort_key(self, node: exp.Expr, types: Sequence[pa.DataType | None]) -> str:
         if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
             raise Unrenderable("an ORDER BY of another form")
-        sql = self._key(node.this)
-        return str(positions.get(sql, sql)) + windows.direction(node)
+        position = integer_value(node.this)
+        if position is None:
+            return windows.sort_key(self.expressions, node.this) + windows.direction(node)
+        dtype = types[position - 1]
+        if dtype is None or is_nested(dtype):
+            raise Unrenderable("an order of arrays and structs")
+        return f"{position}{windows.direction(node)}"
 
     def _set_operation(self, node: exp.SetOperation) -> str:
         _only(node, _SET)
@@ -260,6 +254,12 @@ class Queries:
                 f"({', '.join(self.expressions.to(c, t) for c, t in zip(cells, types, strict=True))})"
             )
         return "VALUES " + ", ".join(rows)
+
+
+def _several_groupings(group: exp.Expr | None) -> bool:
+    """Whether rows are grouped in several ways: ROLLUP, CUBE, GROUPING SETS of more than ()."""
+    sets = [e for e in group.expressions if type(e) in _GROUPINGS] if group is not None else []
+    return any(not isinstance(s, exp.GroupingSets) or s.expressions != [exp.Tuple()] for s in sets)
 
 
 def _output_names(node: exp.Expr) -> list[str]:

@@ -8,11 +8,12 @@ from sqlglot import exp
 
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.intervals import interval
-from millpond.sql.render.duckdb.names import Unrenderable, quoted
+from millpond.sql.render.duckdb.names import Unrenderable
+from millpond.sql.typing.coercion import is_nested
 from millpond.sql.typing.functions import integer_value
 from millpond.sql.typing.literals import interval_units
 
-_KNOWN = {"this", "partition_by", "order", "spec", "alias", "over", "first"}
+_KNOWN = {"this", "partition_by", "order", "spec", "over", "first"}
 
 
 def ordering(r: Expressions, items: Sequence[exp.Expr]) -> str:
@@ -23,7 +24,14 @@ def ordering(r: Expressions, items: Sequence[exp.Expr]) -> str:
 def _ordered(r: Expressions, item: exp.Expr) -> str:
     if not isinstance(item, exp.Ordered) or item.args.get("with_fill"):
         raise Unrenderable("an ORDER BY of another form")
-    return r.sql(item.this) + direction(item)
+    return sort_key(r, item.this) + direction(item)
+
+
+def sort_key(r: Expressions, node: exp.Expr) -> str:
+    """What is sorted by; a NULL inside of a nested value is the greatest for DuckDB, and the least for Spark."""
+    if is_nested(r.type(node)):
+        raise Unrenderable("an order of arrays and structs")
+    return r.sql(node)
 
 
 def direction(item: exp.Ordered) -> str:
@@ -34,19 +42,12 @@ def direction(item: exp.Ordered) -> str:
 
 
 def over(r: Expressions, node: exp.Expr) -> str:
-    """``OVER (…)`` or ``OVER w``."""
+    """``OVER (…)``; the names of windows are written out by then."""
     if (
         any(v for k, v in node.args.items() if k not in _KNOWN)
         or str(node.args.get("over", "OVER")) != "OVER"
     ):
         raise Unrenderable("a window of another form")
-    name = node.args.get("alias")
-    if name is not None and not (
-        node.args.get("partition_by") or node.args.get("order") or node.args.get("spec")
-    ):
-        return f"OVER {quoted(name.name)}"
-    if name is not None:
-        raise Unrenderable("a window that extends another")
     return f"OVER ({specification(r, node)})"
 
 

@@ -1,0 +1,236 @@
+"""GROUP BY, HAVING, ORDER BY, LIMIT: the clauses that may name the columns of the SELECT list."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.errors import SqlError
+from millpond.sql.grouping import contains_aggregate, contains_window, grouping_keys, keys_of
+from millpond.sql.resolve.expressions import Aliases, Columns
+from millpond.sql.resolve.inputs import column_of
+from millpond.sql.resolve.outputs import Outputs
+from millpond.sql.scope import Scope, Visible
+
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
+
+
+class Clauses(Outputs):
+    def _group_by(self, node: exp.Select, scope: Scope, outputs: list[exp.Alias]) -> None:
+        group = node.args.get("group")
+        if group is None:
+            return
+        if group.args.get("all"):
+            group.set("all", None)
+            group.set("expressions", [o.this.copy() for o in outputs if not contains_aggregate(o.this)])
+            return
+        keys: list[exp.Expr] = list(group.expressions)
+        for kind in ("rollup", "cube"):
+            if group.args.get(kind):
+                # GROUP BY a, b WITH ROLLUP is GROUP BY ROLLUP (a, b).
+                keys = [(exp.Rollup if kind == "rollup" else exp.Cube)(expressions=keys)]
+                group.set(kind, None)
+        if any(isinstance(key, exp.Tuple) and not key.expressions for key in keys):
+            self.errors.append(
+                SqlError("GROUP BY () is not known", hint="leave it out", place=self.place(group))
+            )
+        keys = [self._grouped_by(key, scope, outputs) for key in keys]
+        for sets in group.args.get("grouping_sets") or ():
+            # GROUP BY a, b GROUPING SETS (…): what is grouped by stands in the sets.
+            made = self._grouped_by(sets, scope, outputs)
+            inside = list(keys_of(made))
+            if all(key in inside for key in keys):
+                keys = [made]
+                group.set("grouping_sets", None)
+            else:
+                group.set("grouping_sets", [made])
+        group.set("expressions", keys)
+
+    def _grouped_by(self, key: exp.Expr, scope: Scope, outputs: list[exp.Alias]) -> exp.Expr:
+        if isinstance(key, _SETS) and not isinstance(key, exp.Paren):
+            key.set("expressions", [self._grouped_by(k, scope, outputs) for k in key.expressions])
+            return key
+        if isinstance(key, exp.Paren) and isinstance(key.this, (*_SETS, exp.Literal)):
+            key.set("this", self._grouped_by(key.this, scope, outputs))
+            return key
+        index = _ordinal(key)
+        if index is not None:
+            if not 1 <= index <= len(outputs):
+                self.errors.append(
+                    SqlError(f"GROUP BY {index} is not a column of the query", place=self.place(key))
+                )
+                return key
+            made: exp.Expr = outputs[index - 1].this.copy()
+        else:
+            made = self._expr(key, scope, Aliases(outputs))
+            while isinstance(made, exp.Paren):
+                made = made.this
+        for found, what in ((contains_aggregate(made), "an aggregate"), (contains_window(made), "OVER")):
+            if found:
+                self.errors.append(SqlError(f"{what} cannot stand in GROUP BY", place=self.place(key)))
+        return made
+
+    def _having(self, node: exp.Select, scope: Scope, outputs: list[exp.Alias]) -> None:
+        keys = tuple(grouping_keys(node))
+        for key in ("having", "qualify"):
+            clause = node.args.get(key)
+            if clause is None:
+                continue
+            names = Aliases(outputs, keys if key == "having" else None)
+            clause.set("this", self._condition(clause.this, scope, names, null=True))
+            if key == "having" and contains_window(clause.this):
+                self.errors.append(
+                    SqlError("OVER cannot stand in HAVING", hint="use QUALIFY", place=self.place(clause.this))
+                )
+            if key == "qualify" and not any(contains_window(e) for e in (clause.this, *outputs)):
+                self.errors.append(
+                    SqlError(
+                        "QUALIFY is for functions with OVER, and there is none",
+                        hint="use WHERE",
+                        place=self.place(clause.this),
+                    )
+                )
+
+    def _order_by(self, node: exp.Expr, scope: Scope, columns: Columns, outputs: list[exp.Alias]) -> exp.Expr:
+        """The query with what orders it resolved. Where that is not a column of a query whose rows are not those of
+        its inputs, it is ordered from outside."""
+        below = False
+        apart = node.args.get("distinct") is not None or not isinstance(node, exp.Select)
+        # Only the columns of the answer are there to order it by.
+        inner = (
+            Scope(scope.outer, [Visible("", n, column_of("", n, t)) for n, t in columns]) if apart else scope
+        )
+        for key in ("order", "sort"):
+            order = node.args.get(key)
+            if order is None:
+                continue
+            self._order_by_all(order, columns)
+            for ordered in order.expressions:
+                value = ordered.this
+                index = _output_index(value, columns)
+                number = _ordinal(value)
+                if index is not None:
+                    ordered.set("this", exp.Literal.number(index + 1))
+                elif number is not None:
+                    if not 1 <= number <= len(columns):
+                        self.errors.append(
+                            SqlError(
+                                f"ORDER BY {number} is not a column of the query", place=self.place(value)
+                            )
+                        )
+                else:
+                    below |= self._ordered(ordered, value, scope, inner, outputs, apart=apart)
+        return _from_outside(node, columns, self._unique("__o")) if below else node
+
+    def _ordered(
+        self,
+        ordered: exp.Expr,
+        value: exp.Expr,
+        scope: Scope,
+        inner: Scope,
+        outputs: list[exp.Alias],
+        *,
+        apart: bool,
+    ) -> bool:
+        """Resolves an expression of ORDER BY. Answers whether it needs the answer of the query."""
+        before = len(self.errors)
+        resolved = self._expr(value.copy(), scope, Aliases(outputs, first=True)) if outputs else None
+        number = next((i for i, o in enumerate(outputs, 1) if o.this == resolved), None)
+        if resolved is not None and number is not None and len(self.errors) == before:
+            ordered.set("this", exp.Literal.number(number))
+            return False
+        if not apart and resolved is not None:
+            self._type(resolved)
+            if contains_window(resolved):
+                self.errors.append(
+                    SqlError(
+                        "OVER cannot stand in ORDER BY",
+                        hint="give it a name in SELECT, and order by that",
+                        place=self.place(value),
+                    )
+                )
+            ordered.set("this", resolved)
+            return False
+        del self.errors[before:]
+        made = self._expr(value, inner)
+        self._type(made)
+        ordered.set("this", made)
+        if outputs and len(self.errors) > before:
+            del self.errors[before:]
+            self.errors.append(
+                SqlError(
+                    "ORDER BY of SELECT DISTINCT names what is not in its list: rows that become one may differ in it",
+                    hint="put it into the list, or use GROUP BY with an aggregate",
+                    place=self.place(value),
+                )
+            )
+        return True
+
+    def _order_by_all(self, order: exp.Expr, columns: Columns) -> None:
+        """ORDER BY ALL: by all columns, from left to right."""
+        only = order.expressions[0] if len(order.expressions) == 1 else None
+        word = only.this if only is not None else None
+        if not isinstance(word, exp.Var) or word.name.upper() != "ALL" or only is None:
+            return
+        made = []
+        for i in range(len(columns)):
+            copy = only.copy()
+            copy.set("this", exp.Literal.number(i + 1))
+            made.append(copy)
+        order.set("expressions", made)
+
+    def _limits(self, node: exp.Expr, scope: Scope) -> None:
+        for key in ("limit", "offset"):
+            clause = node.args.get(key)
+            if clause is None:
+                continue
+            self._children(clause, Scope(None))
+            value = clause.expression
+            if isinstance(value, exp.Neg | exp.Null | exp.Column) or (
+                isinstance(value, exp.Literal) and not str(value.this).isdigit()
+            ):
+                self.errors.append(
+                    SqlError(f"{key.upper()} takes a whole number from 0 on", place=self.place(clause))
+                )
+
+
+def _ordinal(node: exp.Expr) -> int | None:
+    """The number of a column of the SELECT list."""
+    if isinstance(node, exp.Neg) and (found := _ordinal(node.this)) is not None:
+        return -found
+    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
+        return int(node.this)
+    return None
+
+
+def _output_index(node: exp.Expr, columns: Columns) -> int | None:
+    if not isinstance(node, exp.Column) or node.args.get("table"):
+        return None
+    hits = [i for i, (name, _) in enumerate(columns) if name.lower() == node.name.lower()]
+    return hits[0] if hits else None
+
+
+def _from_outside(node: exp.Expr, columns: Columns, alias: str) -> exp.Select:
+    """``SELECT … FROM (query) ORDER BY …``, with the order and limits that the query had."""
+    names = [f"c{i}" for i in range(len(columns))]
+    outputs = [
+        exp.alias_(column_of(alias, n, dtype), name, quoted=True)
+        for n, (name, dtype) in zip(names, columns, strict=True)
+    ]
+    kept = {key: node.args.get(key) for key in ("order", "sort", "limit", "offset")}
+    for key in kept:
+        node.set(key, None)
+    by_name = {name.lower(): n for n, (name, _) in reversed(list(zip(names, columns, strict=True)))}
+    for key in ("order", "sort"):
+        clause = kept[key]
+        for column in clause.find_all(exp.Column) if clause is not None else ():
+            if not column.table and column.name.lower() in by_name:
+                column.set("this", exp.to_identifier(by_name[column.name.lower()], quoted=True))
+                column.set("table", exp.to_identifier(alias, quoted=True))
+    named = exp.TableAlias(
+        this=exp.to_identifier(alias, quoted=True),
+        columns=[exp.to_identifier(n, quoted=True) for n in names],
+    )
+    made = exp.Select(expressions=outputs, from_=exp.From(this=exp.Subquery(this=node, alias=named)))
+    for key, value in kept.items():
+        made.set(key, value)
+    return made

@@ -1,0 +1,111 @@
+"""Subqueries beside an aggregate: they are asked of the groups, by a query around the one that groups.
+
+`SELECT g FROM t GROUP BY g HAVING EXISTS (SELECT 1 FROM u WHERE u.n = SUM(t.x))` becomes a WHERE over the groups and
+their sums. Neither evaluator has every such subquery in its place.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.sql.grouping import clauses_of, grouping_keys, is_aggregate, is_aggregated, without_filter
+from millpond.sql.typing import type_of
+
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+def groups_first(tree: exp.Expr) -> exp.Expr:
+    number = 0
+    for select in reversed(list(tree.find_all(exp.Select))):
+        if is_aggregated(select) and _needs_groups(select):
+            made = _Groups(select, f"__g{number}").query()
+            number += 1
+            if select is tree:
+                tree = made
+            else:
+                select.replace(made)
+    return tree
+
+
+def _needs_groups(select: exp.Select) -> bool:
+    """Whether a clause has a subquery, or what Spark does not find beside ROLLUP, CUBE and GROUPING SETS."""
+    group = select.args.get("group")
+    sets = group is not None and any(isinstance(e, _SETS) for e in group.expressions)
+    if sets and (select.args.get("having") or select.args.get("order")):
+        return True
+    return any(_has_query(c) for c in clauses_of(select))
+
+
+def _has_query(node: exp.Expr) -> bool:
+    """Whether there is a subquery that sees groups; one inside of an aggregate sees rows."""
+    if is_aggregate(without_filter(node)):
+        return False
+    return any(isinstance(c, exp.Query) or _has_query(c) for c in node.iter_expressions())
+
+
+class _Groups:
+    def __init__(self, select: exp.Select, alias: str):
+        self._select = select
+        self._alias = alias
+        self._values = list(dict.fromkeys(grouping_keys(select)))
+
+    def query(self) -> exp.Select:
+        select = self._select
+        expressions = [self._named(e) for e in select.expressions]
+        outside: dict[str, exp.Expr | None] = {}
+        for key, clause in (("where", "having"), ("qualify", "qualify"), ("order", "order")):
+            found = select.args.get(clause)
+            if found is None:
+                continue
+            moved = self._moved(found)
+            outside[key] = exp.Where(this=moved.this) if key == "where" else moved
+        inner = exp.Select(
+            expressions=[exp.alias_(v.copy(), f"v{i}", quoted=True) for i, v in enumerate(self._values)]
+        )
+        for key in ("from_", "joins", "laterals", "where", "group"):
+            inner.set(key, select.args.get(key))
+        alias = exp.TableAlias(this=exp.to_identifier(self._alias, quoted=True))
+        made = exp.Select(
+            expressions=expressions, from_=exp.From(this=exp.Subquery(this=inner, alias=alias)), **outside
+        )
+        for key in ("with_", "distinct", "limit", "offset"):
+            made.set(key, select.args.get(key))
+        made.meta.update(select.meta)
+        return made
+
+    def _named(self, projection: exp.Expr) -> exp.Expr:
+        name = exp.to_identifier(projection.alias_or_name, quoted=True)
+        return exp.Alias(this=self._moved(projection.unalias()), alias=name)
+
+    def _moved(self, node: exp.Expr, *, within: bool = False) -> exp.Expr:
+        """The expression over the groups; ``within`` a subquery only what is of the query that groups is moved."""
+        if node in self._values or node.meta.get("outer") or self._is_own(node, within):
+            return self._column(node)
+        made = node.copy()
+        for key, value in list(node.args.items()):
+            if isinstance(value, exp.Expr):
+                made.set(key, self._moved(value, within=within or isinstance(value, exp.Query)))
+            elif isinstance(value, list):
+                made.set(
+                    key,
+                    [
+                        self._moved(v, within=within or isinstance(v, exp.Query))
+                        if isinstance(v, exp.Expr)
+                        else v
+                        for v in value
+                    ],
+                )
+        return made
+
+    def _is_own(self, node: exp.Expr, within: bool) -> bool:
+        return not within and is_aggregate(without_filter(node))
+
+    def _column(self, node: exp.Expr) -> exp.Column:
+        if node not in self._values:
+            self._values.append(node)
+        made = exp.Column(
+            this=exp.to_identifier(f"v{self._values.index(node)}", quoted=True),
+            table=exp.to_identifier(self._alias, quoted=True),
+        )
+        made.meta["dtype"] = type_of(node)
+        return made
