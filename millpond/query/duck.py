@@ -15,6 +15,7 @@ from millpond.clock import Clock
 from millpond.errors import Error, QueryFailed
 from millpond.query import decimals
 from millpond.query.jsonpaths import FUNCTIONS
+from millpond.query.spelling import FUNCTIONS as SPELLING
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
@@ -62,7 +63,7 @@ class Duck:
         self._memory = memory
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
-        self._has_functions = False
+        self._has_functions = self._has_spelling = False
         self._own: set[str] = set()
 
     def _settings(self) -> Iterator[str]:
@@ -78,6 +79,7 @@ class Duck:
         import duckdb
 
         functions = any(name in sql for name in FUNCTIONS)
+        spelling = any(name in sql for name in SPELLING)
 
         with self._lock:
             if self._root is None:
@@ -97,6 +99,12 @@ class Duck:
                         type=ARROW,
                         null_handling=SPECIAL,
                     )
+            if spelling and not self._has_spelling:
+                from duckdb.func import ARROW
+
+                self._has_spelling = True
+                for name, made in SPELLING.items():
+                    self._root.create_function(name, made.call, [*made.arguments], made.returns, type=ARROW)
             for own in functions_in(sql):
                 if own.key not in self._own:
                     from duckdb.func import ARROW, SPECIAL
@@ -145,7 +153,8 @@ class Duck:
         with self._lock:
             if self._root is not None:
                 self._root.close()
-                self._root, self._has_functions, self._own = None, False, set()
+                self._root, self._own = None, set()
+                self._has_functions = self._has_spelling = False
 
 
 def _read(reader: pa.RecordBatchReader) -> pa.Table:

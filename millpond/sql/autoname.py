@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.sql.calls import CALLED
 from millpond.sql.dialect import Millpond
 
 _BINARY: dict[type[exp.Expr], str] = {
@@ -39,5 +40,5 @@ def auto_name(node: exp.Expr) -> str:
     text = node.sql(dialect=Millpond)
     if isinstance(node, exp.Func) and not isinstance(node, exp.Cast | exp.Case):
         head, paren, rest = text.partition("(")
-        return head.lower() + paren + rest
+        return str(node.meta.get(CALLED, head.lower())) + paren + rest
     return text

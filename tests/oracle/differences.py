@@ -10,6 +10,7 @@ from pathlib import Path
 
 HOW = ("refused", "answered", "raised", "quiet", "value", "type")
 """The kinds of difference; the head of the list says what each is."""
+_PATTERNS = ("sql", "spark", "ours", "either")
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,12 @@ class Differs:
     sql: re.Pattern[str]
     spark: re.Pattern[str]
     ours: re.Pattern[str]
+    either: re.Pattern[str]
+
+    def explains(self, how: str, sql: str, spark: str, ours: str) -> bool:
+        said = self.spark.search(spark) and self.ours.search(ours)
+        both = self.either.search(spark) or self.either.search(ours)
+        return how in self.how and bool(self.sql.search(sql) and said and both)
 
 
 @cache
@@ -34,16 +41,11 @@ def differences() -> tuple[Differs, ...]:
 def explain(how: str, sql: str, *, spark: str = "", ours: str = "") -> Differs | None:
     """The entry that explains a difference; None if it is a defect."""
     assert how in HOW, how
-    for entry in differences():
-        found = entry.sql.search(sql) and entry.spark.search(spark) and entry.ours.search(ours)
-        if how in entry.how and found:
-            return entry
-    return None
+    return next((entry for entry in differences() if entry.explains(how, sql, spark, ours)), None)
 
 
-def _entry(
-    *, name: str, how: list[str], reason: str, sql: str = "", spark: str = "", ours: str = ""
-) -> Differs:
+def _entry(*, name: str, how: list[str], reason: str, **patterns: str) -> Differs:
     assert how and set(how) <= set(HOW), f"{name}: how is some of {', '.join(HOW)}"
-    patterns = (re.compile(p, re.IGNORECASE | re.DOTALL) for p in (sql, spark, ours))
-    return Differs(name, tuple(how), reason, *patterns)
+    assert set(patterns) <= set(_PATTERNS), f"{name}: patterns are {', '.join(_PATTERNS)}"
+    made = (re.compile(patterns.get(key, ""), re.IGNORECASE | re.DOTALL) for key in _PATTERNS)
+    return Differs(name, tuple(how), reason, *made)

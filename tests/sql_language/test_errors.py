@@ -54,9 +54,15 @@ def only_error(text: str) -> SqlError:
         ("INSERT INTO t VALUES (1), (1, 2)", ")", "row 2 of VALUES has 2 values, but the first has 1"),
         ("UPDATE t SET x.a = 1", "x.a", '"x.a" is not a column of "t"'),
         ("DELETE t WHERE a", "t", 'expected FROM, found "t"'),
-        ("SELECT UPPER(a, 3) FROM t", ") FROM", "this function has 2 arguments and takes at most 1"),
-        ("SELECT ROUND() FROM t", ") FROM", 'an argument is missing before ")"'),
-        ("SELECT LISTAGG(a, b, c)", "(", "LISTAGG takes at most 2 arguments, here are 3"),
+        ("SELECT UPPER(a, 3) FROM t", "UPPER", "UPPER takes 1 argument, here are 2"),
+        ("SELECT ROUND() FROM t", "ROUND", "ROUND takes 1 to 2 arguments, here are none"),
+        ("SELECT LISTAGG(a, b, c)", "LISTAGG", "LISTAGG takes 1 to 2 arguments, here are 3"),
+        ("SELECT SUBSTRING(a) FROM t", "SUBSTRING", "SUBSTRING takes 2 to 3 arguments, here is 1"),
+        ("SELECT MAP(1, 2, 3) FROM t", "MAP", "MAP takes an even number of arguments, here are 3"),
+        ("SELECT DATEADD(EON, 1, a) FROM t", "EON", "EON is not a unit"),
+        ("SELECT a + FROM t", "FROM", 'expected a value, found "FROM"'),
+        ("SELECT a IS NULL IS NULL FROM t", "NULL FROM", '"NULL" is not expected here'),
+        ("SELECT 300Y FROM t", "300Y", '"300Y" is out of the range of its type'),
     ],
 )
 def test_message_and_place(text: str, at: str, message: str) -> None:
@@ -131,7 +137,7 @@ def test_misspelled_clauses(text: str, word: str) -> None:
 
 def test_the_line_and_its_caret() -> None:
     error = only_error("SELECT a,\n\t b FROM t\nWHERE c ==== 3")
-    assert str(error) == '3:11: "==" is not expected here\n  WHERE c ==== 3\n            ^^'
+    assert str(error) == '3:11: expected a value, found "=="\n  WHERE c ==== 3\n            ^^'
 
 
 def test_every_broken_statement_is_reported_and_the_others_are_read() -> None:

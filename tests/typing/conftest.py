@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import duckdb
 import pyarrow as pa
 import pytest
-import sqlglot
 from pyspark.sql.classic.column import Column
 from sqlglot import exp
 
 from millpond.errors import TypeMismatch
-from millpond.query.duck import register_decimals
-from millpond.sql.render.duckdb import SETTINGS, Unrenderable, render
+from millpond.query.duck import Duck, register_decimals
+from millpond.query.spelling import FUNCTIONS
+from millpond.sql.parse import parse
+from millpond.sql.render.duckdb import NOW, Unrenderable, render
+from millpond.sql.statements import Select
 from millpond.sql.typing import type_of
 from millpond.types import normal, type_name
 
@@ -55,7 +57,9 @@ def values(rows: Sequence[str]) -> str:
 
 def resolve(sql: str, schemas: dict[str, pa.Schema]) -> exp.Expr:
     """A tree as the resolver gives it: columns qualified, with their types; projections aliased."""
-    tree = sqlglot.parse_one(sql, read="spark")
+    (statement,) = parse(sql, {}).require()
+    assert isinstance(statement, Select)
+    tree = statement.query.expression
     for select in tree.find_all(exp.Select):
         select.set("expressions", [_aliased(e, i) for i, e in enumerate(select.expressions)])
     for column in list(tree.find_all(exp.Column)):
@@ -147,10 +151,8 @@ class Engines:
 
     def connection(self, **tables: pa.Table) -> duckdb.DuckDBPyConnection:
         """A connection without the network, set up as the SQL wants it."""
-        offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-        found = duckdb.connect(config=offline)
-        for setting in SETTINGS:
-            found.execute(setting)
+        found = Duck()._connection(" ".join(FUNCTIONS))
+        found.execute(f"SET VARIABLE {NOW} = now()")
         for name, table in tables.items():
             found.register(name, table)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -11,18 +11,6 @@ from millpond.sql.aggregate.nodes import every, not_null
 from millpond.sql.grouping import is_aggregate, is_aggregated, without_filter
 from millpond.sql.running import from_items
 
-_SPELLINGS: dict[str, Callable[[exp.Expr], exp.Expr]] = {
-    "MEAN": lambda e: exp.Avg(this=e),
-    "STD": lambda e: exp.Stddev(this=e),
-    "EVERY": lambda e: exp.LogicalAnd(this=e),
-    "SOME": lambda e: exp.LogicalOr(this=e),
-    "ANY": lambda e: exp.LogicalOr(this=e),
-    "FIRST": lambda e: exp.First(this=e),
-    "LAST": lambda e: exp.Last(this=e),
-    "FIRST_VALUE": lambda e: exp.First(this=e),
-    "LAST_VALUE": lambda e: exp.Last(this=e),
-    "ANY_VALUE": lambda e: exp.First(this=e),
-}
 _SAME: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.FirstValue: exp.First,
     exp.LastValue: exp.Last,
@@ -58,12 +46,6 @@ def call_of(node: exp.Expr) -> Call:
             condition = node.expression.this
         ignore = ignore or isinstance(node, exp.IgnoreNulls)
         node = node.this
-    if isinstance(node, exp.Anonymous) and node.expressions:
-        spelled = _SPELLINGS.get(str(node.this).upper())
-        rest = node.expressions[1:]
-        if spelled is not None and all(isinstance(r, exp.Boolean) for r in rest):
-            ignore = ignore or any(bool(r.this) for r in rest)
-            node = spelled(node.expressions[0].copy())
     if type(node) in _SAME:
         node = _SAME[type(node)](this=node.this.copy())
     if isinstance(node, exp.RegrAvgx | exp.RegrAvgy | exp.RegrCount):

@@ -125,6 +125,8 @@ class QueryParser(WindowParser):
         interval = super()._parse_interval(*args, **kwargs)
         if isinstance(interval, exp.Interval) and isinstance(interval.this, (exp.Star, exp.Null)):
             self.fail("expected a number and a unit after INTERVAL", self._prev)
+        if isinstance(interval, exp.Add):
+            return exp.Paren(this=interval)  # type: ignore[return-value]
         return interval
 
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:

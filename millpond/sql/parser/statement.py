@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from millpond.errors import UnknownName, did_you_mean
-from millpond.sql.parser.functions import careful_functions, worded_functions
+from millpond.sql.parser.functions import check_count, own_functions, worded_functions
 from millpond.sql.parser.queries import Tail
 from millpond.sql.parser.writes import WriteParser
 from millpond.sql.statements import (
@@ -79,18 +79,26 @@ def _raw_string(parser: MillpondParser, token: Token) -> exp.Literal:
 
 def _time_literal(parser: MillpondParser, value: exp.Expr, dtype: exp.DataType) -> exp.Cast:
     """``DATE '2026-01-31'``: one that cannot be is no literal."""
-    named = named_type(dtype)
-    if isinstance(value, exp.Literal) and named is not None and is_impossible(value.name, named):
-        parser.fail(f'"{value.name}" is no {type_name(named)}', parser._prev, hint=HINT)
-    return exp.Cast(this=value, to=dtype)
+    named, written = named_type(dtype), value
+    while not isinstance(written, exp.Literal) and isinstance(written.this, exp.Expr):
+        written = written.this
+    if isinstance(written, exp.Literal) and named is not None and is_impossible(written.name, named):
+        parser.fail(f'"{written.name}" is no {type_name(named)}', parser._prev, hint=HINT)
+    literal = exp.Cast(this=written.copy(), to=dtype)
+    if written is value:
+        return literal
+    # What stands behind the literal, as in DATE '2026-01-31'::STRING, is of the date.
+    written.replace(literal)
+    return value  # type: ignore[return-value]
 
 
 class MillpondParser(WriteParser):
     """Reads one statement; sqlglot's own statements are never reached."""
 
     STRICT_CAST = True
-    FUNCTIONS = careful_functions()
+    FUNCTIONS = own_functions()
     FUNCTION_PARSERS = worded_functions()
+    UNARY_PARSERS = {}
     QUERY_MODIFIER_PARSERS = {
         k: v for k, v in WriteParser.QUERY_MODIFIER_PARSERS.items() if k in _QUERY_CLAUSES
     }
@@ -107,6 +115,18 @@ class MillpondParser(WriteParser):
     NO_PAREN_FUNCTION_PARSERS = {
         k: v for k, v in WriteParser.NO_PAREN_FUNCTION_PARSERS.items() if k == "CASE"
     }
+
+    def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
+        token = self._tokens[self._index - 2]
+        args = super()._parse_function_args(alias)
+        if token.token_type == TokenType.IDENTIFIER:
+            return args
+        name = token.text.upper()
+        distinct = args[0] if args and isinstance(args[0], exp.Distinct) else None
+        check_count(self, name, len(args) + (len(distinct.expressions) - 1 if distinct else 0), token)
+        if name != "STRUCT" and any(isinstance(a, exp.Alias | exp.Aliases) for a in args):
+            self.fail(f"an argument of {name} has no name", token)
+        return args
 
     def parse_statement(self) -> Statement:
         """The statement of the loaded tokens, all of them used."""

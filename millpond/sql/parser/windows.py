@@ -10,7 +10,7 @@ from sqlglot.tokens import Token, TokenType
 
 from millpond.options import parse_duration
 from millpond.sql.nodes import StreamWindow, seconds_text
-from millpond.sql.parser.paths import PathParser
+from millpond.sql.parser.operators import OperatorParser
 from millpond.sql.statements import WindowClause, WindowKind
 
 _WINDOWS: dict[str, WindowKind] = {
@@ -24,7 +24,7 @@ _UNITS |= {"day": 24 * _UNITS["hour"], "week": 7 * 24 * _UNITS["hour"]}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s+([a-z]+)", re.IGNORECASE)
 
 
-class WindowParser(PathParser):
+class WindowParser(OperatorParser):
     def _at_stream_window(self) -> bool:
         kind, paren = self.peek(1), self.peek(2)
         return (

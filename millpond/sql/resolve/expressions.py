@@ -367,6 +367,8 @@ class Expressions(ABC):
         """``value.a.b``: fields of a struct."""
         for name in fields:
             dtype = self._type(value)
+            if dtype is not None and pa.types.is_list(dtype) and pa.types.is_struct(dtype.value_type):
+                dtype = dtype.value_type  # the field of every element
             if dtype is not None and pa.types.is_struct(dtype):
                 known = [f.name for f in dtype]
                 spelled = next((k for k in known if k.lower() == name.lower()), None)

@@ -190,7 +190,11 @@ def _cast(value: exp.Expr, dtype: pa.DataType) -> exp.Expr:
 def or_null(node: exp.Dot) -> exp.Dot:
     """``users[0].name``: as in any path, an element that is not there is no error."""
     inner = node.this
-    if isinstance(inner, exp.Bracket) and len(inner.expressions) == 1:
+    if (
+        isinstance(inner, exp.Bracket)
+        and len(inner.expressions) == 1
+        and not isinstance(inner.this, exp.Null)
+    ):
         index = inner.expressions[0]
         if isinstance(index, exp.Literal) and not index.is_string:
             node.set("this", exp.Anonymous(this="GET", expressions=[inner.this, index]))

@@ -8,6 +8,7 @@ from sqlglot import exp
 from millpond.sql.typing import aggregates, conditionals, dates, functions, operators
 from millpond.sql.typing.coercion import widest
 from millpond.sql.typing.rule import Rule, mismatch
+from millpond.sql.typing.signatures import signatures, signed
 
 __all__ = ["output_types", "type_of", "widest"]
 
@@ -18,7 +19,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     **dates.RULES,
     **aggregates.RULES,
 }
-_NAMED: dict[str, Rule] = {**functions.NAMED, **dates.NAMED, **aggregates.NAMED}
+_NAMED: dict[str, Rule] = {**functions.NAMED, **dates.NAMED}
 
 
 def type_of(node: exp.Expr) -> pa.DataType | None:
@@ -39,7 +40,10 @@ def _find(node: exp.Expr) -> pa.DataType | None:
         types = output_types(node)
         return types[0] if types else None
     if isinstance(node, exp.Anonymous):
-        rule = _NAMED.get(str(node.this).upper())
+        name = str(node.this).upper()
+        rule = _NAMED.get(name)
+        if rule is None and name in signatures():
+            return signed(signatures()[name], node, _of)
     else:
         rule = _RULES.get(type(node))
     return None if rule is None else rule(node, _of)

@@ -101,11 +101,6 @@ def within(node: exp.Expr, of: Of) -> pa.DataType | None:
     return of(node.this)
 
 
-def first_argument(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """FIRST(x, true) and the like, as calls that are known by name."""
-    return of(node.expressions[0])
-
-
 def inner(node: exp.Expr, of: Of) -> pa.DataType | None:
     return of(node.this)
 
@@ -183,12 +178,4 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Order: inner,
     exp.Ordered: inner,
     exp.Where: inner,
-}
-
-NAMED: dict[str, Rule] = {
-    "MEAN": lambda node, of: mean(exp.Avg(this=node.expressions[0].copy()), of),
-    "STD": lambda node, of: double("STD")(exp.Stddev(this=node.expressions[0].copy()), of),
-    "EVERY": always(BOOLEAN),
-    "SOME": always(BOOLEAN),
-    **dict.fromkeys(("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE", "ANY_VALUE"), first_argument),
 }

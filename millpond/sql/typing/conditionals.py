@@ -47,7 +47,7 @@ def case(node: exp.Expr, of: Of) -> pa.DataType | None:
 def condition(what: str, node: exp.Expr, of: Of) -> None:
     """Checks that a condition is one."""
     a = of(node)
-    if a is not None and a not in (BOOLEAN, NULL, STRING):
+    if a is not None and a != BOOLEAN and not (a == NULL and what == "IF"):
         raise mismatch(what, a, hint="a condition is BOOLEAN")
 
 

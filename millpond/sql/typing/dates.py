@@ -6,90 +6,114 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.sql.nodes import WindowStart
-from millpond.sql.typing.coercion import BIGINT, DATE, INT, STRING
-from millpond.sql.typing.literals import unit_name
-from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
+from millpond.sql.typing.coercion import BIGINT, DATE, INT, NULL, STRING
+from millpond.sql.typing.implicit import implicit
+from millpond.sql.typing.rule import Of, Rule, always, mismatch
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+
+_TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
+
+
+def _bring(name: str, node: exp.Expr, of: Of, expected: str, at: int) -> pa.DataType | None:
+    """The type that an argument is brought to; None if its own is not known."""
+    given = of(node)
+    found = None if given is None else implicit(given, expected)
+    if given is not None and found is None:
+        raise mismatch(name, given, hint=f"argument {at} is {expected.replace('|', ' or ').upper()}")
+    return found
 
 
 def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATEADD(unit, n, x), TIMESTAMPADD: a TIMESTAMP, also of a DATE; TIMESTAMP_NTZ stays itself."""
-    visit(node, of)
-    a = of(node.this)
-    return TIMESTAMP if a in (DATE, STRING, TIMESTAMP) else a
+    """TIMESTAMPADD(unit, n, x): a TIMESTAMP, also of a DATE; TIMESTAMP_NTZ stays itself."""
+    name = node.name.upper()
+    _, amount, value = node.expressions
+    _bring(name, amount, of, "bigint", 2)
+    return _bring(name, value, of, "time", 3)
+
+
+def days_later(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """DATE_ADD(date, days); with a unit it is TIMESTAMPADD."""
+    if len(node.expressions) == 3:
+        return moved(node, of)
+    name = node.name.upper()
+    _bring(name, node.expressions[0], of, "date", 1)
+    _bring(name, node.expressions[1], of, "small", 2)
+    return DATE
+
+
+def difference(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """DATEDIFF(date, date); with a unit it is TIMESTAMPDIFF."""
+    name, given = node.name.upper(), node.expressions
+    unit = len(given) == 3
+    for at, value in enumerate(given[-2:], 2 if unit else 1):
+        _bring(name, value, of, "timestamp" if unit else "date", at)
+    return BIGINT if unit else INT
 
 
 def window_start(node: exp.Expr, of: Of) -> pa.DataType | None:
     a = of(node.this)
-    if a is None or a in (TIMESTAMP, TIMESTAMP_NTZ):
+    if a is None or a in _TIMES:
         return a
     raise mismatch("a window", a, hint="its time is a TIMESTAMP: CAST(… AS TIMESTAMP)")
 
 
 def extracted(node: exp.Expr, of: Of) -> pa.DataType | None:
-    of(node.expression)
-    return pa.decimal128(8, 6) if unit_name(node.this) in ("SECOND", "SEC") else INT
+    """EXTRACT of a date or time; what it takes of intervals only Spark knows."""
+    a = of(node.expression)
+    if a not in (DATE, *_TIMES):
+        return None
+    unit = node.this.name.upper()
+    return pa.decimal128(8, 6) if unit in ("SECOND", "SECONDS", "SEC", "SECS", "S") else INT
 
 
 def date_part(node: exp.Expr, of: Of) -> pa.DataType | None:
     """DATE_PART('field', x) is EXTRACT(field FROM x)."""
     field, value = node.expressions
-    if not isinstance(field, exp.Literal):
+    if not isinstance(field, exp.Literal) or not field.is_string:
         return None
     return extracted(exp.Extract(this=exp.Var(this=field.name), expression=value.copy()), of)
 
 
-def date_difference(node: exp.Expr, of: Of) -> pa.DataType | None:
-    visit(node, of)
-    return BIGINT if node.args.get("unit") is not None else INT
+def to_date(node: exp.Expr, of: Of) -> pa.DataType | None:
+    return _converted(node, of, DATE, (STRING, NULL, DATE, *_TIMES))
 
 
-_FIELDS = (
-    exp.Year,
-    exp.Month,
-    exp.Day,
-    exp.DayOfMonth,
-    exp.DayOfWeek,
-    exp.DayOfYear,
-    exp.Quarter,
-    exp.WeekOfYear,
-    exp.Hour,
-    exp.Minute,
-    exp.Second,
-    exp.UnixDate,
-)
+def to_time(target: pa.DataType) -> Rule:
+    """TO_TIMESTAMP(x): a cast; with a format only Spark answers."""
+    return lambda node, of: _converted(node, of, target, (STRING, NULL, DATE, *_TIMES))
+
+
+def _converted(
+    node: exp.Expr, of: Of, target: pa.DataType, known: tuple[pa.DataType, ...]
+) -> pa.DataType | None:
+    types = [of(e) for e in node.expressions]
+    return target if types[0] in known and all(t == STRING for t in types[1:]) else None
+
+
+def seconds(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """UNIX_TIMESTAMP([x[, format]])."""
+    types = [of(e) for e in node.expressions]
+    known = not types or types[0] in (STRING, DATE, *_TIMES)
+    return BIGINT if known and all(t == STRING for t in types[1:]) else None
+
 
 RULES: dict[type[exp.Expr], Rule] = {
     WindowStart: window_start,
-    **dict.fromkeys(_FIELDS, always(INT)),
-    exp.TsOrDsAdd: always(DATE),
-    exp.TsOrDsToDate: always(DATE),
-    exp.AddMonths: always(DATE),
-    exp.LastDay: always(DATE),
-    exp.NextDay: always(DATE),
-    exp.DateTrunc: always(DATE),
-    exp.DateFromUnixDate: always(DATE),
     exp.CurrentDate: always(DATE),
     exp.CurrentTimestamp: always(TIMESTAMP),
-    exp.StrToTime: always(TIMESTAMP),
-    exp.TimestampTrunc: always(TIMESTAMP),
-    exp.TimestampAdd: moved,
-    exp.DateDiff: date_difference,
-    exp.TimestampDiff: always(BIGINT),
     exp.Extract: extracted,
-    exp.StrToUnix: always(BIGINT),
-    exp.UnixSeconds: always(BIGINT),
-    exp.UnixMillis: always(BIGINT),
-    exp.UnixMicros: always(BIGINT),
-    exp.TimeStrToTime: like_argument(),
 }
 
 NAMED: dict[str, Rule] = {
-    "WEEKDAY": always(INT),
-    "DATE_PART": date_part,
-    "MAKE_DATE": always(DATE),
+    **dict.fromkeys(("DATE_ADD", "DATEADD"), days_later),
+    **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), difference),
+    "TIMESTAMPADD": moved,
+    **dict.fromkeys(("TIMESTAMPDIFF", "TIMEDIFF"), difference),
+    **dict.fromkeys(("DATE_PART", "DATEPART"), date_part),
+    "TO_DATE": to_date,
+    **dict.fromkeys(("TO_TIMESTAMP", "TO_TIMESTAMP_LTZ"), to_time(TIMESTAMP)),
+    "TO_TIMESTAMP_NTZ": to_time(TIMESTAMP_NTZ),
+    **dict.fromkeys(("UNIX_TIMESTAMP", "TO_UNIX_TIMESTAMP"), seconds),
     "NOW": always(TIMESTAMP),
-    "TIMESTAMP_SECONDS": always(TIMESTAMP),
-    "TIMESTAMP_MILLIS": always(TIMESTAMP),
-    "TIMESTAMP_MICROS": always(TIMESTAMP),
+    "LOCALTIMESTAMP": always(TIMESTAMP_NTZ),
 }

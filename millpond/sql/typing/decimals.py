@@ -38,8 +38,9 @@ def of_literal(text: str) -> pa.DataType:
 
 def union(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The decimal that holds the values of both: what CASE, COALESCE and UNION give."""
-    scale = max(a.scale, b.scale)
-    return bounded(max(a.precision - a.scale, b.precision - b.scale) + scale, scale)
+    scale, digits = max(a.scale, b.scale), max(a.precision - a.scale, b.precision - b.scale)
+    # What does not fit is taken off the fraction.
+    return pa.decimal128(min(digits + scale, MAX_PRECISION), min(scale, MAX_PRECISION - digits))
 
 
 def add(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -1,6 +1,8 @@
-"""Result types of scalar functions: strings, numbers, arrays, maps and structs."""
+"""Result types of scalar functions whose result hangs on their arguments: numbers, strings, arrays, maps, structs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pyarrow as pa
 from sqlglot import exp
@@ -11,7 +13,9 @@ from millpond.sql.typing.coercion import (
     BINARY,
     BOOLEAN,
     DOUBLE,
+    DURATION,
     FLOAT,
+    FLOATS,
     INT,
     NULL,
     STRING,
@@ -19,13 +23,15 @@ from millpond.sql.typing.coercion import (
     is_integer,
     is_list,
     is_map,
+    is_nested,
     is_numeric,
     list_of,
 )
 from millpond.sql.typing.conditionals import branches
-from millpond.sql.typing.literals import named_type
-from millpond.sql.typing.operators import plain_number
-from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
+from millpond.sql.typing.implicit import implicit
+from millpond.sql.typing.literals import CASTS, named_type
+from millpond.sql.typing.operators import OPERATORS, concatenation, plain_number
+from millpond.sql.typing.rule import Of, Rule, always, mismatch
 
 
 def integer_value(node: exp.Expr | None) -> int | None:
@@ -34,21 +40,27 @@ def integer_value(node: exp.Expr | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
 
-def absolute(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = of(node.this)
-    if a is None or is_numeric(a):
+def _first(node: exp.Expr) -> exp.Expr:
+    found: exp.Expr = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    return found
+
+
+def signed_number(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """ABS, POSITIVE: the number or interval itself; a text becomes a DOUBLE."""
+    a = of(_first(node))
+    if a is None or is_numeric(a) or a == DURATION:
         return a
     if a in (NULL, STRING):
         return DOUBLE
-    raise mismatch(node.key.upper(), a)
+    raise mismatch(node.name.upper(), a, hint="it takes a number")
 
 
 def rounded(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """ROUND: decimals keep the digits that are asked for, and one more in front."""
-    a = of(node.this)
-    decimals = node.args.get("decimals")
-    places = 0 if decimals is None else integer_value(decimals)
-    if a is None or places is None:
+    """ROUND, BROUND: decimals keep the digits that are asked for, and one more in front."""
+    a = of(node.expressions[0])
+    written = len(node.expressions) > 1
+    places = integer_value(node.expressions[1]) if written else 0
+    if a is None or (written and of(node.expressions[1]) != INT) or places is None:
         return None
     if is_decimal(a):
         integral = a.precision - a.scale + 1
@@ -60,23 +72,24 @@ def rounded(node: exp.Expr, of: Of) -> pa.DataType | None:
         return a
     if a in (NULL, STRING):
         return DOUBLE
-    raise mismatch("ROUND", a)
+    raise mismatch(node.name.upper(), a, hint="it takes a number")
 
 
 def whole(node: exp.Expr, of: Of) -> pa.DataType | None:
     """FLOOR, CEIL."""
-    a = of(node.this)
-    if a is None or node.args.get("decimals") is not None:
+    a = of(node.expressions[0])
+    if a is None or len(node.expressions) > 1:
         return None
     if is_decimal(a):
-        return pa.decimal128(min(a.precision - a.scale + 1, 38), 0)
+        return pa.decimal128(min(a.precision - a.scale + 1, 38), 0) if a.scale else a
     if is_numeric(a) or a in (NULL, STRING):
         return BIGINT
-    raise mismatch(node.key.upper(), a)
+    raise mismatch(node.name.upper(), a, hint="it takes a number")
 
 
-def positive_modulo(node: exp.Expr, of: Of) -> pa.DataType | None:
-    return of(exp.Mod(this=node.expressions[0].copy(), expression=node.expressions[1].copy()))
+def operator(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """MOD, TRY_ADD and the like have the types of their operators."""
+    return of(OPERATORS[str(node.this).upper()](*(e.copy() for e in node.expressions)))
 
 
 def array(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -86,11 +99,14 @@ def array(node: exp.Expr, of: Of) -> pa.DataType | None:
     return None if inner is None else list_of(inner)
 
 
-def var_map(node: exp.Expr, of: Of) -> pa.DataType | None:
-    keys, values = of(node.args["keys"]), of(node.args["values"])
-    if keys is None or values is None or not is_list(keys) or not is_list(values):
+def make_map(node: exp.Expr, of: Of) -> pa.DataType | None:
+    if not node.expressions:
+        return None  # Arrow has no map of nothing
+    keys = branches("MAP", node.expressions[::2], of)
+    values = branches("MAP", node.expressions[1::2], of)
+    if keys is None or values is None:
         return None
-    return pa.map_(keys.value_type, values.value_type)
+    return None if keys == NULL or is_map(keys) else pa.map_(keys, values)
 
 
 def struct(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -103,19 +119,75 @@ def struct(node: exp.Expr, of: Of) -> pa.DataType | None:
     return pa.struct(fields)
 
 
-def array_of_arrays(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = of(node.this)
-    return a.value_type if a is not None and is_list(a) else None
+def of_array(result: Callable[[pa.DataType], pa.DataType | None]) -> Rule:
+    """A function of one array; its other arguments are left to Spark."""
+
+    def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
+        a = of(_first(node))
+        if a is None or not isinstance(node, exp.Anonymous) or len(node.expressions) == 1:
+            return result(a) if a is not None and is_list(a) else None
+        return None
+
+    return rule
 
 
-def element(node: exp.Expr, of: Of) -> pa.DataType | None:
-    visit(node, of)
-    a = of(node.expressions[0] if isinstance(node, exp.Anonymous) else node.this)
-    return a.value_type if a is not None and is_list(a) else None
+def ordered_element(array: pa.DataType) -> pa.DataType | None:
+    return None if is_nested(array.value_type) or array.value_type == NULL else array.value_type
+
+
+def flattened(array: pa.DataType) -> pa.DataType | None:
+    return array.value_type if is_list(array.value_type) else None
+
+
+def compacted(array: pa.DataType) -> pa.DataType | None:
+    return None if array.value_type == NULL else array
+
+
+def sort_array(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.expressions[0])
+    if len(node.expressions) > 1 and not isinstance(node.expressions[1], exp.Boolean):
+        return None
+    plain = a is not None and is_list(a) and not is_nested(a.value_type) and a.value_type != NULL
+    return a if plain else None
+
+
+def size(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """SIZE and CARDINALITY count arrays and maps, ARRAY_SIZE arrays."""
+    a = of(_first(node))
+    if a is None:
+        return INT
+    if is_list(a) or (is_map(a) and node.name.upper() != "ARRAY_SIZE"):
+        return INT
+    return None
+
+
+def member(result: Callable[[pa.DataType], pa.DataType]) -> Rule:
+    """A function of an array and a value of the type of its elements; other types are left to Spark."""
+
+    def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
+        a, b = (of(e) for e in node.expressions[:2])
+        same = a is not None and b is not None and is_list(a) and a.value_type == b and b != NULL
+        return result(a) if a is not None and same and not is_map(a.value_type) else None
+
+    return rule
+
+
+def element_at(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a, b = (of(e) for e in node.expressions)
+    if a is None or b is None:
+        return None
+    if is_list(a) and b in (pa.int8(), pa.int16(), INT):
+        return a.value_type
+    return a.item_type if is_map(a) and a.key_type == b else None
+
+
+def get(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a, b = (of(e) for e in node.expressions)
+    return a.value_type if a is not None and b is not None and is_list(a) and is_integer(b) else None
 
 
 def map_keys(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = of(node.this)
+    a = of(node.expressions[0])
     return list_of(a.key_type) if a is not None and is_map(a) else None
 
 
@@ -124,154 +196,165 @@ def map_values(node: exp.Expr, of: Of) -> pa.DataType | None:
     return list_of(a.item_type) if a is not None and is_map(a) else None
 
 
-def sequence(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = branches("SEQUENCE", [node.args["start"], node.args["end"]], of)
-    return list_of(a) if a is not None and is_integer(a) else None
+def contains_key(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a, b = (of(e) for e in node.expressions)
+    return BOOLEAN if a is not None and is_map(a) and a.key_type == b else None
+
+
+def array_join(node: exp.Expr, of: Of) -> pa.DataType | None:
+    types = [of(e) for e in node.expressions]
+    return STRING if types[0] == list_of(STRING) and all(t == STRING for t in types[1:]) else None
 
 
 def reversal(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = of(node.this)
-    return a if a is None or is_list(a) else STRING
+    a = of(node.expressions[0])
+    return a if a is None or is_list(a) else _bound("REVERSE", a, "string|binary", 1)
 
 
-def sliced(node: exp.Expr, of: Of) -> pa.DataType | None:
+def _bound(name: str, given: pa.DataType, expected: str, at: int) -> pa.DataType:
+    found = implicit(given, expected)
+    if found is None:
+        raise mismatch(name, given, hint=f"argument {at} is {expected.replace('|', ' or ').upper()}")
+    return found
+
+
+def sliced(*expected: str) -> Rule:
     """SUBSTRING, LEFT and the like: BINARY of BINARY, else STRING."""
-    visit(node, of)
-    return BINARY if of(node.this) == BINARY else STRING
+
+    def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
+        types = [of(e) for e in node.expressions]
+        for at, (dtype, wanted) in enumerate(zip(types, expected, strict=False), 1):
+            if dtype is not None:
+                _bound(node.name.upper(), dtype, wanted, at)
+        if types[0] is None:
+            return None
+        return BINARY if types[0] == BINARY else STRING
+
+    return rule
 
 
-def named(rule: Rule) -> Rule:
-    """A rule about ``this`` for a function that sqlglot has no class for."""
+def padded(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """LPAD, RPAD: of STRING or BINARY; a filler of the other type is left to Spark."""
+    types = [of(e) for e in node.expressions]
+    if any(t is None for t in types):
+        return None
+    value, width = types[0], types[1]
+    assert value is not None and width is not None
+    _bound(node.name.upper(), width, "int", 2)
+    if BINARY in (value, types[-1] if len(types) > 2 else None):
+        return BINARY if len(types) == 2 or types[2] == BINARY == value else None
+    for at, dtype in ((1, value), *(((3, types[2]),) if len(types) > 2 else ())):
+        assert dtype is not None
+        _bound(node.name.upper(), dtype, "string", at)
+    return STRING
 
-    def wrapped(node: exp.Expr, of: Of) -> pa.DataType | None:
-        visit(node, of)
-        return rule(exp.Paren(this=node.expressions[0].copy()), of) if node.expressions else None
 
-    return wrapped
+def found(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """CONTAINS, STARTSWITH, ENDSWITH: of two strings, or of two BINARY."""
+    for at, dtype in enumerate((of(e) for e in node.expressions), 1):
+        if dtype is not None:
+            _bound(node.name.upper(), dtype, "string|binary", at)
+    return BOOLEAN
 
 
-_STRINGS = (
-    exp.Upper,
-    exp.Lower,
-    exp.Trim,
-    exp.Pad,
-    exp.ConcatWs,
-    exp.Replace,
-    exp.SubstringIndex,
-    exp.Initcap,
-    exp.Repeat,
-    exp.RegexpExtract,
-    exp.RegexpReplace,
-    exp.RegexpSubstr,
-    exp.Translate,
-    exp.Chr,
-    exp.Space,
-    exp.MD5,
-    exp.SHA,
-    exp.SHA2,
-    exp.ToBase64,
-    exp.Hex,
-    exp.Soundex,
-    exp.Format,
-    exp.SplitPart,
-    exp.TimeToStr,
-    exp.UnixToStr,
-    exp.Typeof,
-    exp.ArrayToString,
-    exp.JSONExtractScalar,
-    exp.JSONFormat,
-    exp.Uuid,
-    exp.Dayname,
-    exp.Monthname,
-    exp.ToChar,
-)
-_INTEGERS = (
-    exp.Length,
-    exp.BitLength,
-    exp.StrPosition,
-    exp.Ascii,
-    exp.Levenshtein,
-    exp.RegexpCount,
-    exp.ArraySize,
-    exp.BitwiseCount,
-)
-_DOUBLES = (
-    exp.Sqrt,
-    exp.Cbrt,
-    exp.Pow,
-    exp.Ln,
-    exp.Log,
-    exp.Exp,
-    exp.Sin,
-    exp.Cos,
-    exp.Tan,
-    exp.Asin,
-    exp.Acos,
-    exp.Atan,
-    exp.Atan2,
-    exp.Sinh,
-    exp.Cosh,
-    exp.Tanh,
-    exp.Pi,
-    exp.Degrees,
-    exp.Radians,
-    exp.Rint,
-    exp.MonthsBetween,
-    exp.Rand,
-    exp.Sign,
-    exp.Cot,
-)
-_BOOLEANS = (exp.StartsWith, exp.EndsWith, exp.Contains, exp.IsNan, exp.ArrayContains, exp.MapContainsKey)
+def concat_ws(node: exp.Expr, of: Of) -> pa.DataType | None:
+    for at, dtype in enumerate((of(e) for e in node.expressions), 1):
+        if dtype is not None and not (at > 1 and is_list(dtype) and not is_nested(dtype.value_type)):
+            _bound("CONCAT_WS", dtype, "string", at)
+    return STRING
+
+
+def trimmed(node: exp.Expr, of: Of) -> pa.DataType | None:
+    for at, argument in enumerate((node.this, node.args.get("expression")), 1):
+        dtype = of(argument)
+        if dtype is not None:
+            _bound("TRIM", dtype, "string", at)
+    return STRING
+
+
+def regexp_replace(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """A position is written out; one that is not is left to Spark."""
+    for at, dtype in enumerate((of(e) for e in node.expressions[:3]), 1):
+        if dtype is not None:
+            _bound("REGEXP_REPLACE", dtype, "string", at)
+    return STRING if len(node.expressions) == 3 else None
+
+
+def like(node: exp.Expr, of: Of) -> pa.DataType | None:
+    for at, dtype in enumerate((of(e) for e in node.expressions), 1):
+        if dtype is not None:
+            _bound(node.name.upper(), dtype, "string", at)
+    return BOOLEAN
+
+
+def nanvl(node: exp.Expr, of: Of) -> pa.DataType | None:
+    types = [of(e) for e in node.expressions]
+    if any(t is None for t in types):
+        return None
+    if all(t in FLOATS for t in types):
+        return DOUBLE if DOUBLE in types else FLOAT
+    return DOUBLE if all(t in (DOUBLE, NULL) for t in types) and DOUBLE in types else None
+
+
+def named_cast(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """``BIGINT(x)``: a cast to the type of that name."""
+    target = CASTS[str(node.this).upper()]
+    return of(exp.Cast(this=node.expressions[0].copy(), to=target.copy()))
+
+
+def equal_null(node: exp.Expr, of: Of) -> pa.DataType | None:
+    return operator(node, of)
+
 
 RULES: dict[type[exp.Expr], Rule] = {
-    **dict.fromkeys(_STRINGS, always(STRING)),
-    **dict.fromkeys(_INTEGERS, always(INT)),
-    **dict.fromkeys(_DOUBLES, always(DOUBLE)),
-    **dict.fromkeys(_BOOLEANS, always(BOOLEAN)),
-    exp.Left: always(STRING),
-    exp.Right: always(STRING),
-    exp.Substring: sliced,
-    exp.Overlay: sliced,
-    exp.Reverse: reversal,
-    exp.RegexpSplit: always(list_of(STRING)),
-    exp.RegexpExtractAll: always(list_of(STRING)),
-    exp.FromBase64: always(BINARY),
-    exp.Unhex: always(BINARY),
-    exp.Abs: absolute,
-    exp.Round: rounded,
-    exp.Floor: whole,
-    exp.Ceil: whole,
-    exp.Factorial: always(BIGINT),
-    exp.Nanvl: lambda node, of: branches("NANVL", [node.this, node.expression], of),
     exp.Array: array,
-    exp.VarMap: var_map,
     exp.Struct: struct,
-    exp.ArrayDistinct: like_argument(),
-    exp.ArrayCompact: like_argument(),
-    exp.ArraySort: like_argument(),
-    exp.ArraySlice: like_argument(),
-    exp.ArrayRemove: like_argument(),
-    exp.ArrayPosition: always(BIGINT),
-    exp.ArrayMax: element,
-    exp.ArrayMin: element,
-    exp.Flatten: array_of_arrays,
-    EachOnce: array_of_arrays,
+    exp.ArraySize: always(INT),
+    exp.ArrayMax: of_array(lambda a: a.value_type),
+    exp.ArrayMin: of_array(lambda a: a.value_type),
+    exp.ArrayCompact: of_array(lambda a: a),
+    exp.ArraySort: of_array(lambda a: a),
+    exp.Trim: trimmed,
+    EachOnce: of_array(flattened),
     ArraySum: lambda node, of: named_type(node.args["to"]),
-    exp.MapKeys: map_keys,
-    exp.GenerateSeries: sequence,
 }
 
 NAMED: dict[str, Rule] = {
-    **dict.fromkeys(("ISNULL", "ISNOTNULL", "ARRAYS_OVERLAP"), always(BOOLEAN)),
-    **dict.fromkeys(("BTRIM", "FORMAT_NUMBER", "PRINTF", "BIN"), always(STRING)),
-    **dict.fromkeys(("OCTET_LENGTH", "CARDINALITY"), always(INT)),
-    **dict.fromkeys(("EXPM1", "LOG1P", "E", "HYPOT"), always(DOUBLE)),
-    "POSITIVE": named(like_argument()),
-    "PMOD": positive_modulo,
-    "GET": element,
+    **dict.fromkeys(("ABS", "POSITIVE"), signed_number),
+    **dict.fromkeys(("ROUND", "BROUND"), rounded),
+    **dict.fromkeys(("FLOOR", "CEIL", "CEILING"), whole),
+    **dict.fromkeys(OPERATORS, operator),
+    **dict.fromkeys(CASTS, named_cast),
+    "CONCAT": concatenation,
+    "CONCAT_WS": concat_ws,
+    "CONTAINS": found,
+    "STARTSWITH": found,
+    "ENDSWITH": found,
+    "REGEXP_REPLACE": regexp_replace,
+    "LIKE": like,
+    "ILIKE": like,
+    "LEFT": sliced("string|binary", "int"),
+    **dict.fromkeys(("SUBSTRING", "SUBSTR"), sliced("string|binary", "int", "int")),
+    **dict.fromkeys(("LPAD", "RPAD"), padded),
+    "REVERSE": reversal,
+    "NANVL": nanvl,
+    "UUID": always(STRING),
+    **dict.fromkeys(("RAND", "RANDOM", "RANDN"), always(DOUBLE)),
+    "MAP": make_map,
+    **dict.fromkeys(("SIZE", "CARDINALITY", "ARRAY_SIZE"), size),
+    **dict.fromkeys(("ARRAY_MAX", "ARRAY_MIN"), of_array(ordered_element)),
+    "ARRAY_DISTINCT": of_array(compacted),
+    "ARRAY_COMPACT": of_array(compacted),
+    "ARRAY_SORT": of_array(compacted),
+    "SORT_ARRAY": sort_array,
+    "FLATTEN": of_array(flattened),
+    "ARRAY_CONTAINS": member(lambda a: BOOLEAN),
+    "ARRAY_POSITION": member(lambda a: BIGINT),
+    "ARRAY_REMOVE": member(lambda a: a),
+    **dict.fromkeys(("ELEMENT_AT", "TRY_ELEMENT_AT"), element_at),
+    "GET": get,
+    "ARRAY_JOIN": array_join,
+    "MAP_KEYS": map_keys,
     "MAP_VALUES": map_values,
-    "BIGINT": always(BIGINT),
-    "SMALLINT": always(pa.int16()),
-    "TINYINT": always(pa.int8()),
-    "FLOAT": always(FLOAT),
+    "MAP_CONTAINS_KEY": contains_key,
 }

@@ -30,6 +30,7 @@ from millpond.sql.typing.coercion import (
     meet,
 )
 from millpond.sql.typing.conditionals import branches, compare
+from millpond.sql.typing.implicit import castable
 from millpond.sql.typing.literals import (
     DAY_UNITS,
     YEAR_MONTH_UNITS,
@@ -40,7 +41,7 @@ from millpond.sql.typing.literals import (
     number_type,
 )
 from millpond.sql.typing.rule import Of, Rule, always, like_argument, mismatch, visit
-from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 SYMBOLS: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -49,10 +50,6 @@ SYMBOLS: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.Mod: "%",
     exp.IntDiv: "DIV",
-    exp.SafeAdd: "TRY_ADD",
-    exp.SafeSubtract: "TRY_SUBTRACT",
-    exp.SafeMultiply: "TRY_MULTIPLY",
-    exp.SafeDivide: "TRY_DIVIDE",
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -61,7 +58,6 @@ SYMBOLS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
-    exp.EqualNull: "EQUAL_NULL",
     exp.And: "AND",
     exp.Or: "OR",
     exp.Not: "NOT",
@@ -76,12 +72,26 @@ _DECIMAL: dict[type[exp.Expr], Callable[[pa.DataType, pa.DataType], pa.DataType]
     exp.Mul: decimals.multiply,
     exp.Div: decimals.divide,
     exp.Mod: decimals.modulo,
-    exp.SafeAdd: decimals.add,
-    exp.SafeSubtract: decimals.add,
-    exp.SafeMultiply: decimals.multiply,
-    exp.SafeDivide: decimals.divide,
 }
 _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
+
+
+def _binary(kind: type[exp.Expr]) -> Callable[..., exp.Expr]:
+    return lambda left, right: kind(this=left, expression=right)
+
+
+OPERATORS: dict[str, Callable[..., exp.Expr]] = {
+    "MOD": _binary(exp.Mod),
+    "PMOD": _binary(exp.Mod),
+    "TRY_ADD": _binary(exp.Add),
+    "TRY_SUBTRACT": _binary(exp.Sub),
+    "TRY_MULTIPLY": _binary(exp.Mul),
+    "TRY_DIVIDE": _binary(exp.Div),
+    "TRY_MOD": _binary(exp.Mod),
+    "EQUAL_NULL": _binary(exp.NullSafeEQ),
+    "NEGATIVE": lambda value: exp.Neg(this=exp.Paren(this=value)),
+}
+"""Functions that are operators by another name."""
 
 
 def plain_number(node: exp.Expr) -> str | None:
@@ -107,17 +117,29 @@ def decimal_operand(node: exp.Expr, dtype: pa.DataType) -> pa.DataType | None:
 
 def arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
     left, right = node.this, node.expression
-    moved = _date_arithmetic(node, of)
+    try:
+        moved = _date_arithmetic(node, of)
+    except _Unknown:
+        return None
     if moved is not None:
         return moved
     a, b = of(left), of(right)
     if a is None or b is None:
         return None
+    if _scales_interval(node, a, b):
+        return DURATION
     common = numeric_operands(node, a, b)
-    divides = isinstance(node, exp.Div | exp.SafeDivide)
+    divides = isinstance(node, exp.Div)
     if is_decimal(common) and not (divides and a == NULL):
         return _DECIMAL[type(node)](*_decimal_operands(left, a, right, b))
     return DOUBLE if divides or common == NULL else common
+
+
+def _scales_interval(node: exp.Expr, a: pa.DataType, b: pa.DataType) -> bool:
+    """An interval times a number, or by one."""
+    number = b if a == DURATION else a if b == DURATION and isinstance(node, exp.Mul) else None
+    scales = isinstance(node, exp.Mul | exp.Div) and number is not None and number != DURATION
+    return scales and number is not None and (is_numeric(number) or number in (NULL, STRING))
 
 
 def _decimal_operands(left: exp.Expr, a: pa.DataType, right: exp.Expr, b: pa.DataType) -> list[pa.DataType]:
@@ -135,6 +157,10 @@ def numeric_operands(node: exp.Expr, a: pa.DataType, b: pa.DataType) -> pa.DataT
     return common
 
 
+class _Unknown(Exception):
+    """Only Spark knows the type."""
+
+
 def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
     """Dates and times plus and minus intervals, days, and one another; None for other operands."""
     if not isinstance(node, exp.Add | exp.Sub):
@@ -147,6 +173,8 @@ def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
         a = of(left)
         if a == DATE:
             return DATE if units <= DAY_UNITS | YEAR_MONTH_UNITS else TIMESTAMP
+        if a in (DURATION, NULL) and not units & YEAR_MONTH_UNITS:
+            return DURATION
         return a if a in _TIMES else TIMESTAMP if a == STRING else None
     if units is not None:
         return interval_type(node)
@@ -154,6 +182,12 @@ def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
     times = [t for t in (a, b) if t in (DATE, *_TIMES)]
     if isinstance(node, exp.Sub) and times and all(t in (STRING, NULL, *times) for t in (a, b)):
         return DURATION
+    if times and DURATION in (a, b) and (isinstance(node, exp.Add) or b == DURATION):
+        return TIMESTAMP if times[0] == DATE else times[0]
+    if DURATION in (a, b) and all(t in (DURATION, NULL) for t in (a, b)):
+        return DURATION
+    if DURATION in (a, b) and STRING in (a, b):
+        raise _Unknown
     if times and NULL in (a, b):
         return TIMESTAMP if times[0] == DATE else times[0]
     if a == DATE and b is not None and is_integer(b) and b != BIGINT:
@@ -197,6 +231,15 @@ def bitwise(node: exp.Expr, of: Of) -> pa.DataType | None:
     return common
 
 
+def bitwise_not(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = of(node.this)
+    if a is None or is_integer(a):
+        return a
+    if a == NULL:
+        return INT
+    raise mismatch('"~"', a)
+
+
 def comparison(node: exp.Expr, of: Of) -> pa.DataType | None:
     compare(f'"{SYMBOLS[type(node)]}"', of(node.this), of(node.expression))
     return BOOLEAN
@@ -228,7 +271,7 @@ def logical(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def concatenation(node: exp.Expr, of: Of) -> pa.DataType | None:
-    items = node.expressions or [node.this, node.expression]
+    items = node.expressions if isinstance(node, exp.Anonymous) else [node.this, node.expression]
     types = [of(n) for n in items]
     if any(t is None for t in types):
         return None
@@ -244,8 +287,10 @@ def concatenation(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def cast(node: exp.Expr, of: Of) -> pa.DataType | None:
-    of(node.this)
-    return named_type(node.args["to"])
+    a, target = of(node.this), named_type(node.args["to"])
+    if a is not None and target is not None and not castable(a, target):
+        raise mismatch("CAST", a, hint=f"{type_name(a)} cannot be cast to {type_name(target)}")
+    return target
 
 
 def bracket(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -259,6 +304,8 @@ def bracket(node: exp.Expr, of: Of) -> pa.DataType | None:
         return a.item_type
     if is_struct(a) and isinstance(node.expressions[0], exp.Literal):
         return field_type(a, node.expressions[0].name)
+    if a == NULL:
+        return None
     raise mismatch('"[ ]"', a)
 
 
@@ -291,7 +338,10 @@ def _interval(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def _is(node: exp.Expr, of: Of) -> pa.DataType | None:
-    of(node.this)
+    """IS NULL and IS UNKNOWN are of any value, IS TRUE of a BOOLEAN."""
+    a = of(node.this)
+    if isinstance(node.expression, exp.Boolean):
+        compare('"IS"', a, BOOLEAN)
     return BOOLEAN
 
 
@@ -306,15 +356,12 @@ RULES: dict[type[exp.Expr], Rule] = {
     **dict.fromkeys(_DECIMAL, arithmetic),
     exp.IntDiv: integer_division,
     exp.Neg: negation,
-    exp.Negative: negation,
     exp.BitwiseAnd: bitwise,
     exp.BitwiseOr: bitwise,
     exp.BitwiseXor: bitwise,
-    exp.BitwiseNot: like_argument(),
-    exp.BitwiseLeftShift: like_argument(),
-    exp.BitwiseRightShift: like_argument(),
+    exp.BitwiseNot: bitwise_not,
     **dict.fromkeys(
-        (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.EqualNull),
+        (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ),
         comparison,
     ),
     exp.In: membership,
@@ -326,7 +373,6 @@ RULES: dict[type[exp.Expr], Rule] = {
     **dict.fromkeys((exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.Escape), always(BOOLEAN)),
     exp.Exists: always(BOOLEAN),
     exp.DPipe: concatenation,
-    exp.Concat: concatenation,
     exp.Cast: cast,
     exp.TryCast: cast,
     exp.Bracket: bracket,

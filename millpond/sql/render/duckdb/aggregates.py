@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sqlglot import exp
 
 from millpond.sql.render.duckdb import windows
@@ -203,25 +201,6 @@ AGGREGATES: dict[type[exp.Expr], Aggregate] = {
 }
 
 
-_SPELLINGS: dict[str, Callable[[exp.Expr], exp.Expr]] = {
-    "MEAN": lambda e: exp.Avg(this=e),
-    "STD": lambda e: exp.Stddev(this=e),
-    "EVERY": lambda e: exp.LogicalAnd(this=e),
-    "SOME": lambda e: exp.LogicalOr(this=e),
-}
-
-
-def _named(node: exp.Expr) -> exp.Expr:
-    """The node of the function that another spelling stands for."""
-    if (
-        isinstance(node, exp.Anonymous)
-        and str(node.this).upper() in _SPELLINGS
-        and len(node.expressions) == 1
-    ):
-        return _SPELLINGS[str(node.this).upper()](node.expressions[0].copy())
-    return node
-
-
 def aggregate(r: Expressions, node: exp.Expr) -> str:
     """An aggregate without OVER, maybe with FILTER or IGNORE NULLS."""
     return _finish(r, node, "", AGGREGATES)
@@ -239,7 +218,6 @@ def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr
             conditions.append(node.expression.this)
         ignore = ignore or isinstance(node, exp.IgnoreNulls)
         node = node.this
-    node = _named(node)
     filters = [r.to(condition, BOOLEAN) for condition in conditions]
     if conditions and not isinstance(node.this, exp.Star) and may_raise(argument(node)):
         node = _guarded(node, conditions[0])
@@ -269,5 +247,3 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.RespectNulls: aggregate,
     exp.Window: window,
 }
-
-NAMED: dict[str, Entry] = dict.fromkeys(_SPELLINGS, aggregate)

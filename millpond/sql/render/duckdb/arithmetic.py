@@ -13,7 +13,7 @@ from millpond.sql.render.duckdb.operators import literal
 from millpond.sql.render.duckdb.raising import may_raise
 from millpond.sql.typing import coercion, decimals
 from millpond.sql.typing.coercion import BIGINT, DATE, DURATION, NULL, is_decimal
-from millpond.sql.typing.operators import decimal_operand, plain_number
+from millpond.sql.typing.operators import OPERATORS, decimal_operand, plain_number
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _SYMBOLS: dict[type[exp.Expr], str] = {
@@ -22,10 +22,6 @@ _SYMBOLS: dict[type[exp.Expr], str] = {
     exp.Mul: "*",
     exp.Div: "/",
     exp.Mod: "%",
-    exp.SafeAdd: "+",
-    exp.SafeSubtract: "-",
-    exp.SafeMultiply: "*",
-    exp.SafeDivide: "/",
 }
 
 
@@ -39,11 +35,20 @@ def arithmetic(r: Expressions, node: exp.Expr) -> str:
     return f"({left} {_SYMBOLS[type(node)]} {right})"
 
 
+def as_operator(node: exp.Expr) -> exp.Expr:
+    """The operator that a function such as MOD or TRY_ADD applies."""
+    return OPERATORS[str(node.this).upper()](*(e.copy() for e in node.expressions))
+
+
+def operator(r: Expressions, node: exp.Expr) -> str:
+    return r.sql(as_operator(node))
+
+
 def safe(r: Expressions, node: exp.Expr) -> str:
     """TRY_ADD and the like: NULL for their own failure, not for that of an operand."""
-    if may_raise(node.this) or may_raise(node.expression):
-        raise Unrenderable(f"{node.key.upper()} of something that can raise itself")
-    return f"TRY({arithmetic(r, node)})"
+    if any(may_raise(e) for e in node.expressions):
+        raise Unrenderable(f"{node.name.upper()} of something that can raise itself")
+    return f"TRY({operator(r, node)})"
 
 
 def _operand(r: Expressions, node: exp.Expr, other: exp.Expr) -> tuple[str, pa.DataType]:
@@ -58,16 +63,16 @@ def _operand(r: Expressions, node: exp.Expr, other: exp.Expr) -> tuple[str, pa.D
 def _decimal(r: Expressions, node: exp.Expr, result: pa.DataType) -> str:
     left, a = _operand(r, node.this, node.expression)
     right, b = _operand(r, node.expression, node.this)
-    if isinstance(node, exp.Div | exp.SafeDivide):
+    if isinstance(node, exp.Div):
         return divide(left, a, right, b, result)
-    if isinstance(node, exp.Mul | exp.SafeMultiply):
+    if isinstance(node, exp.Mul):
         return _multiply(left, a, right, b, result)
     if isinstance(node, exp.Mod):
         return _modulo(left, a, right, b, result)
-    if result.scale < max(a.scale, b.scale):
-        return _wide(
-            "subtract" if isinstance(node, exp.Sub | exp.SafeSubtract) else "add", left, a, right, b, result
-        )
+    whole = max(a.precision - a.scale, b.precision - b.scale)
+    if result.scale < max(a.scale, b.scale) or result.precision - result.scale < whole:
+        operation = "subtract" if isinstance(node, exp.Sub | exp.SafeSubtract) else "add"
+        return _wide(operation, left, a, right, b, result)
     symbol = _SYMBOLS[type(node)]
     return typed(f"({cast(left, a, result)} {symbol} {cast(right, b, result)})", result)
 
@@ -135,9 +140,16 @@ def integer_division(r: Expressions, node: exp.Expr) -> str:
     return f"({r.to(node.this, BIGINT)} // {r.to(node.expression, BIGINT)})"
 
 
+NEGATED_DIGITS = 34
+"""Spark negates, and takes the absolute value of, decimals with so many digits exactly."""
+
+
 def minus(r: Expressions, node: exp.Expr) -> str:
     if plain_number(node) is not None:
         return literal(r, node)
+    result = r.type(node)
+    if is_decimal(result) and result.precision > NEGATED_DIGITS:
+        raise Unrenderable("the negative of a decimal that Spark rounds")
     return typed(f"(- {r.to(node.this, r.type(node))})", r.type(node))
 
 
@@ -171,11 +183,9 @@ def positive_modulo(r: Expressions, node: exp.Expr) -> str:
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), arithmetic),
-    **dict.fromkeys((exp.SafeAdd, exp.SafeSubtract, exp.SafeMultiply, exp.SafeDivide), safe),
     exp.Mod: modulo,
     exp.IntDiv: integer_division,
     exp.Neg: minus,
-    exp.Negative: minus,
     exp.BitwiseAnd: bitwise("&"),
     exp.BitwiseOr: bitwise("|"),
     exp.BitwiseXor: bitwise("^"),
@@ -184,5 +194,7 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
 
 NAMED: dict[str, Entry] = {
     "PMOD": positive_modulo,
-    "POSITIVE": lambda r, node: r.sql(node.expressions[0]),
+    "POSITIVE": lambda r, node: r.to(node.expressions[0], r.type(node)),
+    **dict.fromkeys(("MOD", "NEGATIVE", "EQUAL_NULL"), operator),
+    **dict.fromkeys(("TRY_ADD", "TRY_SUBTRACT", "TRY_MULTIPLY", "TRY_DIVIDE", "TRY_MOD"), safe),
 }

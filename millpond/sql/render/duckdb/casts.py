@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from millpond.sql.render.duckdb.names import Unrenderable, duck, text, typed
+from millpond.sql.render.duckdb.names import Unrenderable, duck, once, text, typed
 from millpond.sql.render.duckdb.timestrings import date_from_string, time_from_string
-from millpond.sql.typing import coercion
+from millpond.sql.typing import coercion, decimals
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 Cast = Callable[[str, pa.DataType, pa.DataType], str]
@@ -62,8 +62,14 @@ def _float_to_int(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 def _float_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     """Through the digits, as Spark does: 0.285 is 0.29 with two places. NaN and infinity are NULL."""
-    wide = typed(sql, coercion.DOUBLE)
-    return f"CASE WHEN isfinite({wide}) THEN {typed(typed(wide, coercion.STRING), target)} END"
+    # DuckDB does not read exponents beyond the digits of a decimal.
+    return once(
+        typed(sql, coercion.DOUBLE) if source != coercion.DOUBLE else sql,
+        lambda x: (
+            f"(CASE WHEN abs({x}) < 1e-39 THEN {typed('0', target)} "
+            f"WHEN isfinite({x}) THEN {typed(typed(x, coercion.STRING), target)} END)"
+        ),
+    )
 
 
 def _float_to_float(sql: str, source: pa.DataType, target: pa.DataType) -> str:
@@ -74,6 +80,15 @@ def _float_to_float(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 def _bool_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     return typed(typed(sql, coercion.INT), target)
+
+
+def _decimal_to_string(sql: str, source: pa.DataType, target: pa.DataType) -> str:
+    """DuckDB leaves out the zero before the point where the type has no digit for it."""
+    if source.precision > source.scale:
+        return typed(sql, target)
+    if source.precision == decimals.MAX_PRECISION:
+        raise Unrenderable("CAST of DECIMAL(38,38) to STRING")
+    return typed(typed(sql, pa.decimal128(source.precision + 1, source.scale)), target)
 
 
 def _not_zero(sql: str, source: pa.DataType, target: pa.DataType) -> str:
@@ -165,7 +180,7 @@ _CASTS: dict[tuple[str, str], Cast] = {
     ("decimal", "int"): _truncated,
     ("decimal", "float"): plain,
     ("decimal", "decimal"): plain,
-    ("decimal", "string"): plain,
+    ("decimal", "string"): _decimal_to_string,
     ("string", "bool"): _string_to_bool,
     ("string", "int"): _string_to_int,
     ("string", "float"): _string_to_float,
@@ -198,4 +213,6 @@ def try_cast(sql: str, source: pa.DataType, target: pa.DataType) -> str:
     """``TRY_CAST``: NULL where the CAST would raise."""
     if source == target:
         return sql
+    if coercion.is_nested(target):
+        raise Unrenderable("TRY_CAST of elements")
     return f"TRY({cast(sql, source, target)})" if source != coercion.NULL else f"CAST(NULL AS {duck(target)})"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.sql.nodes import WindowStart
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import NOW, Unrenderable, text, typed
+from millpond.sql.render.duckdb.names import NOW, Unrenderable, once, text, typed
 from millpond.sql.render.duckdb.strings import literal
-from millpond.sql.typing.coercion import BIGINT, DATE, INT, STRING, is_integer
+from millpond.sql.typing import coercion
+from millpond.sql.typing.coercion import BIGINT, DATE, INT, NULL, STRING, is_integer
 from millpond.sql.typing.literals import unit_name
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -47,23 +50,18 @@ _MICROSECONDS = {
     "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
-_DAYS = {d: i for i, names in enumerate(("MO", "TU", "WE", "TH", "FR", "SA", "SU"), 1) for d in (names,)}
-_FORMAT = {
-    "%Y": "%Y",
-    "%mstrict": "%m",
-    "%dstrict": "%d",
-    "%Hstrict": "%H",
-    "%Mstrict": "%M",
-    "%Sstrict": "%S",
-}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_DAY_NAMES = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+_DAYS = {form: i for i, name in enumerate(_DAY_NAMES, 1) for form in (name, name[:2], name[:3])}
+_FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+_FIELDS = re.compile(r"(?:([A-Za-z])\1*)|'[^']*'|[-/: .,_]+|.", re.DOTALL)
 
 
 def of_date(template: str) -> Entry:
     """An INT of a date."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
-        argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
-        return typed(template.format(x=r.to(argument, DATE)), INT)
+        return typed(template.format(x=r.given(node)[0]), INT)
 
     return entry
 
@@ -76,13 +74,14 @@ def _time(r: Expressions, node: exp.Expr) -> str:
 
 def of_time(name: str) -> Entry:
     def entry(r: Expressions, node: exp.Expr) -> str:
-        return typed(f"{name}({_time(r, node.this)})", INT)
+        return typed(f"{name}({r.given(node)[0]})", INT)
 
     return entry
 
 
 def extracted(r: Expressions, node: exp.Expr) -> str:
-    unit, value = node.this.name.upper(), _time(r, node.expression)
+    unit = node.this.name.upper()
+    value = r.sql(node.expression) if r.type(node.expression) == DATE else _time(r, node.expression)
     if unit in ("SECOND", "S", "SEC", "SECONDS") and r.type(node) == pa.decimal128(8, 6):
         micros = f"CAST(extract('microseconds' FROM {value}) AS DECIMAL(8, 0))"
         return typed(f"{micros} * CAST('0.000001' AS DECIMAL(6, 6))", r.type(node))
@@ -105,109 +104,139 @@ def window_start(r: Expressions, node: exp.Expr) -> str:
 
 
 def to_date(r: Expressions, node: exp.Expr) -> str:
-    if node.args.get("format") is not None:
+    if len(node.expressions) > 1:
         raise Unrenderable("TO_DATE with a format")
-    return r.to(node.this, DATE)
+    return r.to(node.expressions[0], DATE)
 
 
-def days_later(r: Expressions, node: exp.Expr) -> str:
-    if node.args.get("unit") is not None and unit_name(node.args["unit"]) != "DAY":
-        raise Unrenderable("DATE_ADD of another unit")
-    if not is_integer(r.type(node.expression)) or r.type(node.expression) == BIGINT:
-        raise Unrenderable("DATE_ADD of this type")
-    return f"({r.to(node.this, DATE)} + {r.to(node.expression, INT)})"
+def to_time(r: Expressions, node: exp.Expr) -> str:
+    if len(node.expressions) > 1:
+        raise Unrenderable("TO_TIMESTAMP with a format")
+    return r.to(node.expressions[0], r.type(node))
+
+
+def days_later(symbol: str) -> Entry:
+    """DATE_ADD and DATE_SUB of days; with a unit DATE_ADD is TIMESTAMPADD."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        if len(node.expressions) == 3:
+            return time_later(r, node)
+        date, days = node.expressions
+        if r.type(days) not in coercion.INTEGERS[:3]:
+            raise Unrenderable("DATE_ADD of this type")
+        return f"({r.to(date, DATE)} {symbol} {r.to(days, INT)})"
+
+    return entry
 
 
 def days_between(r: Expressions, node: exp.Expr) -> str:
-    if node.args.get("unit") is not None:
-        raise Unrenderable("DATEDIFF of a unit")
-    return typed(f"({r.to(node.this, DATE)} - {r.to(node.expression, DATE)})", INT)
+    if len(node.expressions) == 3:
+        return time_between(r, node)
+    later, earlier = r.given(node)
+    return typed(f"({later} - {earlier})", INT)
 
 
 def months_later(r: Expressions, node: exp.Expr) -> str:
-    return typed(f"{r.to(node.this, DATE)} + to_months({r.to(node.expression, INT)})", DATE)
+    date, months = r.given(node)
+    return typed(f"{date} + to_months({months})", DATE)
 
 
 def time_later(r: Expressions, node: exp.Expr) -> str:
     """TIMESTAMPADD, DATEADD with a unit."""
-    unit = unit_name(node.args["unit"])
-    if unit not in (*_MICROSECONDS, "MONTH", "YEAR") or unit == "MICROSECOND":
+    named, amount, value = node.expressions
+    unit, result = unit_name(named), r.type(node)
+    count, when = r.to(amount, BIGINT), r.to(value, result)
+    if unit in _MICROSECONDS:
+        make = "make_timestamptz" if result == TIMESTAMP else "make_timestamp"
+        moved = f"{make}(epoch_us({when}) + {count} * CAST({_MICROSECONDS[unit]} AS BIGINT))"
+        return f"(CASE WHEN {when} IS NOT NULL THEN {moved} END)"
+    if unit not in _MONTHS:
         raise Unrenderable(f"TIMESTAMPADD of {unit}")
-    amount = f"to_{unit.lower()}s({r.to(node.expression, INT)})"
-    return typed(f"{r.to(node.this, r.type(node))} + {amount}", r.type(node))
+    months = f"CAST({count} * CAST({_MONTHS[unit]} AS BIGINT) AS INTEGER)"
+    moved = typed(f"{when} + to_months({months})", result)
+    return f"(CASE WHEN {when} IS NOT NULL THEN {moved} END)"
 
 
 def time_between(r: Expressions, node: exp.Expr) -> str:
-    unit = unit_name(node.args["unit"])
+    named, earlier, later = node.expressions
+    unit = unit_name(named)
     if unit not in _MICROSECONDS:
         raise Unrenderable(f"TIMESTAMPDIFF of {unit}")
-    later, earlier = (f"epoch_us({_time(r, e)})" for e in (node.this, node.expression))
-    return f"(({later} - {earlier}) // CAST({_MICROSECONDS[unit]} AS BIGINT))"
+    end, start = (f"epoch_us({r.to(e, TIMESTAMP)})" for e in (later, earlier))
+    return f"(({end} - {start}) // CAST({_MICROSECONDS[unit]} AS BIGINT))"
 
 
 def truncated_date(r: Expressions, node: exp.Expr) -> str:
-    unit = node.args["unit"].name.upper()
+    date, _ = r.given(node)
+    unit = literal(node.expressions[1], "a unit").upper()
     if unit not in _TRUNCATIONS:
         raise Unrenderable(f"TRUNC to {unit}")
-    return typed(f"date_trunc('{_TRUNCATIONS[unit]}', {r.to(node.this, DATE)})", DATE)
+    return typed(f"date_trunc('{_TRUNCATIONS[unit]}', {date})", DATE)
 
 
 def truncated_time(r: Expressions, node: exp.Expr) -> str:
-    unit = node.args["unit"].name.upper()
-    if unit not in _TIME_TRUNCATIONS or node.args.get("zone") is not None:
+    _, value = r.given(node)
+    unit = literal(node.expressions[0], "a unit").upper()
+    if unit not in _TIME_TRUNCATIONS:
         raise Unrenderable(f"DATE_TRUNC to {unit}")
-    return typed(f"date_trunc('{_TIME_TRUNCATIONS[unit]}', {r.to(node.this, r.type(node))})", r.type(node))
+    return typed(f"date_trunc('{_TIME_TRUNCATIONS[unit]}', {value})", TIMESTAMP)
 
 
 def next_day(r: Expressions, node: exp.Expr) -> str:
-    day = _DAYS.get(literal(node.expression, "a day")[:2].upper())
+    date, _ = r.given(node)
+    day = _DAYS.get(literal(node.expressions[1], "a day").upper())
     if day is None:
         raise Unrenderable("NEXT_DAY of an unknown day")
-    date = r.to(node.this, DATE)
-    return f"({date} + CAST(({day} - isodow({date}) + 6) % 7 + 1 AS INTEGER))"
+    return once(date, lambda d: f"({d} + CAST(({day} - isodow({d}) + 6) % 7 + 1 AS INTEGER))")
 
 
-def _strftime(node: exp.Expr | None) -> str:
+def _strftime(node: exp.Expr) -> str:
     """A format of whole fields, each with its full width."""
-    rest, parts = literal(node, "a format"), []
-    while rest:
-        for field, own in _FORMAT.items():
-            if rest.startswith(field) and not rest[len(field) :].startswith(field[-2:]):
-                parts.append(own)
-                rest = rest[len(field) :]
-                break
+    parts: list[str] = []
+    if not literal(node, "a format"):
+        raise Unrenderable("an empty format")
+    for found in _FIELDS.finditer(literal(node, "a format")):
+        field = found.group()
+        if field in _FORMAT:
+            parts.append(_FORMAT[field])
+        elif field[0] in "-/: .,_":
+            parts.append(field)
         else:
-            if rest[0] not in "-/: .,_":
-                raise Unrenderable("a date format with other fields")
-            parts.append(rest[0])
-            rest = rest[1:]
+            raise Unrenderable("a date format with other fields")
     return text("".join(parts))
 
 
 def formatted(r: Expressions, node: exp.Expr) -> str:
-    value = node.this.this if isinstance(node.this, exp.TimeStrToTime) else node.this
-    return f"strftime({typed(_time(r, value), TIMESTAMP_NTZ)}, {_strftime(node.args.get('format'))})"
+    value, _ = r.given(node)
+    return f"strftime({typed(value, TIMESTAMP_NTZ)}, {_strftime(node.expressions[1])})"
 
 
 def from_seconds(r: Expressions, node: exp.Expr) -> str:
-    when = f"make_timestamp({r.to(node.this, BIGINT)} * CAST(1000000 AS BIGINT))"
-    return f"strftime({when}, {_strftime(node.args.get('format'))})"
+    form = node.expressions[1] if len(node.expressions) > 1 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
+    when = f"make_timestamp({r.given(node)[0]} * CAST(1000000 AS BIGINT))"
+    return f"strftime({when}, {_strftime(form)})"
 
 
-def seconds(r: Expressions, node: exp.Expr) -> str:
-    """UNIX_SECONDS of a time, rounded down."""
-    return f"(epoch_us(date_trunc('second', {_time(r, node.this)})) // CAST(1000000 AS BIGINT))"
+def since_1970(per_second: int) -> Entry:
+    """UNIX_SECONDS, UNIX_MILLIS, UNIX_MICROS of a time, rounded down."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        micros = f"epoch_us({r.given(node)[0]})"
+        if per_second == 1_000_000:
+            return micros
+        step = f"CAST({1_000_000 // per_second} AS BIGINT)"
+        return once(
+            micros, lambda m: f"(CASE WHEN {m} < 0 THEN ({m} + 1) // {step} - 1 ELSE {m} // {step} END)"
+        )
+
+    return entry
 
 
 def unix_timestamp(r: Expressions, node: exp.Expr) -> str:
     """UNIX_TIMESTAMP of a time, rounded towards 1970."""
-    if r.type(node.this) == STRING:
+    if not node.expressions or r.type(node.expressions[0]) in (STRING, NULL):
         raise Unrenderable("UNIX_TIMESTAMP of a string")
-    return f"(epoch_us({_time(r, node.this)}) // CAST(1000000 AS BIGINT))"
-
-
-def milliseconds(r: Expressions, node: exp.Expr) -> str:
-    return f"(epoch_us(date_trunc('millisecond', {_time(r, node.this)})) // CAST(1000 AS BIGINT))"
+    return f"(epoch_us({_time(r, node.expressions[0])}) // CAST(1000000 AS BIGINT))"
 
 
 def time_from_number(factor: int) -> Entry:
@@ -230,7 +259,7 @@ def current_date(r: Expressions, node: exp.Expr) -> str:
 
 
 def make_date(r: Expressions, node: exp.Expr) -> str:
-    year, month, day = (r.to(e, INT) for e in node.expressions)
+    year, month, day = r.given(node)
     return f"make_date({year}, {month}, {day})"
 
 
@@ -241,46 +270,47 @@ def date_part(r: Expressions, node: exp.Expr) -> str:
 
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
-    exp.Year: of_date("year({x})"),
-    exp.Quarter: of_date("quarter({x})"),
-    exp.Month: of_date("month({x})"),
-    exp.Day: of_date("day({x})"),
-    exp.DayOfMonth: of_date("day({x})"),
-    exp.DayOfWeek: of_date("dayofweek({x}) + 1"),
-    exp.DayOfYear: of_date("dayofyear({x})"),
-    exp.WeekOfYear: of_date("week({x})"),
-    exp.UnixDate: of_date("({x} - DATE '1970-01-01')"),
-    exp.Hour: of_time("hour"),
-    exp.Minute: of_time("minute"),
-    exp.Second: of_time("second"),
     exp.Extract: extracted,
-    exp.TsOrDsToDate: to_date,
-    exp.TsOrDsAdd: days_later,
-    exp.DateDiff: days_between,
-    exp.AddMonths: months_later,
-    exp.LastDay: lambda r, node: f"last_day({r.to(node.this, DATE)})",
-    exp.NextDay: next_day,
-    exp.DateTrunc: truncated_date,
-    exp.TimestampTrunc: truncated_time,
     WindowStart: window_start,
-    exp.TimestampAdd: time_later,
-    exp.TimestampDiff: time_between,
-    exp.TimeToStr: formatted,
-    exp.UnixToStr: from_seconds,
-    exp.StrToUnix: unix_timestamp,
-    exp.UnixSeconds: seconds,
-    exp.UnixMillis: milliseconds,
-    exp.UnixMicros: lambda r, node: f"epoch_us({_time(r, node.this)})",
     exp.CurrentTimestamp: current_time,
     exp.CurrentDate: current_date,
-    exp.DateFromUnixDate: lambda r, node: f"(DATE '1970-01-01' + {r.to(node.this, INT)})",
 }
 
 NAMED: dict[str, Entry] = {
+    "YEAR": of_date("year({x})"),
+    "QUARTER": of_date("quarter({x})"),
+    "MONTH": of_date("month({x})"),
+    **dict.fromkeys(("DAY", "DAYOFMONTH"), of_date("day({x})")),
+    "DAYOFWEEK": of_date("dayofweek({x}) + 1"),
+    "DAYOFYEAR": of_date("dayofyear({x})"),
+    "WEEKOFYEAR": of_date("week({x})"),
     "WEEKDAY": of_date("isodow({x}) - 1"),
+    "UNIX_DATE": of_date("({x} - DATE '1970-01-01')"),
+    "HOUR": of_time("hour"),
+    "MINUTE": of_time("minute"),
+    "SECOND": of_time("second"),
+    "TO_DATE": to_date,
+    **dict.fromkeys(("TO_TIMESTAMP", "TO_TIMESTAMP_LTZ", "TO_TIMESTAMP_NTZ"), to_time),
+    **dict.fromkeys(("DATE_ADD", "DATEADD"), days_later("+")),
+    "DATE_SUB": days_later("-"),
+    **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), days_between),
+    "ADD_MONTHS": months_later,
+    "LAST_DAY": lambda r, node: f"last_day({r.given(node)[0]})",
+    "NEXT_DAY": next_day,
+    "TRUNC": truncated_date,
+    "DATE_TRUNC": truncated_time,
+    "TIMESTAMPADD": time_later,
+    **dict.fromkeys(("TIMESTAMPDIFF", "TIMEDIFF"), time_between),
+    "DATE_FORMAT": formatted,
+    "FROM_UNIXTIME": from_seconds,
+    **dict.fromkeys(("UNIX_TIMESTAMP", "TO_UNIX_TIMESTAMP"), unix_timestamp),
+    "UNIX_SECONDS": since_1970(1),
+    "UNIX_MILLIS": since_1970(1_000),
+    "UNIX_MICROS": since_1970(1_000_000),
     "NOW": current_time,
+    "DATE_FROM_UNIX_DATE": lambda r, node: f"(DATE '1970-01-01' + {r.given(node)[0]})",
     "MAKE_DATE": make_date,
-    "DATE_PART": date_part,
+    **dict.fromkeys(("DATE_PART", "DATEPART"), date_part),
     "TIMESTAMP_SECONDS": time_from_number(1_000_000),
     "TIMESTAMP_MILLIS": time_from_number(1_000),
     "TIMESTAMP_MICROS": time_from_number(1),

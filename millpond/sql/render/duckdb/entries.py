@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql.render.duckdb import aggregates, arithmetic, dates, maths, nested, operators, paths, strings
+from millpond.sql.render.duckdb import (
+    aggregates,
+    arithmetic,
+    dates,
+    maths,
+    nested,
+    operators,
+    paths,
+    patterns,
+    strings,
+)
 from millpond.sql.render.duckdb.expression import Entry
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
     **operators.ENTRIES,
     **arithmetic.ENTRIES,
     **strings.ENTRIES,
+    **patterns.ENTRIES,
     **maths.ENTRIES,
     **dates.ENTRIES,
     **nested.ENTRIES,
@@ -19,10 +30,11 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
 }
 
 NAMED: dict[str, Entry] = {
+    **operators.NAMED,
     **arithmetic.NAMED,
     **strings.NAMED,
+    **patterns.NAMED,
     **maths.NAMED,
     **dates.NAMED,
     **nested.NAMED,
-    **aggregates.NAMED,
 }

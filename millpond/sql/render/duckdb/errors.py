@@ -47,7 +47,10 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "cast an operand to a wider type, or use TRY_ADD, TRY_SUBTRACT, TRY_MULTIPLY",
     ),
     (
-        re.compile(r"Overflow on abs|out of range|[Oo]verflow|exceed|Could not cast value"),
+        re.compile(
+            r"Overflow on abs|[Oo]ut of [Rr]ange|[Oo]verflow|exceed|Could not cast value|Failed to cast"
+            r'|not in timestamp range|Could not convert string "'
+        ),
         "a value is out of the range of its type",
         "cast to a wider type, or use TRY_CAST to get NULL instead",
     ),

@@ -11,7 +11,9 @@ from sqlglot import exp
 from millpond import allowance
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.names import Unrenderable
+from millpond.sql.render.duckdb.raising import guards
 from millpond.sql.typing import type_of
+from millpond.sql.typing.signatures import signatures
 
 if TYPE_CHECKING:
     from millpond.sql.userfunctions import UserFunction
@@ -32,7 +34,8 @@ class Expressions:
         from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
 
         allowance.check()
-        self.type(node)
+        if _has_interval(self.type(node)):
+            raise Unrenderable("an interval as a value")
         own: UserFunction | None = node.meta.get("function")
         if own is not None:
             given = zip(node.expressions, own.arguments, strict=True)
@@ -44,10 +47,15 @@ class Expressions:
         if entry is None or (node.args.get("negate") and not isinstance(node, NEGATED)):
             name = node.this if isinstance(node, exp.Anonymous) else node.key
             raise Unrenderable(f"{str(name).upper()} has no entry")
-        found = entry(self, node)
+        found = self._guarded(node, entry(self, node))
         if len(found) > MAX_LENGTH:
             raise Unrenderable("the expression becomes too long")
         return found
+
+    def _guarded(self, node: exp.Expr, found: str) -> str:
+        """DuckDB looks at all operands of a row; Spark stops at one that is NULL, and what is behind it cannot fail."""
+        tests = "".join(f"WHEN {self.sql(o)} IS NULL THEN NULL " for o in guards(node))
+        return f"(CASE {tests}ELSE {found} END)" if tests else found
 
     def type(self, node: exp.Expr) -> pa.DataType:
         """The expression's type, which must be known."""
@@ -60,5 +68,21 @@ class Expressions:
         """The expression, brought to another type."""
         return cast(self.sql(node), self.type(node), dtype)
 
+    def given(self, node: exp.Expr) -> list[str]:
+        """The arguments of a call, brought to the types of the function's parameters."""
+        signature = signatures().get(str(node.this).upper())
+        types = [self.type(argument) for argument in node.expressions]
+        if signature is None:
+            raise Unrenderable(f"the parameters of {node.name.upper()} are not known")
+        bound = signature.bind(types)
+        return [self.to(argument, dtype) for argument, dtype in zip(node.expressions, bound, strict=True)]
+
 
 Entry = Callable[[Expressions, exp.Expr], str]
+
+
+def _has_interval(dtype: pa.DataType) -> bool:
+    """DuckDB's intervals come out as another type of Arrow's."""
+    if dtype.num_fields:
+        return any(_has_interval(dtype.field(i).type) for i in range(dtype.num_fields))
+    return bool(dtype == pa.duration("us"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.sql.render.duckdb.arithmetic import NEGATED_DIGITS
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import Unrenderable, typed
-from millpond.sql.typing.coercion import BIGINT, DOUBLE, is_decimal, is_integer
+from millpond.sql.render.duckdb.names import Unrenderable, once, typed
+from millpond.sql.typing.coercion import BIGINT, DOUBLE, FLOAT, NULL, is_decimal, is_integer
 from millpond.sql.typing.functions import integer_value
 
 NAN = "CAST('nan' AS DOUBLE)"
@@ -19,55 +20,74 @@ def doubles(template: str) -> Entry:
     """A function of one DOUBLE, written with ``{x}``."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
-        argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
-        return "(" + template.format(x=r.to(argument, DOUBLE), nan=NAN) + ")"
+        (value,) = r.given(node)
+        if template.count("{x}") == 1:
+            return f"({template.format(x=value, nan=NAN)})"
+        return once(value, lambda x: f"({template.format(x=x, nan=NAN)})")
 
     return entry
 
 
 def absolute(r: Expressions, node: exp.Expr) -> str:
-    return typed(f"abs({r.to(node.this, r.type(node))})", r.type(node))
+    result = r.type(node)
+    if is_decimal(result) and result.precision > NEGATED_DIGITS:
+        raise Unrenderable("the absolute value of a decimal that Spark rounds")
+    return typed(f"abs({r.to(node.expressions[0], result)})", result)
 
 
 def rounded(r: Expressions, node: exp.Expr) -> str:
     """ROUND, half up: decimals by a cast, doubles by their shortest digits."""
-    result, decimals = r.type(node), node.args.get("decimals")
-    places = 0 if decimals is None else integer_value(decimals)
-    if places is None or places < 0 or places > 15 or node.args.get("truncate"):
+    argument, result = node.expressions[0], r.type(node)
+    places = integer_value(node.expressions[1]) if len(node.expressions) > 1 else 0
+    if places is None or places < 0 or places > 15:
         raise Unrenderable("ROUND to these places")
-    value = r.sql(node.this)
+    value = r.sql(argument)
     if is_integer(result):
         return value
     if is_decimal(result):
-        return cast(value, r.type(node.this), result)
-    if result != DOUBLE or r.type(node.this) != DOUBLE:
+        return cast(value, r.type(argument), result)
+    if result != DOUBLE or r.type(argument) != DOUBLE:
         raise Unrenderable("ROUND of this type")
-    digits = f"CAST(CAST({value} AS VARCHAR) AS DECIMAL(38, {places}))"
-    exact = f"CAST(CAST({digits} AS VARCHAR) AS DOUBLE)"
-    return f"(CASE WHEN abs({value}) < {_LARGEST_WITH_FRACTION} THEN {exact} ELSE {value} END)"
+
+    def body(x: str) -> str:
+        digits = f"CAST(CAST({x} AS VARCHAR) AS DECIMAL(38, {places}))"
+        exact = f"CAST(CAST({digits} AS VARCHAR) AS DOUBLE)"
+        # Java has no negative zero here, and none of what is rounded to it.
+        return f"(CASE WHEN abs({x}) < {_LARGEST_WITH_FRACTION} THEN {exact} ELSE {x} END)"
+
+    return once(value, body)
 
 
 def whole(name: str) -> Entry:
     """FLOOR, CEIL: BIGINT of a DOUBLE, held at its ends, as Java does."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
-        source, result = r.type(node.this), r.type(node)
+        if len(node.expressions) > 1:
+            raise Unrenderable(f"{name.upper()} to places")
+        (argument,) = node.expressions
+        source, result = r.type(argument), r.type(node)
         if is_decimal(result):
-            return typed(f"{name}({r.sql(node.this)})", result)
+            return typed(f"{name}({r.sql(argument)})", result)
         if is_integer(source):
-            return cast(r.sql(node.this), source, BIGINT)
-        x = r.to(node.this, DOUBLE)
-        return (
-            f"(CASE WHEN isnan({x}) THEN 0 WHEN {x} >= 9223372036854775807 THEN 9223372036854775807 "
-            f"WHEN {x} <= -9223372036854775808 THEN CAST('-9223372036854775808' AS BIGINT) "
-            f"ELSE CAST({name}({x}) AS BIGINT) END)"
+            return cast(r.sql(argument), source, BIGINT)
+        return once(
+            r.to(argument, DOUBLE),
+            lambda x: (
+                f"(CASE WHEN isnan({x}) THEN 0 WHEN {x} >= 9223372036854775807 THEN 9223372036854775807 "
+                f"WHEN {x} <= -9223372036854775808 THEN CAST('-9223372036854775808' AS BIGINT) "
+                f"ELSE CAST({name}({x}) AS BIGINT) END)"
+            ),
         )
 
     return entry
 
 
 def power(r: Expressions, node: exp.Expr) -> str:
-    x, y = r.to(node.this, DOUBLE), r.to(node.expression, DOUBLE)
+    x, y = r.given(node)
+    return once(x, lambda a: once(y, lambda b: _power(a, b)))
+
+
+def _power(x: str, y: str) -> str:
     return (
         f"(CASE WHEN {x} = 0 AND {y} < 0 THEN {INF} WHEN abs({x}) = 1 AND NOT isfinite({y}) THEN {NAN} "
         f"ELSE pow({x}, {y}) END)"
@@ -78,58 +98,80 @@ _LOGS = {"2": "log2", "10": "log10"}
 
 
 def logarithm(r: Expressions, node: exp.Expr) -> str:
-    base = node.this
-    name = _LOGS.get(base.name) if isinstance(base, exp.Literal) else None
+    """LOG(x) is the natural one, LOG(base, x) of a base."""
+    values = r.given(node)
+    if len(values) == 1:
+        return once(values[0], lambda x: f"(CASE WHEN {x} > 0 THEN ln({x}) END)")
+    name = _LOGS.get(node.expressions[0].name) if isinstance(node.expressions[0], exp.Literal) else None
     if name is None:
         raise Unrenderable("LOG of another base than 2 and 10")
-    x = r.to(node.expression, DOUBLE)
-    return f"(CASE WHEN {x} > 0 THEN {name}({x}) END)"
+    return once(values[1], lambda x: f"(CASE WHEN {x} > 0 THEN {name}({x}) END)")
 
 
 def not_a_number(r: Expressions, node: exp.Expr) -> str:
-    return f"coalesce(isnan({r.to(node.this, DOUBLE)}), FALSE)"
+    (argument,) = node.expressions
+    return f"coalesce(isnan({r.to(argument, DOUBLE)}), FALSE)"
 
 
 def nanvl(r: Expressions, node: exp.Expr) -> str:
-    x, y = r.to(node.this, DOUBLE), r.to(node.expression, DOUBLE)
-    return f"(CASE WHEN isnan({x}) THEN {y} ELSE {x} END)"
+    result = r.type(node)
+    if result not in (DOUBLE, FLOAT):
+        raise Unrenderable("NANVL of this type")
+    x, y = (r.to(e, result) for e in node.expressions)
+    return once(x, lambda v: f"(CASE WHEN isnan({v}) THEN {y} ELSE {v} END)")
+
+
+def null_test(symbol: str) -> Entry:
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        (argument,) = node.expressions
+        if r.type(argument) == NULL:
+            return "TRUE" if symbol == "IS NULL" else "FALSE"
+        return f"({r.sql(argument)} {symbol})"
+
+    return entry
 
 
 def atan2(r: Expressions, node: exp.Expr) -> str:
-    return f"atan2({r.to(node.this, DOUBLE)}, {r.to(node.expression, DOUBLE)})"
+    y, x = r.given(node)
+    # Java adds a zero first, which has no sign then.
+    return f"atan2({y} + 0.0::DOUBLE, {x} + 0.0::DOUBLE)"
 
 
 _FINITE = "CASE WHEN isinf({{x}}) THEN {{nan}} ELSE {}({{x}}) END"
 _UNIT = "CASE WHEN abs({{x}}) > 1 THEN {{nan}} ELSE {}({{x}}) END"
 
-ENTRIES: dict[type[exp.Expr], Entry] = {
-    exp.Abs: absolute,
-    exp.Round: rounded,
-    exp.Floor: whole("floor"),
-    exp.Ceil: whole("ceil"),
-    exp.Sqrt: doubles("CASE WHEN {x} < 0 THEN {nan} ELSE sqrt({x}) END"),
-    exp.Cbrt: doubles("cbrt({x})"),
-    exp.Pow: power,
-    exp.Ln: doubles("CASE WHEN {x} > 0 THEN ln({x}) END"),
-    exp.Log: logarithm,
-    exp.Exp: doubles("exp({x})"),
-    exp.Sign: doubles("CASE WHEN isnan({x}) THEN {nan} ELSE CAST(sign({x}) AS DOUBLE) END"),
-    exp.Sin: doubles(_FINITE.format("sin")),
-    exp.Cos: doubles(_FINITE.format("cos")),
-    exp.Tan: doubles(_FINITE.format("tan")),
-    exp.Asin: doubles(_UNIT.format("asin")),
-    exp.Acos: doubles(_UNIT.format("acos")),
-    exp.Atan: doubles("atan({x})"),
-    exp.Atan2: atan2,
-    exp.Degrees: doubles("degrees({x})"),
-    exp.Radians: doubles("radians({x})"),
-    exp.Pi: lambda r, node: "pi()",
-    exp.IsNan: not_a_number,
-    exp.Nanvl: nanvl,
-}
+ENTRIES: dict[type[exp.Expr], Entry] = {}
 
 NAMED: dict[str, Entry] = {
+    "ABS": absolute,
+    "ROUND": rounded,
+    "FLOOR": whole("floor"),
+    **dict.fromkeys(("CEIL", "CEILING"), whole("ceil")),
+    "SQRT": doubles("CASE WHEN {x} < 0 THEN {nan} ELSE sqrt({x}) END"),
+    "CBRT": doubles("cbrt({x})"),
+    **dict.fromkeys(("POW", "POWER"), power),
+    "LN": doubles("CASE WHEN {x} > 0 THEN ln({x}) END"),
+    "LOG2": doubles("CASE WHEN {x} > 0 THEN log2({x}) END"),
+    "LOG10": doubles("CASE WHEN {x} > 0 THEN log10({x}) END"),
+    "LOG": logarithm,
+    "EXP": doubles("exp({x})"),
+    **dict.fromkeys(
+        ("SIGN", "SIGNUM"),
+        doubles("CASE WHEN isnan({x}) OR {x} = 0 THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END"),
+    ),
+    "SIN": doubles(_FINITE.format("sin")),
+    "COS": doubles(_FINITE.format("cos")),
+    "TAN": doubles(_FINITE.format("tan")),
+    "ASIN": doubles(_UNIT.format("asin")),
+    "ACOS": doubles(_UNIT.format("acos")),
+    "ATAN": doubles("atan({x})"),
+    "ATAN2": atan2,
+    "DEGREES": doubles("degrees({x})"),
+    "RADIANS": doubles("radians({x})"),
+    "PI": lambda r, node: "pi()",
     "E": lambda r, node: "exp(CAST(1 AS DOUBLE))",
-    "ISNULL": lambda r, node: f"({r.sql(node.expressions[0])} IS NULL)",
-    "ISNOTNULL": lambda r, node: f"({r.sql(node.expressions[0])} IS NOT NULL)",
+    "ISNAN": not_a_number,
+    "NANVL": nanvl,
+    "ISNULL": null_test("IS NULL"),
+    "ISNOTNULL": null_test("IS NOT NULL"),
 }

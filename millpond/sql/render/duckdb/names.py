@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from zlib import crc32
+
 import pyarrow as pa
 
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
@@ -13,6 +16,9 @@ class Unrenderable(Exception):
 
 NOW = "millpond_now"
 """The variable in which whoever runs a query gives it the time."""
+UPPER, LOWER, TITLE = "millpond_upper", "millpond_lower", "millpond_title"
+DAYS, MICROS = "millpond_days", "millpond_micros"
+"""Functions of Python, for texts that DuckDB reads or writes otherwise than Spark does."""
 _NAMES: dict[pa.DataType, str] = {
     pa.null(): '"NULL"',
     pa.bool_(): "BOOLEAN",
@@ -61,3 +67,16 @@ def duck(dtype: pa.DataType) -> str:
 def typed(sql: str, dtype: pa.DataType) -> str:
     """DuckDB's own CAST."""
     return f"CAST({sql} AS {duck(dtype)})"
+
+
+_SHORT = 120
+
+
+def once(sql: str, body: Callable[[str], str]) -> str:
+    """SQL that uses a value several times. A long value is computed once, which costs a tenth of a microsecond a row; a
+    short one is cheaper to write again."""
+    if len(sql) <= _SHORT:
+        return body(sql)
+    # Lambdas stand inside one another: only the same value may have the same name.
+    variable = f"v{crc32(sql.encode()):08x}"
+    return f"list_transform([{sql}], lambda {variable}: {body(variable)})[1]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import Unrenderable, text, typed
+from millpond.sql.render.duckdb.names import Unrenderable, once, text, typed
+from millpond.sql.render.duckdb.strings import literal
 from millpond.sql.typing import coercion
 from millpond.sql.typing.coercion import BIGINT, INT, STRING, is_list, is_map, is_struct
 
@@ -21,8 +21,10 @@ def _field(r: Expressions, node: exp.Expr, name: str) -> str:
         return f"map_extract_value({r.sql(node)}, {text(name)})"
     if not is_struct(struct):
         raise Unrenderable("a field of something that is no struct")
-    own = next(f.name for f in struct if f.name.lower() == name.lower())
-    return f"struct_extract({r.sql(node)}, {text(own)})"
+    own = next(f for f in struct if f.name.lower() == name.lower())
+    found = f"struct_extract({r.sql(node)}, {text(own.name)})"
+    # Of a NULL that is written out DuckDB gives no type.
+    return found if isinstance(node, exp.Column) else typed(found, own.type)
 
 
 def bracket(r: Expressions, node: exp.Expr) -> str:
@@ -30,12 +32,26 @@ def bracket(r: Expressions, node: exp.Expr) -> str:
     container, (key,) = r.type(node.this), node.expressions
     if is_struct(container):
         return _field(r, node.this, key.name)
-    value = r.sql(node.this)
+    return _item(r, node.this, key, from_one=False, safe=False)
+
+
+def _item(r: Expressions, node: exp.Expr, key: exp.Expr, *, from_one: bool, safe: bool) -> str:
+    container, value = r.type(node), r.sql(node)
     if is_map(container):
-        return f"map_extract_value({value}, {r.to(key, container.key_type)})"
-    if not coercion.is_integer(r.type(key)):
+        if r.type(key) != container.key_type:
+            raise Unrenderable("a key of another type")
+        return f"map_extract_value({value}, {r.sql(key)})"
+    if not is_list(container) or not coercion.is_integer(r.type(key)):
         raise Unrenderable("an index that is no integer")
-    return _element(value, r.to(key, BIGINT), bool(node.args.get("offset")), bool(node.args.get("safe")))
+    return once(value, lambda v: _element(v, r.to(key, BIGINT), from_one, safe))
+
+
+def element_at(safe: bool) -> Entry:
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        container, key = node.expressions
+        return _item(r, container, key, from_one=True, safe=safe)
+
+    return entry
 
 
 def _element(value: str, index: str, from_one: bool, safe: bool) -> str:
@@ -51,8 +67,10 @@ def _element(value: str, index: str, from_one: bool, safe: bool) -> str:
 
 def get(r: Expressions, node: exp.Expr) -> str:
     array, index = node.expressions
-    value, place = r.sql(array), r.to(index, BIGINT)
-    return f"{value}[CASE WHEN {place} >= 0 THEN {place} + 1 END]"
+    if not coercion.is_integer(r.type(index)):
+        raise Unrenderable("an index that is no integer")
+    value, place = r.sql(array), r.to(index, INT)
+    return f"{value}[CASE WHEN {place} >= 0 THEN CAST({place} AS BIGINT) + 1 END]"
 
 
 def array(r: Expressions, node: exp.Expr) -> str:
@@ -61,9 +79,15 @@ def array(r: Expressions, node: exp.Expr) -> str:
     return typed(f"[{items}]", result)
 
 
-def var_map(r: Expressions, node: exp.Expr) -> str:
-    keys, values = r.sql(node.args["keys"]), r.sql(node.args["values"])
-    return typed(f"map({keys}, {values})", r.type(node))
+def make_map(r: Expressions, node: exp.Expr) -> str:
+    result = r.type(node)
+    keys = ", ".join(r.to(e, result.key_type) for e in node.expressions[::2])
+    values = ", ".join(r.to(e, result.item_type) for e in node.expressions[1::2])
+    if any(not isinstance(e, exp.Literal) for e in node.expressions[::2]):
+        raise Unrenderable("a MAP whose keys are not written out")
+    if len({e.name for e in node.expressions[::2]}) * 2 < len(node.expressions):
+        raise Unrenderable("a MAP with a key twice")
+    return typed(f"map([{keys}], [{values}])", result)
 
 
 def struct(r: Expressions, node: exp.Expr) -> str:
@@ -71,21 +95,25 @@ def struct(r: Expressions, node: exp.Expr) -> str:
     return typed(f"{{{fields}}}", r.type(node))
 
 
+def argument_of(node: exp.Expr) -> exp.Expr:
+    """The one argument of a call."""
+    found: exp.Expr = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    return found
+
+
 def size(r: Expressions, node: exp.Expr) -> str:
-    argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    argument = argument_of(node)
     name = "cardinality" if is_map(r.type(argument)) else "len"
     return typed(f"{name}({r.sql(argument)})", INT)
 
 
 def contains(r: Expressions, node: exp.Expr) -> str:
     """NULL when the value is not found and the array has a NULL."""
-    container = r.type(node.this)
-    if not is_list(container):
-        raise Unrenderable("ARRAY_CONTAINS of no array")
-    common = coercion.meet(container.value_type, r.type(node.expression))
-    if common != container.value_type:
+    array, sought = node.expressions
+    container = r.type(array)
+    if not is_list(container) or r.type(sought) != container.value_type:
         raise Unrenderable("ARRAY_CONTAINS of another type")
-    items, value = r.sql(node.this), cast(r.sql(node.expression), r.type(node.expression), common)
+    items, value = r.sql(array), r.sql(sought)
     return (
         f"(CASE WHEN {items} IS NULL OR {value} IS NULL THEN NULL "
         f"WHEN list_contains({items}, {value}) THEN TRUE "
@@ -95,7 +123,7 @@ def contains(r: Expressions, node: exp.Expr) -> str:
 
 def of_list(template: str) -> Entry:
     def entry(r: Expressions, node: exp.Expr) -> str:
-        argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+        argument = argument_of(node)
         if not is_list(r.type(argument)):
             raise Unrenderable("a function of arrays on something else")
         return typed(template.format(x=r.sql(argument)), r.type(node))
@@ -104,50 +132,74 @@ def of_list(template: str) -> Entry:
 
 
 def joined(r: Expressions, node: exp.Expr) -> str:
-    if r.type(node.this) != coercion.list_of(STRING) or node.args.get("null") is not None:
+    array, *rest = node.expressions
+    if r.type(array) != coercion.list_of(STRING) or len(rest) > 1:
         raise Unrenderable("ARRAY_JOIN of other than strings")
-    return f"array_to_string({r.sql(node.this)}, {r.to(node.expression, STRING)})"
+    return f"array_to_string({r.sql(array)}, {text(literal(rest[0], 'a separator'))})"
 
 
 def map_part(name: str) -> Entry:
     def entry(r: Expressions, node: exp.Expr) -> str:
-        argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+        argument = argument_of(node)
         return f"{name}({r.sql(argument)})"
 
     return entry
 
 
 def contains_key(r: Expressions, node: exp.Expr) -> str:
-    container = r.type(node.this)
-    return f"list_contains(map_keys({r.sql(node.this)}), {r.to(node.args['key'], container.key_type)})"
+    container, key = node.expressions
+    if not is_map(r.type(container)) or r.type(key) != r.type(container).key_type:
+        raise Unrenderable("MAP_CONTAINS_KEY of another type")
+    return f"list_contains(map_keys({r.sql(container)}), {r.sql(key)})"
 
 
-def sorted_array(r: Expressions, node: exp.Expr) -> str:
-    ascending, nulls = node.args.get("asc"), node.args.get("nulls_first")
-    if node.expression or (ascending is not None and not isinstance(ascending, exp.Boolean)):
+def sort_array(r: Expressions, node: exp.Expr) -> str:
+    """SORT_ARRAY: NULLs are the least."""
+    array, *rest = node.expressions
+    if not is_list(r.type(array)) or (rest and not isinstance(rest[0], exp.Boolean)):
+        raise Unrenderable("a sort in a direction that is not written out")
+    up = not rest or bool(rest[0].this)
+    return f"list_sort({r.sql(array)}, '{'ASC' if up else 'DESC'}', 'NULLS {'FIRST' if up else 'LAST'}')"
+
+
+def array_sort(r: Expressions, node: exp.Expr) -> str:
+    """ARRAY_SORT: NULLs come last."""
+    items = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
+    if len(items) > 1 or not is_list(r.type(items[0])):
         raise Unrenderable("a sort with a function")
-    up = ascending is None or bool(ascending.this)
-    first = bool(nulls.this) if isinstance(nulls, exp.Boolean) else True
-    return (
-        f"list_sort({r.sql(node.this)}, '{'ASC' if up else 'DESC'}', 'NULLS {'FIRST' if first else 'LAST'}')"
-    )
+    return f"list_sort({r.sql(items[0])}, 'ASC', 'NULLS LAST')"
 
+
+_MAX, _MIN = of_list("list_max({x})"), of_list("list_min({x})")
+_COMPACT = of_list("list_filter({x}, lambda v: v IS NOT NULL)")
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.Dot: dot,
     exp.Bracket: bracket,
     exp.Array: array,
-    exp.VarMap: var_map,
     exp.Struct: struct,
+    # These are made where paths and lists of aggregates are lowered.
     exp.ArraySize: size,
-    exp.ArrayContains: contains,
-    exp.ArrayMax: of_list("list_max({x})"),
-    exp.ArrayMin: of_list("list_min({x})"),
-    exp.ArrayCompact: of_list("list_filter({x}, lambda v: v IS NOT NULL)"),
-    exp.ArrayToString: joined,
-    exp.ArraySort: sorted_array,
-    exp.MapKeys: map_part("map_keys"),
-    exp.MapContainsKey: contains_key,
+    exp.ArrayMax: _MAX,
+    exp.ArrayMin: _MIN,
+    exp.ArrayCompact: _COMPACT,
+    exp.ArraySort: array_sort,
 }
 
-NAMED: dict[str, Entry] = {"CARDINALITY": size, "GET": get, "MAP_VALUES": map_part("map_values")}
+NAMED: dict[str, Entry] = {
+    **dict.fromkeys(("SIZE", "CARDINALITY", "ARRAY_SIZE"), size),
+    "ARRAY_CONTAINS": contains,
+    "ARRAY_MAX": _MAX,
+    "ARRAY_MIN": _MIN,
+    "ARRAY_COMPACT": _COMPACT,
+    "ARRAY_JOIN": joined,
+    "ARRAY_SORT": array_sort,
+    "SORT_ARRAY": sort_array,
+    "ELEMENT_AT": element_at(safe=False),
+    "TRY_ELEMENT_AT": element_at(safe=True),
+    "GET": get,
+    "MAP": make_map,
+    "MAP_KEYS": map_part("map_keys"),
+    "MAP_VALUES": map_part("map_values"),
+    "MAP_CONTAINS_KEY": contains_key,
+}

@@ -9,11 +9,14 @@ from sqlglot import exp
 
 from millpond.sql.render.duckdb.casts import try_cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import Unrenderable, quoted, text, typed
-from millpond.sql.render.duckdb.raising import may_raise
+from millpond.sql.render.duckdb.names import Unrenderable, once, quoted, text, typed
+from millpond.sql.render.duckdb.raising import cast_may_raise, may_raise
+from millpond.sql.render.duckdb.timestrings import written_date, written_time
 from millpond.sql.typing import coercion, output_types
 from millpond.sql.typing.coercion import BINARY, BOOLEAN, NULL, STRING
+from millpond.sql.typing.literals import CASTS
 from millpond.sql.typing.operators import plain_number
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -24,8 +27,8 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
-    exp.EqualNull: "IS NOT DISTINCT FROM",
 }
+_EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
 def column(r: Expressions, node: exp.Expr) -> str:
@@ -63,6 +66,8 @@ def common(r: Expressions, nodes: Sequence[exp.Expr]) -> pa.DataType:
 def comparison(r: Expressions, node: exp.Expr) -> str:
     left, right = node.this, node.expression
     dtype = common(r, (left, right))
+    if coercion.is_nested(dtype) and not isinstance(node, _EQUALITIES):
+        raise Unrenderable("an order of arrays and structs")
     return f"({r.to(left, dtype)} {_COMPARISONS[type(node)]} {r.to(right, dtype)})"
 
 
@@ -82,7 +87,25 @@ def membership(r: Expressions, node: exp.Expr) -> str:
     if node.args.get("unnest") or node.args.get("field") or not node.expressions:
         raise Unrenderable("IN without a list")
     dtype = common(r, (node.this, *node.expressions))
+    if any(may_raise(e) or cast_may_raise(r.type(e), dtype) for e in node.expressions):
+        return _one_by_one(r.to(node.this, dtype), [r.to(e, dtype) for e in node.expressions])
     return f"({r.to(node.this, dtype)} IN ({', '.join(r.to(e, dtype) for e in node.expressions)}))"
+
+
+def _one_by_one(value: str, items: Sequence[str]) -> str:
+    """IN with items that can raise: those behind the one that is found are not looked at."""
+    if len(items) > _MOST_RAISING:
+        raise Unrenderable("IN of many values that can raise")
+
+    def body(v: str) -> str:
+        found = " ".join(f"WHEN {v} = {item} THEN TRUE" for item in items)
+        missing = " ".join(f"WHEN {item} IS NULL THEN NULL" for item in items)
+        return f"(CASE WHEN {v} IS NULL THEN NULL {found} {missing} ELSE FALSE END)"
+
+    return once(value, body)
+
+
+_MOST_RAISING = 20
 
 
 def _in_query(r: Expressions, value: exp.Expr, query: exp.Expr) -> str:
@@ -137,7 +160,7 @@ def is_(r: Expressions, node: exp.Expr) -> str:
         right, word = right.this, "IS NOT"
     else:
         word = "IS"
-    if isinstance(right, exp.Null):
+    if isinstance(right, exp.Null) or right.name == "UNKNOWN":
         return f"({r.sql(node.this)} {word} NULL)"
     if isinstance(right, exp.Boolean):
         return f"({r.to(node.this, BOOLEAN)} {word} {'TRUE' if right.this else 'FALSE'})"
@@ -199,12 +222,25 @@ def cast_entry(r: Expressions, node: exp.Expr) -> str:
         if may_raise(node.this):
             raise Unrenderable("TRY_CAST of something that can raise itself")
         return try_cast(r.sql(node.this), r.type(node.this), target)
+    if isinstance(node.this, exp.Literal) and node.this.is_string:
+        return _written(r, node.this, target)
     return r.to(node.this, target)
 
 
+def _written(r: Expressions, node: exp.Literal, target: pa.DataType) -> str:
+    """A text that is written out and cast: what it is, is known here."""
+    if target == coercion.DATE:
+        return written_date(node.name)
+    if target in (TIMESTAMP, TIMESTAMP_NTZ):
+        return written_time(node.name, target)
+    return r.to(node, target)
+
+
 def concatenation(r: Expressions, node: exp.Expr) -> str:
-    items = node.expressions or [node.this, node.expression]
+    items = node.expressions if isinstance(node, exp.Anonymous) else [node.this, node.expression]
     result = r.type(node)
+    if not items:
+        return typed("''", STRING)
     if result not in (STRING, BINARY):
         raise Unrenderable("CONCAT of arrays")
     return f"({' || '.join(r.to(e, result) for e in items)})"
@@ -236,5 +272,12 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.Cast: cast_entry,
     exp.TryCast: cast_entry,
     exp.DPipe: concatenation,
-    exp.Concat: concatenation,
 }
+
+
+def cast_call(r: Expressions, node: exp.Expr) -> str:
+    """``BIGINT(x)`` is ``CAST(x AS BIGINT)``."""
+    return r.to(node.expressions[0], r.type(node))
+
+
+NAMED: dict[str, Entry] = {"CONCAT": concatenation, **dict.fromkeys(CASTS, cast_call)}

@@ -6,10 +6,26 @@ a left side that decides, so where the rest can raise it is put behind a CASE, w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.typing import type_of
-from millpond.sql.typing.coercion import is_numeric
+from millpond.sql.typing import type_of, widest
+from millpond.sql.typing.coercion import (
+    DATE,
+    DOUBLE,
+    FLOATS,
+    NULL,
+    STRING,
+    is_decimal,
+    is_integer,
+    is_numeric,
+)
+from millpond.sql.typing.signatures import signatures
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
+
+_DATETIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
 _NEVER = (
     exp.Column,
@@ -24,10 +40,7 @@ _NEVER = (
     exp.Or,
     exp.Like,
     exp.ILike,
-    exp.Upper,
-    exp.Lower,
     exp.Trim,
-    exp.Length,
     exp.Dot,
     exp.Distinct,
     exp.Order,
@@ -53,10 +66,21 @@ _ONE_TYPE = (
     exp.Least,
 )
 
+_CALLS = frozenset(
+    "UPPER UCASE LOWER LCASE LENGTH LEN CHAR_LENGTH CONTAINS STARTSWITH ENDSWITH REVERSE".split()
+)
+
 
 def may_raise(node: exp.Expr) -> bool:
     """Whether evaluating it could fail; true when in doubt."""
-    return not all(isinstance(n, _NEVER) or _without_casts(n) for n in node.walk())
+    return not all(isinstance(n, _NEVER) or _harmless(n) or _without_casts(n) for n in node.walk())
+
+
+def _harmless(node: exp.Expr) -> bool:
+    """Whether it is a call that has a value for every string."""
+    if not isinstance(node, exp.Anonymous) or str(node.this).upper() not in _CALLS:
+        return False
+    return all(type_of(argument) == STRING for argument in node.expressions)
 
 
 def _without_casts(node: exp.Expr) -> bool:
@@ -65,3 +89,78 @@ def _without_casts(node: exp.Expr) -> bool:
         return False
     types = {type_of(n) for n in node.iter_expressions() if not isinstance(n, exp.If | exp.Null)}
     return None not in types and (len(types) <= 1 or all(t is not None and is_numeric(t) for t in types))
+
+
+_WIDTHS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+def cast_may_raise(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether some value of one type cannot be brought to the other."""
+    if source in (target, NULL) or target == STRING:
+        return False
+    if is_integer(source):
+        if target in FLOATS:
+            return False
+        if is_integer(target):
+            return _WIDTHS[source] > _WIDTHS[target]
+        if is_decimal(target):
+            return _WIDTHS[source] > int(target.precision - target.scale)
+    if is_decimal(source) and is_decimal(target):
+        return bool(source.precision - source.scale > target.precision - target.scale)
+    if target == DOUBLE:
+        return not is_numeric(source)
+    return not (source in _DATETIMES and target in _DATETIMES)
+
+
+_EAGER = frozenset(
+    "CONCAT CONCAT_WS ISNULL ISNOTNULL EQUAL_NULL NANVL MAP HASH XXHASH64 FORMAT_STRING PRINTF TRY_ADD TRY_SUBTRACT "
+    "TRY_MULTIPLY TRY_DIVIDE TRY_MOD".split()
+)
+"""Functions that look at all arguments whatever the first ones are, or have an order of their own."""
+_DIVISIONS = (exp.Div, exp.Mod, exp.IntDiv)
+_BINARY = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
+    *(exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor),
+)
+
+
+def guards(node: exp.Expr) -> list[exp.Expr]:
+    """The operands that Spark looks at before one that can raise: if one of them is NULL it goes no further."""
+    if isinstance(node, exp.Anonymous):
+        order = [] if str(node.this).upper() in _EAGER else list(node.expressions)
+    elif isinstance(node, _DIVISIONS):
+        order = [node.expression, node.this]
+    elif isinstance(node, _BINARY):
+        order = [node.this, node.expression]
+    else:
+        return []
+    order = [o for o in order if not isinstance(o, exp.Var | exp.Lambda | exp.Kwarg)]
+    if len(order) < 2:
+        return []
+    targets = _targets(node, order)
+    raising = [
+        i for i, (o, t) in enumerate(zip(order, targets, strict=True)) if may_raise(o) or _cast_raises(o, t)
+    ]
+    last = max(raising, default=0)
+    return [o for o in order[:last] if not isinstance(o, exp.Literal | exp.Boolean)]
+
+
+def _targets(node: exp.Expr, order: Sequence[exp.Expr]) -> Sequence[pa.DataType | None]:
+    """The types that the operands are brought to; None where that is not known."""
+    types = [type_of(o) for o in order]
+    known = [t for t in types if t is not None]
+    if len(known) < len(types):
+        return [None] * len(types)
+    if isinstance(node, exp.Anonymous):
+        signature = signatures().get(str(node.this).upper())
+        return [None] * len(types) if signature is None else signature.bind(known)
+    common = widest(known)
+    # Decimals are brought to what holds both, which never raises.
+    return [t if common is not None and is_decimal(common) and t != STRING else common for t in known]
+
+
+def _cast_raises(node: exp.Expr, target: pa.DataType | None) -> bool:
+    source = type_of(node)
+    if target is None or source is None:
+        return bool(source == STRING)
+    return cast_may_raise(source, target)

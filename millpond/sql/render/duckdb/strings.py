@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import Unrenderable, text, typed
-from millpond.sql.render.duckdb.regex import plain_text, replacement, translate
-from millpond.sql.typing.coercion import BIGINT, INT, STRING, is_list
+from millpond.sql.render.duckdb.names import LOWER, TITLE, UPPER, Unrenderable, once, text, typed
+from millpond.sql.render.duckdb.unicode import IN_LOWER, IN_UPPER
+from millpond.sql.typing.coercion import BINARY, INT, STRING, is_list
 from millpond.sql.typing.functions import integer_value
 
 
@@ -26,45 +28,99 @@ def number(node: exp.Expr | None, what: str) -> int:
     return found
 
 
-def call(name: str, *keys: str) -> Entry:
-    """A function of strings that means the same in both; ``keys`` are its operands in order."""
+def call(template: str) -> Entry:
+    """A function of strings; ``{0}``, ``{1}`` are its arguments."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
-        arguments = ", ".join(r.to(node.args[key], STRING) for key in keys or ("this",))
-        return typed(f"{name}({arguments})", r.type(node))
+        return typed(template.format(*r.given(node)), r.type(node))
 
     return entry
 
 
-def named_call(name: str) -> Entry:
+def of_string(template: str) -> Entry:
+    """A function that DuckDB has for strings, but not for BINARY."""
+
     def entry(r: Expressions, node: exp.Expr) -> str:
-        arguments = ", ".join(r.to(e, STRING) for e in node.expressions)
-        return typed(f"{name}({arguments})", r.type(node))
+        if any(r.type(e) == BINARY for e in node.expressions):
+            raise Unrenderable(f"{node.name.upper()} of BINARY")
+        return typed(template.format(*r.given(node)), r.type(node))
 
     return entry
 
 
-def upper(r: Expressions, node: exp.Expr) -> str:
-    return f"upper(replace({r.to(node.this, STRING)}, 'ß', 'SS'))"
+def cased(name: str, function: str, special: str) -> Entry:
+    """UPPER, LOWER: letters that become several ones are changed outside."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        (value,) = r.given(node)
+        return once(
+            value,
+            lambda v: f"(CASE WHEN regexp_matches({v}, {special}) THEN {function}({v}) ELSE {name}({v}) END)",
+        )
+
+    return entry
+
+
+def initcap(r: Expressions, node: exp.Expr) -> str:
+    (value,) = r.given(node)
+    plain = (
+        "array_to_string(list_transform(string_split(lower({v}), ' '), "
+        "lambda w: upper(left(w, 1)) || substring(w, 2)), ' ')"
+    )
+    return once(
+        value,
+        lambda v: f"(CASE WHEN strlen({v}) > length({v}) THEN {TITLE}({v}) ELSE {plain.format(v=v)} END)",
+    )
 
 
 _TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
 def trim(r: Expressions, node: exp.Expr) -> str:
+    """TRIM with its words."""
     name = _TRIMS[str(node.args.get("position") or "").upper()]
-    characters = node.args.get("expression")
-    chosen = r.to(characters, STRING) if characters is not None else "' '"
-    return f"{name}({r.to(node.this, STRING)}, {chosen})"
+    return _trimmed(name, r.to(node.this, STRING), r, node.args.get("expression"))
 
 
-def pad(r: Expressions, node: exp.Expr) -> str:
-    width, fill = number(node.expression, "a width"), node.args.get("fill_pattern")
-    filler = literal(fill, "a filler") if fill is not None else " "
-    if not filler:
-        raise Unrenderable("an empty filler")
-    name = "lpad" if node.args.get("is_left") else "rpad"
-    return f"{name}({r.to(node.this, STRING)}, {max(width, 0)}, {text(filler)})"
+def _trimmed(name: str, value: str, r: Expressions, characters: exp.Expr | None) -> str:
+    return f"{name}({value}, {r.to(characters, STRING) if characters is not None else _BLANK})"
+
+
+_BLANK = "' '"
+
+
+def trimmed(name: str, *, text_first: bool) -> Entry:
+    """LTRIM, RTRIM, with the characters before the text; BTRIM with the text first."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        given = r.given(node)
+        value, characters = (given[0], _BLANK) if len(given) == 1 else given if text_first else given[::-1]
+        return f"{name}({value}, {characters})"
+
+    return entry
+
+
+def pad(name: str) -> Entry:
+    """LPAD, RPAD; an empty filler fills nothing."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        if r.type(node) != STRING:
+            raise Unrenderable(f"{node.name.upper()} of BINARY")
+        fill = node.expressions[2] if len(node.expressions) > 2 else None
+        filler = literal(fill, "a filler") if fill is not None else " "
+        if not filler:
+            raise Unrenderable("an empty filler")
+        value, width = r.to(node.expressions[0], STRING), r.to(node.expressions[1], INT)
+        return f"{name}({value}, {_not_below_zero(width)}, {text(filler)})"
+
+    return entry
+
+
+def _not_below_zero(count: str) -> str:
+    """A count; NULL stays NULL, which GREATEST would not leave."""
+    if count.startswith("CAST(") and count.endswith(" AS INTEGER)") and count[5:-12].isdigit():
+        return count
+    return once(count, lambda n: f"(CASE WHEN {n} < 0 THEN 0 ELSE {n} END)")
 
 
 def concat_ws(r: Expressions, node: exp.Expr) -> str:
@@ -76,191 +132,180 @@ def concat_ws(r: Expressions, node: exp.Expr) -> str:
 
 
 def replace(r: Expressions, node: exp.Expr) -> str:
-    new = node.args.get("replacement")
-    by = r.to(new, STRING) if new is not None else "''"
-    return f"replace({r.to(node.this, STRING)}, {r.to(node.expression, STRING)}, {by})"
+    value, old, *new = r.given(node)
+    return f"replace({value}, {old}, {new[0] if new else _NOTHING})"
+
+
+_NOTHING = "''"
 
 
 def substring(r: Expressions, node: exp.Expr) -> str:
     """Position 0 is 1, negative ones count from the end; a start before the text takes from the length."""
     if r.type(node) != STRING:
         raise Unrenderable("SUBSTRING of BINARY")
-    value, length = r.to(node.this, STRING), node.args.get("length")
-    count = r.to(length, BIGINT) if length is not None else None
-    start = integer_value(node.args.get("start"))
-    if start is not None and start >= 0:
-        tail = f", greatest({count}, 0)" if count is not None else ""
-        return f"substring({value}, {max(start, 1)}{tail})"
-    place = r.to(node.args["start"], BIGINT)
+    items = node.expressions
+    value, start = r.to(items[0], STRING), integer_value(items[1])
+    most = integer_value(items[2]) if len(items) > 2 else _REST
+    if start is not None and start >= 0 and most is not None:
+        return f"substring({value}, {max(start, 1)}{f', {max(most, 0)}' if len(items) > 2 else ''})"
+    count = r.to(items[2], INT) if len(items) > 2 else str(_REST)
+    return once(value, lambda v: _part(v, r.to(items[1], INT), count))
+
+
+_REST = 2**31 - 1
+"""The length that stands for all the rest of a text."""
+
+
+def _part(value: str, place: str, count: str) -> str:
     first = (
-        f"CASE WHEN {place} > 0 THEN {place} - 1 WHEN {place} < 0 THEN length({value}) + {place} ELSE 0 END"
+        f"(CASE WHEN {place} > 0 THEN CAST({place} AS BIGINT) - 1 "
+        f"WHEN {place} < 0 THEN length({value}) + CAST({place} AS BIGINT) ELSE {place} END)"
     )
-    if count is None:
-        return f"substring({value}, greatest({first}, 0) + 1)"
-    return f"substring({value}, greatest({first}, 0) + 1, greatest({count} + least({first}, 0), 0))"
+    # What lies before the text is taken off the count; NULL in any argument is NULL.
+    return once(
+        f"{{'a': {first}, 'b': {first} + CAST({count} AS BIGINT)}}",
+        lambda p: (
+            f"substring({value}, CASE WHEN {p}.a < 0 THEN 1 ELSE {p}.a + 1 END, "
+            f"CASE WHEN {p}.b <= {p}.a OR {p}.b <= 0 THEN 0 WHEN {p}.a < 0 THEN {p}.b ELSE {p}.b - {p}.a END)"
+        ),
+    )
 
 
 def ends(name: str) -> Entry:
     """LEFT, RIGHT: nothing for a count below one."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
-        return f"{name}({r.to(node.this, STRING)}, greatest({r.to(node.expression, BIGINT)}, 0))"
+        if r.type(node) != STRING:
+            raise Unrenderable(f"{name.upper()} of BINARY")
+        value, count = node.expressions
+        return f"{name}({r.to(value, STRING)}, {_not_below_zero(r.to(count, INT))})"
 
     return entry
 
 
-def position(r: Expressions, node: exp.Expr) -> str:
+def position(value_at: int, part_at: int) -> Entry:
     """INSTR, LOCATE, POSITION."""
-    if node.args.get("occurrence"):
-        raise Unrenderable("INSTR of an occurrence")
-    value, part = r.to(node.this, STRING), r.to(node.args["substr"], STRING)
-    start = node.args.get("position")
-    first = 1 if start is None else number(start, "a position")
-    if first < 1:
-        raise Unrenderable("LOCATE from a position below one")
-    if first == 1:
-        return typed(
-            f"CASE WHEN {part} = '' AND {value} IS NOT NULL THEN 1 ELSE instr({value}, {part}) END", INT
-        )
-    found = f"instr(substring({value}, {first}), {part})"
-    return typed(f"CASE WHEN {found} = 0 THEN 0 ELSE {found} + {first - 1} END", INT)
 
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        given = r.given(node)
+        value, part = given[value_at], given[part_at]
+        first = 1 if len(given) < 3 else number(node.expressions[2], "a position")
+        if first < 1:
+            raise Unrenderable("LOCATE from a position below one")
+        if first == 1:
+            return typed(
+                f"CASE WHEN {part} = '' AND {value} IS NOT NULL THEN 1 ELSE instr({value}, {part}) END", INT
+            )
+        found = f"instr(substring({value}, {first}), {part})"
+        return typed(once(found, lambda f: f"CASE WHEN {f} = 0 THEN 0 ELSE {f} + {first - 1} END"), INT)
 
-def initcap(r: Expressions, node: exp.Expr) -> str:
-    words = f"string_split(lower({r.to(node.this, STRING)}), ' ')"
-    return f"array_to_string(list_transform({words}, lambda w: upper(left(w, 1)) || substring(w, 2)), ' ')"
-
-
-def repeat(r: Expressions, node: exp.Expr) -> str:
-    return f"repeat({r.to(node.this, STRING)}, greatest({r.to(node.args['times'], BIGINT)}, 0))"
+    return entry
 
 
 def reverse(r: Expressions, node: exp.Expr) -> str:
     """By code points; DuckDB's own keeps marks with their letters."""
+    (argument,) = node.expressions
     if is_list(r.type(node)):
-        return f"list_reverse({r.sql(node.this)})"
-    return f"array_to_string(list_reverse(regexp_extract_all({r.to(node.this, STRING)}, '(?s).')), '')"
-
-
-def split(r: Expressions, node: exp.Expr) -> str:
-    separator = plain_text(literal(node.expression, "a pattern"))
-    if not separator or node.args.get("limit") is not None:
-        raise Unrenderable("SPLIT by a pattern")
-    return f"string_split({r.to(node.this, STRING)}, {text(separator)})"
+        return f"list_reverse({r.sql(argument)})"
+    return f"array_to_string(list_reverse(regexp_extract_all({r.to(argument, STRING)}, '(?s).')), '')"
 
 
 def split_part(r: Expressions, node: exp.Expr) -> str:
-    part, delimiter = (
-        number(node.args["part_index"], "a part"),
-        literal(node.args["delimiter"], "a delimiter"),
-    )
+    value, _, _ = r.given(node)
+    delimiter, part = literal(node.expressions[1], "a delimiter"), number(node.expressions[2], "a part")
     if part == 0 or not delimiter:
         raise Unrenderable("SPLIT_PART of part 0")
-    return f"split_part({r.to(node.this, STRING)}, {text(delimiter)}, {part})"
+    return f"split_part({value}, {text(delimiter)}, {part})"
 
 
 def substring_index(r: Expressions, node: exp.Expr) -> str:
-    delimiter, count = literal(node.args["delimiter"], "a delimiter"), number(node.args["count"], "a count")
+    value, _, _ = r.given(node)
+    delimiter, count = literal(node.expressions[1], "a delimiter"), number(node.expressions[2], "a count")
     if len(delimiter) != 1 or count == 0:
         raise Unrenderable("SUBSTRING_INDEX by more than one character, or of no part")
-    parts = f"string_split({r.to(node.this, STRING)}, {text(delimiter)})"
+    parts = f"string_split({value}, {text(delimiter)})"
     chosen = f"{parts}[1:{count}]" if count > 0 else f"{parts}[{count}:]"
     return typed(f"array_to_string({chosen}, {text(delimiter)})", STRING)
 
 
-def like(r: Expressions, node: exp.Expr) -> str:
-    """LIKE, ILIKE; the escape is a backslash if none is given, as in Spark."""
-    escape = "\\"
-    if isinstance(node, exp.Escape):
-        escape, node = literal(node.expression, "an escape"), node.this
-    pattern = literal(node.expression, "a pattern")
-    _check_pattern(pattern, escape)
-    value, sought = r.to(node.this, STRING), text(pattern)
-    if isinstance(node, exp.ILike):
-        value, sought = f"lower({value})", f"lower({sought})"
-    word = "NOT LIKE" if node.args.get("negate") else "LIKE"
-    return f"({value} {word} {sought} ESCAPE {text(escape)})"
-
-
-def _check_pattern(pattern: str, escape: str) -> None:
-    at = 0
-    while at < len(pattern):
-        if pattern[at] == escape:
-            at += 1
-            if at == len(pattern) or pattern[at] not in ("%", "_", escape):
-                raise Unrenderable("a LIKE pattern that escapes an ordinary character")
-        at += 1
-
-
-def matches(r: Expressions, node: exp.Expr) -> str:
-    pattern, _ = translate(literal(node.expression, "a pattern"), finds=True)
-    found = f"regexp_matches({r.to(node.this, STRING)}, {text(pattern)})"
-    return f"(NOT {found})" if node.args.get("negate") else found
-
-
-def extract(r: Expressions, node: exp.Expr) -> str:
-    if any(node.args.get(k) is not None for k in ("position", "occurrence", "parameters")):
-        raise Unrenderable("REGEXP_EXTRACT with more arguments")
-    pattern, groups = translate(literal(node.expression, "a pattern"))
-    group = number(node.args.get("group"), "a group")
-    if not 0 <= group <= groups:
-        raise Unrenderable("a group that is not in the pattern")
-    return f"regexp_extract({r.to(node.this, STRING)}, {text(pattern)}, {group})"
-
-
-def regexp_replace(r: Expressions, node: exp.Expr) -> str:
-    if any(node.args.get(k) is not None for k in ("position", "occurrence", "modifiers")):
-        raise Unrenderable("REGEXP_REPLACE with more arguments")
-    pattern, groups = translate(literal(node.expression, "a pattern"))
-    new = replacement(literal(node.args.get("replacement"), "a replacement"), groups)
-    return f"regexp_replace({r.to(node.this, STRING)}, {text(pattern)}, {text(new)}, 'g')"
-
-
 def ascii_code(r: Expressions, node: exp.Expr) -> str:
-    value = r.to(node.this, STRING)
+    (value,) = r.given(node)
     return typed(f"CASE WHEN {value} = '' THEN 0 ELSE unicode({value}) END", INT)
 
 
+def digest(name: str) -> Entry:
+    """MD5, SHA1: DuckDB takes strings and bytes."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        (argument,) = node.expressions
+        if r.type(argument) not in (STRING, BINARY):
+            raise Unrenderable(f"{name.upper()} of this type")
+        return f"{name}({r.sql(argument)})"
+
+    return entry
+
+
 def sha2(r: Expressions, node: exp.Expr) -> str:
-    if integer_value(node.args.get("length")) not in (0, 256):
+    value, bits = node.expressions
+    if integer_value(bits) not in (0, 256) or r.type(value) not in (STRING, BINARY):
         raise Unrenderable("SHA2 of another length than 256")
-    return f"sha256({r.to(node.this, STRING)})"
+    return f"sha256({r.sql(value)})"
 
 
-ENTRIES: dict[type[exp.Expr], Entry] = {
-    exp.Upper: upper,
-    exp.Lower: call("lower"),
-    exp.Trim: trim,
-    exp.Pad: pad,
-    exp.ConcatWs: concat_ws,
-    exp.Replace: replace,
-    exp.Substring: substring,
-    exp.Left: ends("left"),
-    exp.Right: ends("right"),
-    exp.StrPosition: position,
-    exp.Initcap: initcap,
-    exp.Repeat: repeat,
-    exp.Space: lambda r, node: f"repeat(' ', greatest({r.to(node.this, BIGINT)}, 0))",
-    exp.Reverse: reverse,
-    exp.Length: call("length"),
-    exp.BitLength: call("bit_length"),
-    exp.StartsWith: call("starts_with", "this", "expression"),
-    exp.EndsWith: call("suffix", "this", "expression"),
-    exp.Contains: call("contains", "this", "expression"),
-    exp.Ascii: ascii_code,
-    exp.MD5: call("md5"),
-    exp.SHA: call("sha1"),
-    exp.SHA2: sha2,
-    exp.Translate: call("translate", "this", "from_", "to"),
-    exp.RegexpSplit: split,
-    exp.SplitPart: split_part,
-    exp.SubstringIndex: substring_index,
-    exp.Like: like,
-    exp.ILike: like,
-    exp.Escape: like,
-    exp.RegexpLike: matches,
-    exp.RegexpExtract: extract,
-    exp.RegexpReplace: regexp_replace,
+def found(name: str) -> Entry:
+    """CONTAINS, STARTSWITH, ENDSWITH."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        if any(r.type(e) == BINARY for e in node.expressions):
+            raise Unrenderable(f"{node.name.upper()} of BINARY")
+        return f"{name}({', '.join(r.to(e, STRING) for e in node.expressions)})"
+
+    return entry
+
+
+def named(entry: Entry, *names: str) -> dict[str, Entry]:
+    return dict.fromkeys(names, entry)
+
+
+ENTRIES: dict[type[exp.Expr], Entry] = {exp.Trim: trim}
+
+NAMED: dict[str, Entry] = {
+    **named(cased("upper", UPPER, text(IN_UPPER)), "UPPER", "UCASE"),
+    **named(cased("lower", LOWER, text(IN_LOWER)), "LOWER", "LCASE"),
+    **named(of_string("length({0})"), "LENGTH", "LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"),
+    "INITCAP": initcap,
+    "LTRIM": trimmed("ltrim", text_first=False),
+    "RTRIM": trimmed("rtrim", text_first=False),
+    "BTRIM": trimmed("trim", text_first=True),
+    "LPAD": pad("lpad"),
+    "RPAD": pad("rpad"),
+    "CONCAT_WS": concat_ws,
+    "REPLACE": replace,
+    **named(substring, "SUBSTRING", "SUBSTR"),
+    "LEFT": ends("left"),
+    "RIGHT": ends("right"),
+    "INSTR": position(0, 1),
+    **named(position(1, 0), "LOCATE", "POSITION"),
+    "REPEAT": lambda r, node: _repeated(r.given(node)),
+    "SPACE": lambda r, node: _repeated([_BLANK, *r.given(node)]),
+    "REVERSE": reverse,
+    "BIT_LENGTH": of_string("bit_length({0})"),
+    "OCTET_LENGTH": of_string("strlen({0})"),
+    "STARTSWITH": found("starts_with"),
+    "ENDSWITH": found("suffix"),
+    "CONTAINS": found("contains"),
+    "ASCII": ascii_code,
+    "MD5": digest("md5"),
+    **named(digest("sha1"), "SHA", "SHA1"),
+    "SHA2": sha2,
+    "TRANSLATE": call("translate({0}, {1}, {2})"),
+    "SPLIT_PART": split_part,
+    "SUBSTRING_INDEX": substring_index,
 }
 
-NAMED: dict[str, Entry] = {"OCTET_LENGTH": named_call("strlen")}
+
+def _repeated(given: Sequence[str]) -> str:
+    return f"repeat({given[0]}, {_not_below_zero(given[1])})"
+
+
+__all__ = ["ENTRIES", "NAMED", "call", "literal", "number"]

@@ -1,50 +1,59 @@
-"""Dates and times from strings, in the forms that Spark's CAST takes.
-
-``yyyy[-M[-d]]`` for dates, with anything after a blank or a T; for times the same with
-``[ |T][H]H:[m]m[:[s]s[.fraction]]`` and a zone: Z, UTC or an offset. Years have four digits.
-"""
+"""Dates and times from strings: the usual form by DuckDB, every other one that Spark takes by Python."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from millpond.sql.render.duckdb.names import text
-from millpond.types import TIMESTAMP_NTZ
+from millpond.sql.render.duckdb.names import DAYS, MICROS, NOW, Unrenderable, once, text
+from millpond.sql.times import days_of, micros_of
+from millpond.types import TIMESTAMP, type_name
 
-_DATE = r"^\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?\s*$"
-_TIME = (
-    r"^\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?)?"
-    r"\s*(?:Z|UTC|([+-][0-9]{2}:[0-9]{2}))?)?)?)?\s*$"
-)
-
-
-def _part(sql: str, pattern: str, group: int) -> str:
-    """One captured number, 1 when the form ends before it. If nothing matches the year is '' and raises."""
-    found = f"regexp_extract({sql}, {text(pattern)}, {group})"
-    if group == 1:
-        return f"CAST({found} AS INTEGER)"
-    return f"CAST(coalesce(nullif({found}, ''), '1') AS INTEGER)"
+_DATE = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
+_TIME = rf"{_DATE}(?:[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?Z?)?"
+_WORDS = frozenset(("epoch", "now", "today", "tomorrow", "yesterday"))
 
 
 def date_from_string(sql: str) -> str:
-    year, month, day = (_part(sql, _DATE, g) for g in (1, 2, 3))
-    return f"make_date({year}, {month}, {day})"
+    return once(
+        sql,
+        lambda s: (
+            f"(CASE WHEN regexp_full_match({s}, {text(_DATE)}) THEN CAST({s} AS DATE) "
+            f"ELSE DATE '1970-01-01' + coalesce({DAYS}({s}), CAST('not a DATE: ' || {s} AS INTEGER)) END)"
+        ),
+    )
 
 
 def time_from_string(sql: str, target: pa.DataType) -> str:
-    year, month, day = (_part(sql, _TIME, g) for g in (1, 2, 3))
-    hour, minute = (_clock(sql, g) for g in (4, 5))
-    micros = f"rpad(left(regexp_extract({sql}, {text(_TIME)}, 7), 6), 6, '0')"
-    second = f"CAST({_clock(sql, 6)} AS DOUBLE) + CAST({micros} AS INTEGER) / 1e6"
-    made = f"make_timestamp({year}, {month}, {day}, {hour}, {minute}, {second})"
-    if target == TIMESTAMP_NTZ:
-        return made
-    zone = f"coalesce(nullif(regexp_extract({sql}, {text(_TIME)}, 8), ''), '+00:00')"
-    sign = f"CAST(left({zone}, 1) || '1' AS INTEGER)"
-    return f"(CAST({made} AS TIMESTAMPTZ) - {sign} * CAST(substring({zone}, 2) || ':00' AS INTERVAL))"
+    zoned = target == TIMESTAMP
+    name, make = ("TIMESTAMPTZ", "make_timestamptz") if zoned else ("TIMESTAMP", "make_timestamp")
+    today = f"CAST(CAST(getvariable('{NOW}') AS DATE) - DATE '1970-01-01' AS INTEGER)"
+    wrong = text(f"not a {type_name(target)}: ")
+    return once(
+        sql,
+        lambda s: (
+            f"(CASE WHEN regexp_full_match({s}, {text(_TIME)}) THEN CAST({s} AS {name}) "
+            f"ELSE {make}(coalesce({MICROS}({s}, {today}, {zoned}), CAST({wrong} || {s} AS BIGINT))) END)"
+        ),
+    )
 
 
-def _clock(sql: str, group: int) -> str:
-    found = f"regexp_extract({sql}, {text(_TIME)}, {group})"
-    return f"CAST(coalesce(nullif({found}, ''), '0') AS INTEGER)"
+def written_date(value: str) -> str:
+    """A date that is written out; one that is none raises when the query runs."""
+    days = _known(value, days_of(value))
+    return date_from_string(text(value)) if days is None else f"(DATE '1970-01-01' + CAST({days} AS INTEGER))"
+
+
+def written_time(value: str, target: pa.DataType) -> str:
+    """A time that is written out."""
+    zoned = target == TIMESTAMP
+    micros = _known(value, micros_of(value, zoned=zoned))
+    if micros is None:
+        return time_from_string(text(value), target)
+    return f"make_timestamp{'tz' if zoned else ''}(CAST({micros} AS BIGINT))"
+
+
+def _known(value: str, number: int | None) -> int | None:
+    """Words such as now are left to Spark."""
+    if value.strip().lower().split(" ")[0] in _WORDS:
+        raise Unrenderable("a word for a time")
+    return number

@@ -1,0 +1,117 @@
+"""LIKE and regular expressions."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.sql.render.duckdb.expression import Entry, Expressions
+from millpond.sql.render.duckdb.names import Unrenderable, text
+from millpond.sql.render.duckdb.regex import plain_text, replacement, translate
+from millpond.sql.render.duckdb.strings import literal, number
+from millpond.sql.typing.coercion import STRING
+
+
+def like(r: Expressions, node: exp.Expr) -> str:
+    """LIKE, ILIKE; the escape is a backslash if none is given, as in Spark."""
+    escape = "\\"
+    if isinstance(node, exp.Escape):
+        escape, node = literal(node.expression, "an escape"), node.this
+    if isinstance(node.expression, exp.Any | exp.All):
+        return _like_several(r, node)
+    return _like(r, node.this, node.expression, escape, node, bool(node.args.get("negate")))
+
+
+def _like_several(r: Expressions, node: exp.Expr) -> str:
+    """LIKE ANY, LIKE ALL: negated, each pattern is."""
+    patterns = node.expression.this
+    items = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
+    negated = bool(node.args.get("negate"))
+    word = " AND " if isinstance(node.expression, exp.All) else " OR "
+    return f"({word.join(_like(r, node.this, p, chr(92), node, negated) for p in items)})"
+
+
+def _like(
+    r: Expressions, value: exp.Expr, pattern: exp.Expr, escape: str, node: exp.Expr, negated: bool
+) -> str:
+    written = literal(pattern, "a pattern")
+    if len(escape) != 1 or escape in "%_":
+        raise Unrenderable("this escape")
+    _check_pattern(written, escape)
+    subject, sought = r.to(value, STRING), text(written)
+    if isinstance(node, exp.ILike):
+        if not written.isascii():
+            raise Unrenderable("ILIKE with other letters than those of ASCII")
+        subject, sought = f"lower({subject})", f"lower({sought})"
+    return f"({subject} {'NOT LIKE' if negated else 'LIKE'} {sought} ESCAPE {text(escape)})"
+
+
+def _check_pattern(pattern: str, escape: str) -> None:
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == escape:
+            at += 1
+            if at == len(pattern) or pattern[at] not in ("%", "_", escape):
+                raise Unrenderable("a LIKE pattern that escapes an ordinary character")
+        at += 1
+
+
+def like_call(kind: type[exp.Expr]) -> Entry:
+    """LIKE(x, pattern[, escape]) is x LIKE pattern [ESCAPE escape]."""
+
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        value, pattern, *escape = node.expressions
+        written = literal(escape[0], "an escape") if escape else "\\"
+        return _like(r, value, pattern, written, kind(), False)
+
+    return entry
+
+
+def matches(r: Expressions, node: exp.Expr) -> str:
+    """``x RLIKE pattern``."""
+    pattern, _ = translate(literal(node.expression, "a pattern"), finds=True)
+    return f"regexp_matches({r.to(node.this, STRING)}, {text(pattern)})"
+
+
+def matches_call(r: Expressions, node: exp.Expr) -> str:
+    pattern, _ = translate(literal(node.expressions[1], "a pattern"), finds=True)
+    return f"regexp_matches({r.given(node)[0]}, {text(pattern)})"
+
+
+def extract(r: Expressions, node: exp.Expr) -> str:
+    pattern, groups = translate(literal(node.expressions[1], "a pattern"))
+    group = number(node.expressions[2], "a group") if len(node.expressions) > 2 else 1
+    if not 0 <= group <= groups:
+        raise Unrenderable("a group that is not in the pattern")
+    return f"regexp_extract({r.given(node)[0]}, {text(pattern)}, {group})"
+
+
+def regexp_replace(r: Expressions, node: exp.Expr) -> str:
+    if len(node.expressions) > 3:
+        raise Unrenderable("REGEXP_REPLACE from a position")
+    pattern, groups = translate(literal(node.expressions[1], "a pattern"))
+    new = replacement(literal(node.expressions[2], "a replacement"), groups)
+    return f"regexp_replace({r.given(node)[0]}, {text(pattern)}, {text(new)}, 'g')"
+
+
+def split(r: Expressions, node: exp.Expr) -> str:
+    separator = plain_text(literal(node.expressions[1], "a pattern"))
+    if not separator or len(node.expressions) > 2:
+        raise Unrenderable("SPLIT by a pattern")
+    return f"string_split({r.given(node)[0]}, {text(separator)})"
+
+
+ENTRIES: dict[type[exp.Expr], Entry] = {
+    exp.Like: like,
+    exp.ILike: like,
+    exp.Escape: like,
+    exp.RegexpLike: matches,
+}
+
+NAMED: dict[str, Entry] = {
+    "LIKE": like_call(exp.Like),
+    "ILIKE": like_call(exp.ILike),
+    **dict.fromkeys(("RLIKE", "REGEXP", "REGEXP_LIKE"), matches_call),
+    "REGEXP_EXTRACT": extract,
+    "REGEXP_REPLACE": regexp_replace,
+    "SPLIT": split,
+}

@@ -1,0 +1,79 @@
+"""Functions that are known by their parameters and their result; ``signatures.txt`` beside this file lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.sql.typing.implicit import CONCRETE, implicit
+from millpond.sql.typing.rule import Of, mismatch
+
+_LINE = re.compile(r"(?P<name>\w+)\((?P<parameters>.*)\) (?P<result>\S+)")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """``more`` says that the last parameter takes any number of arguments."""
+
+    name: str
+    parameters: tuple[str, ...]
+    more: bool
+    result: str
+
+    def bind(self, given: Sequence[pa.DataType]) -> list[pa.DataType]:
+        """The types that arguments are brought to. Raises TypeMismatch for one that the function does not take."""
+        found = []
+        for at, dtype in enumerate(given):
+            expected = self.parameters[min(at, len(self.parameters) - 1)] if self.parameters else "any"
+            target = implicit(dtype, expected)
+            if target is None:
+                wanted = expected.replace("|", " or ").upper()
+                raise mismatch(self.name.upper(), dtype, hint=f"argument {at + 1} is {wanted}")
+            found.append(target)
+        return found
+
+    def type(self, given: Sequence[pa.DataType]) -> pa.DataType:
+        bound = self.bind(given)
+        return bound[int(self.result) - 1] if self.result.isdigit() else CONCRETE[self.result]
+
+
+@cache
+def signatures() -> dict[str, Signature]:
+    """All of them by their names in capitals."""
+    text = files("millpond.sql.typing").joinpath("signatures.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {made.name.upper(): made for made in map(_signature, lines)}
+
+
+def _signature(line: str) -> Signature:
+    found = _LINE.fullmatch(line)
+    assert found is not None, line
+    listed = found["parameters"].replace("[", "").replace("]", "")
+    parameters = [p.strip() for p in listed.split(",") if p.strip()] if "<" not in listed else [listed]
+    more = bool(parameters) and parameters[-1].endswith("...")
+    return Signature(found["name"], tuple(p.removesuffix("...") for p in parameters), more, found["result"])
+
+
+def argument_types(node: exp.Anonymous, of: Of) -> list[pa.DataType] | None:
+    """The types of a call's arguments; None if one is not known, is a lambda or has a name."""
+    found = []
+    for argument in node.expressions:
+        dtype = None if isinstance(argument, exp.Lambda | exp.Kwarg) else of(argument)
+        if dtype is None:
+            return None
+        found.append(dtype)
+    return found
+
+
+def signed(signature: Signature, node: exp.Anonymous, of: Of) -> pa.DataType | None:
+    """The type of a call; None if a type of an argument is not known."""
+    given = argument_types(node, of)
+    if given is None:
+        return CONCRETE.get(signature.result)
+    return signature.type(given)

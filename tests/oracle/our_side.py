@@ -1,0 +1,145 @@
+"""What Millpond says of expressions over the relation ``t``, by each way that it can answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from millpond.errors import Error
+from millpond.query.duck import Duck, to_duckdb
+from millpond.query.spelling import FUNCTIONS
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.parse import parse
+from millpond.sql.render import spark
+from millpond.sql.render.duckdb import NOW, Unrenderable, explain_error
+from millpond.sql.resolve import Resolved, Resolver
+from millpond.sql.statements import Select
+from millpond.types import Schema, normal, type_name
+from tests.oracle.cells import Refused, cells
+
+FOREIGN = re.compile(
+    r"Binder Error|Catalog Error|Conversion Error|Parser Error|Out of Range Error|Invalid Input Error|SQLSTATE"
+    r"|INTERNAL|internal error|Traceback|\bjava\.|\borg\.apache|Exception|duckdb|sqlglot|pyarrow|NoneType"
+    r"|Candidate functions|explicit type cast|is not implemented|HUGEINT|\bVARCHAR\b",
+    re.IGNORECASE,
+)
+"""What no message may have in it: words of what Millpond is made of."""
+
+
+@dataclass(frozen=True)
+class Ours:
+    """An expression that was accepted: its type if it is known without Spark, its text for Spark, and for DuckDB
+    if that can answer it."""
+
+    type: str | None
+    spark: str
+    duckdb: str | None
+    why_not: str | None
+
+
+class OurSide:
+    def __init__(self, rows: pa.Table):
+        self.rows = rows
+        self.schema = Schema.of(rows.schema)
+        self.catalog = Catalog()
+        self.catalog.add(Relation("t", "table", self.schema))
+        # A connection as queries have it, with every function that rendered SQL may call.
+        self.connection = Duck()._connection(" ".join(FUNCTIONS))
+        self.connection.execute(f"SET VARIABLE {NOW} = now()")
+        self.connection.register("__t0", rows)
+        self.connection.register("none", rows.schema.empty_table())
+
+    def resolve(self, text: str) -> Resolved | Refused:
+        """``SELECT text FROM t``, parsed and checked."""
+        sql = f"SELECT {text} AS c FROM t"
+        parsed = parse(sql, {})
+        if parsed.errors:
+            return Refused(_told(parsed.errors[0]))
+        (statement,) = parsed.statements
+        assert isinstance(statement, Select), statement
+        resolver = Resolver(self.catalog, locate=parsed.script.place)
+        resolved = resolver.resolve(statement.query.expression)
+        if resolver.errors:
+            return Refused(_told(resolver.errors[0]))
+        return resolved
+
+    def read(self, text: str) -> Ours | Refused:
+        found = self.resolve(text)
+        if isinstance(found, Refused):
+            return found
+        dtype = found.schema.columns[0].type
+        rendered = spark.render(found.expression)
+        ours, why = None, None
+        try:
+            if dtype is None:
+                raise Unrenderable("only Spark knows the type")
+            ours = to_duckdb(found)
+        except Unrenderable as reason:
+            why = str(reason)
+        return Ours(None if dtype is None else spelled(dtype), rendered, ours, why)
+
+    def duck_type(self, sql: str) -> str | Refused:
+        """The type that DuckDB gives rendered SQL, as Spark spells it."""
+        try:
+            schema = (
+                self.connection.sql(f"SELECT * FROM ({_of_none(sql)}) AS q LIMIT 0").to_arrow_table().schema
+            )
+        except duckdb.Error as error:
+            return self.failure(error)
+        try:
+            return spelled(normal(schema.field("c").type))
+        except TypeError:
+            return str(schema.field("c").type)
+
+    def failure(self, error: duckdb.Error) -> Refused:
+        explained = explain_error(error)
+        return Refused(explained[0] if explained else f"unexplained: {error}")
+
+    def values(self, sqls: Sequence[str]) -> list[list[Any] | Refused]:
+        """The values of each rendered query, row by row, RAISED where a row fails."""
+        columns = "".join(f", TRY({{'v': {_inner(s)}}}) AS c{i}" for i, s in enumerate(sqls))
+        try:
+            return list(cells(self.connection.sql(f"SELECT k{columns} FROM __t0 AS t").to_arrow_table()))
+        except duckdb.Error as error:
+            if len(sqls) == 1:
+                return [self.failure(error)]
+            half = len(sqls) // 2
+            return [*self.values(sqls[:half]), *self.values(sqls[half:])]
+
+    def error(self, sql: str) -> str | None:
+        """What a user is told when a query fails; None if it does not."""
+        try:
+            self.connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            return self.failure(error).why
+        return None
+
+
+def _inner(sql: str) -> str:
+    """The expression of ``SELECT expression AS "c" FROM "t" AS "t"``."""
+    return sql[len("SELECT ") : sql.rindex(' AS "c" FROM ')]
+
+
+def _of_none(sql: str) -> str:
+    return sql[: sql.rindex(' AS "c" FROM ')] + ' AS "c" FROM "none" AS "t"'
+
+
+def _told(error: Error) -> str:
+    return error.message
+
+
+def spelled(dtype: pa.DataType) -> str:
+    """Spark's simple name of a type."""
+    t = pa.types
+    if t.is_struct(dtype):
+        return "struct<" + ",".join(f"{f.name}:{spelled(f.type)}" for f in dtype) + ">"
+    if t.is_list(dtype):
+        return f"array<{spelled(dtype.value_type)}>"
+    if t.is_map(dtype):
+        return f"map<{spelled(dtype.key_type)},{spelled(dtype.item_type)}>"
+    return type_name(dtype).lower()

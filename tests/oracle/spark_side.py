@@ -1,0 +1,113 @@
+"""What Spark says of expressions over the relation ``t``: their types, or why not, and their values row by row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j import java_gateway
+from py4j.protocol import Py4JJavaError, get_return_value
+from pyspark.sql.classic.column import Column
+from pyspark.sql.types import StructType
+
+from tests.oracle.cells import RAISED, Refused, cells
+from tests.oracle.values import relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONDITION = re.compile(r"\[([A-Z0-9_.]+)\]\s*([^\n]*)")
+TOGETHER = 40
+"""How many expressions are analysed at once where none is expected to be refused."""
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """An expression as Spark's analyser has it: its type, and its tree without what does not matter."""
+
+    type: str
+    tree: Any
+
+    def same(self, other: Analysed) -> bool:
+        return self.type == other.type and bool(self.tree.equals(other.tree))
+
+
+class SparkSide:
+    """Analyses and evaluates many expressions at a time. A row on which one fails does not keep the others from their
+    values: each is wrapped in what makes ``try_`` functions of others."""
+
+    def __init__(self, spark: SparkSession):
+        self.spark = spark
+        self.rows: pa.Table = spark.sql(relation()).toArrow()
+        schema = spark.sql(relation()).schema
+        self.frame = spark.createDataFrame(self.rows, schema=schema).alias("t")
+        session, jvm = spark._jsparkSession, spark._jvm
+        assert jvm is not None
+        self._parser = session.sessionState().sqlParser()
+        self._try = jvm.org.apache.spark.sql.catalyst.expressions.TryEval
+        self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+        self._seq = jvm.PythonUtils.toSeq
+
+    def analyse(self, texts: Sequence[str], together: int = TOGETHER) -> list[Analysed | Refused]:
+        """Each expression analysed. Where one of many is refused, they are halved."""
+        if len(texts) > together:
+            parts = (texts[at : at + together] for at in range(0, len(texts), together))
+            return [found for part in parts for found in self.analyse(part, together)]
+        if not texts:
+            return []
+        try:
+            with _plain_errors():
+                return self._analysed(texts)
+        except Py4JJavaError as error:
+            if len(texts) == 1:
+                return [Refused(condition(error))]
+            half = len(texts) // 2
+            return [*self.analyse(texts[:half], together), *self.analyse(texts[half:], together)]
+
+    def _analysed(self, texts: Sequence[str]) -> list[Analysed | Refused]:
+        parsed = [self._column(self._parser.parseExpression(text)) for text in texts]
+        named = [column.alias(f"c{i}") for i, column in enumerate(parsed)]
+        frame = self.frame._jdf.select(self._seq(named))
+        outputs = frame.queryExecution().analyzed().projectList()
+        schema = StructType.fromJson(json.loads(frame.schema().json()))
+        return [
+            Analysed(field.dataType.simpleString(), outputs.apply(i).child().canonicalized())
+            for i, field in enumerate(schema)
+        ]
+
+    def values(self, texts: Sequence[str]) -> list[list[Any]]:
+        """The values of each, row by row, RAISED where a row fails."""
+        columns = [self.frame["k"]]
+        for at, text in enumerate(texts):
+            tried = self._try(self._parser.parseExpression(f"named_struct('v', IF(k < 0, NULL, {text}))"))
+            columns.append(Column(self._column(tried)).alias(f"c{at}"))
+        try:
+            return cells(self.frame.select(*columns).toArrow())
+        except Exception:
+            if len(texts) == 1:
+                return [[RAISED] * self.rows.num_rows]
+            half = len(texts) // 2
+            return [*self.values(texts[:half]), *self.values(texts[half:])]
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of the JVM as they are: making PySpark's of them costs more than the analysis."""
+    own = java_gateway.get_return_value
+    java_gateway.get_return_value = get_return_value
+    try:
+        yield
+    finally:
+        java_gateway.get_return_value = own
+
+
+def condition(error: Py4JJavaError) -> str:
+    """``[CONDITION] message`` of an error of Spark."""
+    said = str(error.java_exception.getMessage())
+    found = _CONDITION.search(said)
+    return f"[{found[1]}] {found[2]}" if found else said.splitlines()[0]
