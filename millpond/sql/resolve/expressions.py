@@ -395,7 +395,7 @@ class Expressions(ABC):
         # An input that is not known takes its columns with it: one mistake, one message.
         unknown = any(s.unknown for s in scope.around())
         if unknown and (len(names) == 1 or not self._is_input(names[0], scope)):
-                return
+            return
         level = next((s for s in scope.around() if s.has(names[0])), None) if len(names) > 1 else None
         if level is not None:
             alias = next(i for i in level.inputs if i.lower() == names[0].lower())
