@@ -44,14 +44,15 @@ def lost(error: BaseException) -> EngineLost | None:
     """What to tell if an exception came because the process is gone."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
-    broken = isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or (
+    sure = isinstance(error, Py4JNetworkError) or (
         isinstance(error, Py4JError) and any(text in str(error) for text in _BROKEN)
     )
+    maybe = isinstance(error, ConnectionError | EOFError)  # or that of something else
     how, deadline = end(), time.monotonic() + _LATEST
-    while broken and how is None and _process() is not None and time.monotonic() < deadline:
+    while (sure or maybe) and how is None and _process() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
         how = end()
-    if how is None and not broken:
+    if how is None and not sure:
         return None
     return EngineLost(
         "Spark's Java process is gone" + (f": {how}" if how else ""),
