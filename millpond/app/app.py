@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from millpond import faults
+from millpond import faults, steps
 from millpond.app.attaching import attach
 from millpond.app.capturing import keep_copy
 from millpond.app.catalog import Saved, saved, widths_of
@@ -599,6 +599,8 @@ class App:
 
     def _is_done(self, statement: st.Statement) -> bool:
         """Whether a statement of the file that runs once has run before a restart."""
+        if isinstance(statement, st.Explain) and statement.analyze:
+            return self._is_done(statement.statement)
         if not isinstance(statement, (*st.WRITES, st.Truncate)):
             return False
         done = self._journal.done(self._occurrence(statement))
@@ -794,15 +796,18 @@ class App:
             if i.view in found:
                 continue
             if i.relation.kind == "source":
-                found[i.view] = read_all(self._source(i.relation).narrowed(need_of(resolved, i)))
+                source = self._source(i.relation).narrowed(need_of(resolved, i))
+                found[i.view] = steps.timed(f"read {i.relation.name}", partial(read_all, source))
             else:
                 name = i.relation.rows_of or i.relation.name
                 with_rows = i.relation.rows_of is not None and not i.relation.schema.key
                 snapshot = moment.snapshot(name)
+                read: Callable[[], pa.Table] = (
+                    partial(snapshot.scan, rows=True) if with_rows else snapshot.scan
+                )
                 if i.view in where:
-                    found[i.view] = snapshot.filtered(where[i.view], rows=with_rows)
-                else:
-                    found[i.view] = snapshot.scan(rows=True) if with_rows else snapshot.scan()
+                    read = partial(snapshot.filtered, where[i.view], rows=with_rows)
+                found[i.view] = steps.timed(f"read table {name}", read)
         return found
 
     def _answer(self, checked: Checked, moment: Moment | None = None) -> pa.Table:
@@ -836,7 +841,7 @@ class App:
         from millpond.engine.answer import ask
         from millpond.sql.render.spark import at_time
 
-        return ask(self._spark(), at_time(sql, self._clock), tables)
+        return steps.timed("evaluate by Spark", lambda: ask(self._spark(), at_time(sql, self._clock), tables))
 
     def _with_types(self, checked: Checked) -> Checked:
         """The statement with the types that only Spark's analyser knows."""
@@ -894,7 +899,8 @@ class App:
 
 def _is_passing(checked: Checked) -> bool:
     """Whether nothing is left of a statement once it is answered."""
-    return isinstance(checked.statement, st.Select | st.Explain) and not checked.running and not checked.live
+    plain = isinstance(checked.statement, st.Select | st.Explain) and st.only_reads(checked.statement)
+    return plain and not checked.running and not checked.live
 
 
 def _read_text(path_or_sql: str | os.PathLike[str] | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from millpond.sql.functions import function_classes
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
+from millpond.steps import Step
 from millpond.types import type_name
 
 if TYPE_CHECKING:
@@ -199,18 +200,30 @@ def _asked(app: App, checked: Checked) -> dict[str, str]:
 
 
 def explain(app: App, checked: Checked) -> pa.Table:
-    """The plan in the form that is asked for, which the metadata of the schema name too."""
+    """The plan in the form that is asked for."""
+    return explained_table(app, checked, plan_lines(app, checked))
+
+
+def explained_table(
+    app: App, checked: Checked, lines: Sequence[str], steps: Iterable[Step] | None = None
+) -> pa.Table:
+    """Lines, and what steps took, in the form that is asked for, which the metadata of the schema name too."""
+    statement = checked.statement
+    assert isinstance(statement, Explain)
+    told = explained(checked, lines, statement.format, app._mask, None if steps is None else list(steps))
+    return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
+
+
+def plan_lines(app: App, checked: Checked) -> list[str]:
+    """The plan of a statement in words."""
     statement = checked.statement
     assert isinstance(statement, Explain)
     inner = statement.statement
     by = lookup_columns(app, inner.text) if isinstance(inner, Select) else ()
     if by and checked.resolved is not None:
         table = checked.resolved.inputs[0].relation.name
-        lines = explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
-    else:
-        lines = explain_checked(checked, app._evaluator, _asked(app, checked))
-    told = explained(checked, lines, statement.format, app._mask)
-    return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
+        return explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
+    return explain_checked(checked, app._evaluator, _asked(app, checked))
 
 
 def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:

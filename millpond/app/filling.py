@@ -32,6 +32,7 @@ from millpond.sql.copying import copied
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Input
+from millpond.steps import each
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -220,7 +221,7 @@ class Filling(OverSources):
             return
         numbered = self._noting() is not None
         chunks = chunks_of(self.sources[by.view], splits[by.view], sifts, numbered=numbered)
-        for number, chunk in enumerate(chunks):
+        for number, chunk in enumerate(each(f"read {by.relation.name}", chunks)):
             if number >= skip:
                 yield chunk._replace(rows=self._over(by.view, chunk.rows))
 
@@ -255,7 +256,8 @@ class Filling(OverSources):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
                 inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
             else:
-                inputs[view] = pa.concat_tables([schema.empty_table(), *chunks])
+                read = each(f"read {self._views[view].relation.name}", chunks)
+                inputs[view] = pa.concat_tables([schema.empty_table(), *read])
         rows = app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources=inputs))
         return Answer(rows, pa.concat_tables(aside), 0, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millpond.app.living import OverSources
@@ -13,6 +13,7 @@ from millpond.errors import AccessRefused, ConnectionLost, Error
 from millpond.query.stats import Health
 from millpond.retry import Issues
 from millpond.sql.errortables import error_table
+from millpond.steps import Steps
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -43,6 +44,8 @@ class Load:
     error: str | None = None
     follows: bool = False
     """Whether the table goes on with what is new."""
+    steps: Steps = field(default_factory=Steps, compare=False, repr=False)
+    """What filling it has taken since the app was started."""
 
     @property
     def rate(self) -> float:

@@ -18,6 +18,7 @@ from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
 from millpond.retry import AGAIN
 from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
+from millpond.steps import Steps, recording
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -132,8 +133,10 @@ class Follower:
         with self._turn:
             if self._stop.is_set():
                 return
+            load = self._app._loads.get(self.name)
             try:
-                rows = self.kept.advance()
+                with recording(load.steps if load is not None else Steps()):
+                    rows = self.kept.advance()
             except Closed:
                 return
             except SourceChanged as error:  # it is written just now: the next look sees what comes of it

@@ -21,6 +21,7 @@ from millpond.retry import Patience
 from millpond.sources.base import Source
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_relation
+from millpond.steps import recording
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -90,7 +91,8 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     filling = _filling(app, plan, checked, report)
     new = app._store.position(plan.name) is None
     try:
-        rows = _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
+        with recording(app._loads[name].steps):
+            rows = _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
     except Exception as error:
         filling.abandon(new=new)
         app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))

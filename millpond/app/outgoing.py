@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond import faults
+from millpond import faults, steps
 from millpond.app.aggregates import Merged
 from millpond.app.groups import Groups
 from millpond.app.running import NO_MORE, Rows, RunningStatement, high_of
@@ -37,13 +37,15 @@ _KEY = "_key"
 
 def deliver(app: App, sink: Sink, rows: pa.Table, position: Position | None = None) -> None:
     """Writes rows, and returns when they are safe."""
-    if not isinstance(sink, NativeSink) or not sink.by_spark:
-        sink.write(rows, position)
-        return
-    from millpond.engine.onspark import deliver as by_spark
+    with steps.step(f"write to {sink.uri.partition(':')[0]}") as noted:
+        noted.tell_of(rows)
+        if not isinstance(sink, NativeSink) or not sink.by_spark:
+            sink.write(rows, position)
+            return
+        from millpond.engine.onspark import deliver as by_spark
 
-    sink.check(rows)
-    by_spark(app._spark(sink.format), sink, rows)
+        sink.check(rows)
+        by_spark(app._spark(sink.format), sink, rows)
 
 
 class Delivering(RunningStatement):

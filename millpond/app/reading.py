@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millpond.app import describe
+from millpond.app.analyze import answer_analyzed
 from millpond.app.gate import Gate
 from millpond.app.script import needed, raise_all
 from millpond.errors import Error
@@ -46,6 +47,8 @@ def answer_query(
     if gate is not None:
         gate.checked([checked])
     try:
+        if isinstance(statement, st.Explain) and statement.analyze:
+            return Result(answer_analyzed(app, checked, lambda inner: Result(app._answer(inner, moment))))
         if isinstance(statement, st.Explain):
             return Result(describe.explain(app, checked))
         return Result(app._answer(checked, moment))

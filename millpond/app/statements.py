@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.app import describe
+from millpond.app.analyze import analyze
 from millpond.app.dropping import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
 from millpond.app.loading import is_from_outside, load
@@ -283,7 +284,10 @@ def _show_create(app: App, checked: Checked, unit: Unit) -> Result:
 
 
 def _explain(app: App, checked: Checked, unit: Unit) -> Result:
-    return Result(describe.explain(app, checked))
+    assert isinstance(checked.statement, st.Explain)
+    if not checked.statement.analyze:
+        return Result(describe.explain(app, checked))
+    return Result(analyze(app, checked, lambda inner: _HANDLERS[type(inner.statement)](app, inner, unit)))
 
 
 _HANDLERS: dict[type[st.Statement], Callable[[App, Checked, Unit], Result]] = {

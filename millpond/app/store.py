@@ -13,7 +13,7 @@ from typing import Literal, TypeVar, cast
 
 import pyarrow as pa
 
-from millpond import allowance, faults
+from millpond import allowance, faults, steps
 from millpond.app.compaction import Compactor
 from millpond.app.edits import Edits
 from millpond.app.feed import Feed, Touched, Watcher
@@ -264,7 +264,9 @@ class Store:
             # Nothing of a table: commits of many threads may share a sync.
             with allowance.shielded():
                 self.check_running()
-                applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
+                with steps.step("write the journal") as noted:
+                    applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
+                    noted.tell(*_extent({}, sent))
                 self.committed()
             return applied
         # What would make ``apply`` fail is found before the journal holds it.
@@ -280,7 +282,9 @@ class Store:
             receipt = Receipt()
             interrupt: BaseException | None = None
             try:
-                self.journal.commit(journalled, position, sent or {}, done, sync=sync, receipt=receipt)
+                with steps.step("write the journal") as noted:
+                    self.journal.commit(journalled, position, sent or {}, done, sync=sync, receipt=receipt)
+                    noted.tell(*_extent(journalled, sent))
                 if receipt.number is None:
                     return False
                 interrupt = self._make_visible(changes, receipt.number, committed=committed)
@@ -317,7 +321,9 @@ class Store:
                 continue
             try:
                 faults.reach("commit: journalled")
-                backend.apply(change, commit=number)
+                with steps.step(f"apply to table {name}") as noted:
+                    backend.apply(change, commit=number)
+                    noted.tell(len(change), change.rows.nbytes)
             except BaseException as error:
                 log.warning('table "%s" could not take a commit, it is tried again: %r', name, error)
                 interrupt = _interrupt(error) or interrupt
@@ -434,7 +440,9 @@ class Store:
             return True, answer
 
         with ExitStack() as changing:
-            applied, answer = database.write(work)
+            with steps.step("commit in the database") as noted:
+                applied, answer = database.write(work)
+                noted.tell(*_extent(changed, None))
             for name, change in changed.items():
                 self._tables[name].noted(change)
         with self.publishing:
@@ -464,6 +472,12 @@ class Store:
         for backend in self._tables.values():
             backend.close()
         self.journal.close()
+
+
+def _extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
+    """How many rows and bytes a commit has."""
+    tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
+    return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
 
 
 def _interrupt(error: BaseException) -> BaseException | None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from millpond.engine.states import State, asked
 from millpond.errors import Closed, Error, TimedOut, known
 from millpond.plan.plans import ViewPlan
 from millpond.plan.view import find_parts
+from millpond.steps import Steps, recording, timed
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
@@ -57,6 +59,7 @@ class LiveView:
         self.error: Error | None = None
         self.held = State.RUNNING
         """What it was told: a view that is paused or stopped stays as it is."""
+        self.steps = Steps()
         self.rounds = self.rows = 0
         self.milliseconds: int | None = None
         self.whole = True
@@ -73,14 +76,18 @@ class LiveView:
         own = self._app._backend(self.plan.target.name).snapshot()
         keyed = bool(self.schema.key)
         if parts is None:
-            inputs = {i.view: now(i.relation.name).scan() for i in self._table_inputs()}
+            inputs = {
+                i.view: timed(f"read table {i.relation.name}", now(i.relation.name).scan)
+                for i in self._table_inputs()
+            }
             there = own.scan(rows=not keyed)
         else:
             assert self.plan.parts is not None
-            inputs = {
-                i.view: now(i.relation.name).get(list(self.plan.parts.inputs[i.view]), parts, nulls=True)
-                for i in self._table_inputs()
-            }
+            inputs = {}
+            for i in self._table_inputs():
+                columns, name = list(self.plan.parts.inputs[i.view]), i.relation.name
+                get = partial(now(name).get, columns, parts, nulls=True)
+                inputs[i.view] = timed(f"look up in table {name}", get)
             there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
         rows = self._app._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
         rows = rows.cast(self.schema.arrow())
@@ -335,9 +342,10 @@ class Views:
         """What a view has changed; None if its query failed."""
         began, target, renewed = time.perf_counter(), view.plan.target.name, view.renewed
         try:
-            changes = view.changes(now.snapshot, self._before, touched)
-            if len(changes):
-                self._app._store.commit({target: changes})
+            with recording(view.steps):
+                changes = view.changes(now.snapshot, self._before, touched)
+                if len(changes):
+                    self._app._store.commit({target: changes})
         except Exception as error:
             view.whole = True
             if isinstance(error, Closed):

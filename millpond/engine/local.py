@@ -12,7 +12,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.plan.plans import BatchPlan
+from millpond import steps
+from millpond.plan.plans import BatchPlan, TableInput
 from millpond.query.evaluate import Answer
 from millpond.sources.base import SEQ
 from millpond.tables.base import Snapshot
@@ -42,19 +43,26 @@ class LocalStage:
             return self._plan.output.arrow().empty_table()
         inputs = {self._plan.stream.view: batch}
         for table in self._plan.tables:
-            snapshot = tables.snapshot(table.table)
-            lookup = table.lookup
-            if lookup is None or (not snapshot.remote and len(snapshot) <= SMALL):
-                inputs[table.view] = snapshot.scan()
-            elif lookup.of is not None:
-                keys = inputs[lookup.of].select(list(lookup.keys))
-                inputs[table.view] = snapshot.get(lookup.columns, distinct(keys))
-            elif lookup.fields is not None:
-                keys = batch.select(list(lookup.fields))
-                inputs[table.view] = snapshot.get(lookup.columns, distinct(keys))
-            else:
-                inputs[table.view] = snapshot.scan()
+            keys = self._keys(table, inputs, tables)
+            with steps.step(f"{'read' if keys is None else 'look up in'} table {table.table}") as noted:
+                snapshot = tables.snapshot(table.table)
+                if keys is None or table.lookup is None:
+                    inputs[table.view] = snapshot.scan()
+                else:
+                    inputs[table.view] = snapshot.get(table.lookup.columns, distinct(keys))
+                noted.tell_of(inputs[table.view])
         return in_order(self._answer(inputs))
+
+    def _keys(self, table: TableInput, inputs: dict[str, pa.Table], tables: Tables) -> pa.Table | None:
+        """What a table is looked up by; None if it is taken whole."""
+        snapshot, lookup = tables.snapshot(table.table), table.lookup
+        if lookup is None or (not snapshot.remote and len(snapshot) <= SMALL):
+            return None
+        if lookup.of is not None:
+            return inputs[lookup.of].select(list(lookup.keys))
+        if lookup.fields is not None:
+            return inputs[self._plan.stream.view].select(list(lookup.fields))
+        return None
 
 
 def distinct(keys: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN, NO_PATIENCE, Issues, Patience
 from millpond.sources.base import Source
+from millpond.steps import Steps, recording
 
 log = logging.getLogger("millpond")
 
@@ -95,6 +96,8 @@ class Pipeline:
         self.lost = 0
         """Rows that the source did not keep until they were read."""
         self.issues = Issues()
+        self.steps = Steps()
+        """What its batches have taken since it was started."""
         self.batches = 0
         self.last_batch_seconds = 0.0
         self.last_batch: datetime | None = None
@@ -161,7 +164,8 @@ class Pipeline:
                 position = Position(self.name, "", self._batch + 1, {self._stream: part.end})
                 try:
                     lost = part.lost
-                    self.rows_out += self.statement.apply(part, position)
+                    with recording(self.steps):
+                        self.rows_out += self.statement.apply(part, position)
                 except Divide:
                     parts += reversed(part.halves() or ())
                     continue

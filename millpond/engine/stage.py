@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from millpond import steps
 from millpond.clock import Clock
 from millpond.engine.batch import Batch
 from millpond.engine.local import LocalStage, Tables
@@ -17,15 +18,16 @@ class Stage:
 
     def __init__(self, plan: BatchPlan, answer: Answer | None, clock: Clock):
         self._plan = plan
+        self._reading = f"read stream {plan.stream.relation.name}"
         self._local = LocalStage(plan, answer) if answer is not None else None
         self._spark = SparkStage(plan, clock)
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """What the batch gives, in the order of the stream, without ``_seq``."""
         if self._local is not None:
-            rows = batch.rows
+            rows = steps.timed(self._reading, lambda: batch.rows)
             if rows is not None:
                 return self._local.run(rows, tables)
         if self._plan.keeps and batch.frame.isEmpty():
             return self._plan.output.arrow().empty_table()
-        return self._spark.run(batch.frame, tables)
+        return steps.timed("read and evaluate by Spark", lambda: self._spark.run(batch.frame, tables))

@@ -50,6 +50,8 @@ def require(role: Role, needed: Role, what: str) -> None:
 def check_kinds(role: Role, statements: Sequence[st.Statement]) -> None:
     """Raises Refused for a statement that the role may not run."""
     for statement in statements:
+        if isinstance(statement, st.Explain) and statement.analyze:
+            statement = statement.statement  # it is run
         name = words(statement)
         if not st.only_reads(statement):
             require(role, Role.WRITE if isinstance(statement, CHANGES) else Role.ADMIN, name)

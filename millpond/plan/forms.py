@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from millpond.plan.drawing import draw_svg
 from millpond.plan.picture import graph_of_one
 from millpond.sql.checked import Checked
 from millpond.sql.statements import Explain, ExplainFormat
+from millpond.steps import Step
 from millpond.types import type_name
 
 
 def explained(
-    checked: Checked, lines: Sequence[str], form: ExplainFormat, mask: Callable[[str], str]
+    checked: Checked,
+    lines: Sequence[str],
+    form: ExplainFormat,
+    mask: Callable[[str], str],
+    steps: Sequence[Step] | None = None,
 ) -> list[str]:
-    """The plan that ``lines`` tell of, in a form: one text, or the lines themselves. Secrets are masked first."""
+    """The plan that ``lines`` tell of, and what its ``steps`` took, in a form: one text, or the lines themselves.
+    Secrets are masked first."""
     plan = [mask(line) for line in lines]
     if form == "text":
-        return plan
+        return [*plan, *(mask(f"step: {step}") for step in steps or ())]
     graph = graph_of_one(checked).masked(mask)
     if form == "mermaid":
         return [graph.mermaid()]
@@ -35,8 +42,14 @@ def explained(
                 "plan": plan,
                 "columns": [{"name": c.name, "type": type_name(c.type)} for c in schema],
                 **graph.as_json(),
+                **({} if steps is None else {"steps": [masked(step, mask) for step in steps]}),
             },
             ensure_ascii=False,
             indent=2,
         )
     ]
+
+
+def masked(step: Step, mask: Callable[[str], str]) -> dict[str, Any]:
+    told = step.as_json()
+    return {**told, "step": mask(told["step"])}

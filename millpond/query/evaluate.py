@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from millpond import allowance
+from millpond import allowance, steps
 from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.query.difference import difference
@@ -99,7 +99,10 @@ class Evaluator:
 
     def difference(self, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
         """The changes that make one table of another."""
-        return difference(self._duck, before, after, key)
+        with steps.step("compare with the rows that are there") as noted:
+            changes = difference(self._duck, before, after, key)
+            noted.tell(len(changes))
+        return changes
 
     def _to_duckdb(self, query: Resolved) -> str:
         if self.path == "spark":
@@ -111,7 +114,8 @@ class Evaluator:
     def duckdb(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The answer of DuckDB's own SQL."""
         limit = allowance.current()
-        return (self._duck if limit is None or not limit.guest else self._guests).run(sql, tables)
+        duck = self._duck if limit is None or not limit.guest else self._guests
+        return steps.timed("evaluate in process (DuckDB)", lambda: duck.run(sql, tables))
 
     def close(self) -> None:
         self._duck.close()

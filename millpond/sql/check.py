@@ -44,6 +44,8 @@ from millpond.sql.mutation import (
 from millpond.sql.querynames import FILLS, filling, made_name, unknown_query
 from millpond.sql.words import point_at_word
 
+_CREATES = (st.CreateStream, st.CreateTable, st.CreateView)
+
 
 class Checker(Creates, Inserts):
     """Checks the statements of one text in order; the catalog grows with what they declare."""
@@ -63,6 +65,8 @@ class Checker(Creates, Inserts):
             point_at_word(error, statement)
         if checked is None or len(self.errors) != before:
             return None
+        if isinstance(statement, st.Explain):
+            return checked  # its statement has been through here
         into = getattr(statement, "errors_into", None)
         if checked.running and not isinstance(statement, st.CreateView):
             return self._as_running(checked, into)
@@ -70,7 +74,7 @@ class Checker(Creates, Inserts):
             checked.running and isinstance(statement, st.CreateView) and statement.materialized
         ):
             self._name(checked)
-        if into is not None and not isinstance(statement, st.Explain):
+        if into is not None:
             self.errors.append(
                 SqlError(
                     "ERROR INTO is for running statements: this one ends by itself", place=statement.place
@@ -311,11 +315,14 @@ class Checker(Creates, Inserts):
         return Checked(s, relation=relation)
 
     def _explain(self, s: st.Explain) -> Checked | None:
-        if s.analyze:
-            self.refuse("EXPLAIN ANALYZE", s)
-            return None
+        if isinstance(s.statement, st.NamedQuery):
+            return Checked(s) if self._knows_query(s.statement.name, s.statement) else None
         catalog, queries, counts = self.catalog, self._queries, self._counts
         self.catalog, self._queries, self._counts = catalog.copy(), dict(queries), counts.copy()
+        there = catalog.find(s.statement.name) if s.analyze and isinstance(s.statement, _CREATES) else None
+        if there is not None:  # it is looked at
+            self._forget_query(filling(there.kind, there.name))
+            self.catalog.remove(there.name)
         try:
             inner = self.check(s.statement)
         finally:

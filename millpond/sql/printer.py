@@ -30,6 +30,7 @@ from millpond.sql.statements import (
     ExplainUpgrade,
     Insert,
     Merge,
+    NamedQuery,
     Query,
     RenameColumn,
     RenameTable,
@@ -273,6 +274,11 @@ def _(s: Describe) -> str:
 def _(s: Explain) -> str:
     form = f"FORMAT {s.format.upper()}" if s.format != "text" else ""
     return _join("EXPLAIN", "ANALYZE" if s.analyze else "", form, print_statement(s.statement))
+
+
+@print_statement.register
+def _(s: NamedQuery) -> str:
+    return f"QUERY {print_name(s.name)}"
 
 
 @print_statement.register

@@ -276,6 +276,13 @@ class Explain(Statement):
 
 
 @dataclass(frozen=True)
+class NamedQuery(Statement):
+    """A running statement, by its name: ``EXPLAIN ANALYZE QUERY q``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class ExplainUpgrade(Statement):
     path: str
 
@@ -295,4 +302,4 @@ def only_reads(statement: Statement) -> bool:
     """Whether the statement answers something and changes nothing."""
     if isinstance(statement, Explain) and statement.analyze:
         return only_reads(statement.statement)
-    return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain))
+    return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain, NamedQuery))

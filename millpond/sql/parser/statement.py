@@ -22,6 +22,7 @@ from millpond.sql.statements import (
     Explain,
     ExplainFormat,
     ExplainUpgrade,
+    NamedQuery,
     Replay,
     Rollback,
     Select,
@@ -243,7 +244,16 @@ class MillpondParser(WriteParser):
             return ExplainUpgrade(self._parse_path_of_file())
         analyze = self.match_words("ANALYZE")
         form = self._parse_explain_format()
+        if analyze and form in ("mermaid", "svg"):
+            self.fail("EXPLAIN ANALYZE has no picture", self._prev, hint="FORMAT JSON or TEXT")
+        if analyze and self.match_words("QUERY"):
+            return Explain(self._parse_named_query(self._prev), analyze, form)
         return Explain(self._parse_one(), analyze, form)
+
+    def _parse_named_query(self, first: Token) -> NamedQuery:
+        name = self.parse_query_name()
+        start, end = first.start, self._prev.end + 1
+        return NamedQuery(name, text=self.script.slice(start, end), place=self.script.place(start, end))
 
     def _parse_explain_format(self) -> ExplainFormat:
         """``FORMAT JSON``, ``FORMAT = JSON`` or ``(FORMAT JSON)``."""

@@ -1,0 +1,147 @@
+"""What the steps of a statement take: how often each was done, rows, bytes and seconds. EXPLAIN ANALYZE tells of it.
+
+Whoever runs a statement gives its thread a record, and the code on the way names its steps. One inside another counts
+in both. A thread without a record does the same work, and nothing is noted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
+_current = threading.local()
+
+
+@dataclass(slots=True)
+class Step:
+    """One step, all the times that it was done. ``rows`` and ``bytes`` are what came out of it, where that was told."""
+
+    name: str
+    depth: int
+    times: int = 0
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float = 0.0
+
+    def tell(self, rows: int | None, size: int | None = None) -> None:
+        """Adds what came out of it."""
+        if rows is not None:
+            self.rows = (self.rows or 0) + rows
+        if size is not None:
+            self.bytes = (self.bytes or 0) + size
+
+    def tell_of(self, found: Any) -> None:
+        """Adds rows that came out of it, if they are there as a whole."""
+        if isinstance(found, pa.Table | pa.RecordBatch):
+            self.tell(found.num_rows, found.nbytes)
+
+    def as_json(self) -> dict[str, Any]:
+        told = {"step": self.name, "depth": self.depth, "times": self.times, "rows": self.rows}
+        return {**told, "bytes": self.bytes, "ms": round(self.seconds * 1000, 3)}
+
+    def __str__(self) -> str:
+        parts = [f"{self.times:,} times"] if self.times != 1 else []
+        parts += [f"{self.rows:,} rows"] if self.rows is not None else []
+        parts += [size_text(self.bytes)] if self.bytes is not None else []
+        return f"{'  ' * self.depth}{self.name}: {', '.join([*parts, f'{self.seconds * 1000:,.3f} ms'])}"
+
+
+class Steps:
+    """The record of one statement, in the order in which its steps were first done."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, ...], Step] = {}
+        self._path: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(list(self._steps.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def begin(self, name: str) -> Step:
+        self._path = (*self._path, name)
+        found = self._steps.get(self._path)
+        if found is None:
+            found = self._steps[self._path] = Step(name, len(self._path) - 1)
+        return found
+
+    def end(self, step: Step, seconds: float) -> None:
+        step.times += 1
+        step.seconds += seconds
+        self._path = self._path[:-1]
+
+
+class _Nothing(Step):
+    """Stands for a step that nobody records."""
+
+    def tell(self, rows: int | None, size: int | None = None) -> None:
+        pass
+
+    def tell_of(self, found: Any) -> None:
+        pass
+
+
+_NOTHING = _Nothing("", 0)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:,.1f} {unit}"
+    return f"{size:,} B"
+
+
+@contextmanager
+def recording(steps: Steps) -> Iterator[None]:
+    """What this thread does inside is noted in a record; one that it had before gets nothing meanwhile."""
+    before, _current.steps = getattr(_current, "steps", None), steps
+    try:
+        yield
+    finally:
+        _current.steps = before
+
+
+@contextmanager
+def step(name: str) -> Iterator[Step]:
+    """Notes what is done inside as a step."""
+    record: Steps | None = getattr(_current, "steps", None)
+    if record is None:
+        yield _NOTHING
+        return
+    found, began = record.begin(name), time.perf_counter()
+    try:
+        yield found
+    finally:
+        record.end(found, time.perf_counter() - began)
+
+
+def timed(name: str, work: Callable[[], T]) -> T:
+    """What the work answers; it is noted as a step, with its rows."""
+    if getattr(_current, "steps", None) is None:
+        return work()
+    with step(name) as noted:
+        found = work()
+        noted.tell_of(found)
+        return found
+
+
+def each(name: str, parts: Iterable[T]) -> Iterator[T]:
+    """The parts; getting each of them is noted as a step."""
+    given = iter(parts)
+    while True:
+        with step(name) as noted:
+            try:
+                part = next(given)
+            except StopIteration:
+                return
+            noted.tell_of(getattr(part, "rows", part))
+        yield part
