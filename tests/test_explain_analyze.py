@@ -131,7 +131,8 @@ def test_a_load_is_run_and_then_looked_at(app: App, tmp_path: Path) -> None:
 def test_explaining_a_statement_takes_no_name() -> None:
     with App("CREATE STREAM s (k INT)") as app:
         text = "CREATE TABLE t AS SELECT k, COUNT(*) AS n FROM s GROUP BY k"
-        app.sql(f"EXPLAIN {text}; {text}; EXPLAIN ANALYZE {text}")
+        app.sql(f"EXPLAIN {text}; {text}")
+        assert "running" in lines(app, text)[-1]
 
 
 def test_mistakes_are_those_of_the_statement(app: App) -> None:
@@ -165,4 +166,5 @@ def test_steps_inside_others_count_in_both() -> None:
         ("outer", 0, 4, None),
         ("inner", 1, 3, 6),
     ]
-    assert [s.seconds for s in record][0] >= [s.seconds for s in record][1]
+    outer, inner = record
+    assert outer.seconds >= inner.seconds
