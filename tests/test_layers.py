@@ -21,6 +21,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "allowance",
+            "steps",
             "errors",
             "faults",
             "types",

@@ -77,9 +77,7 @@ class Origins:
 
     @property
     def _made_by(self) -> str:
-        import duckdb
-
-        return f"duckdb {duckdb.__version__}"
+        return f"duckdb {self._app._evaluator.version}"
 
     def _hashes(self, rows: pa.Table) -> Hashes:
         named = rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])

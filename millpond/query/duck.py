@@ -36,6 +36,12 @@ _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true"
 _BATCH_ROWS = 16_384
 
 
+def version() -> str:
+    import duckdb
+
+    return duckdb.__version__
+
+
 def to_duckdb(query: Resolved) -> str:
     """The query in DuckDB's words. Raises ``Unrenderable``."""
     return render.render(rewrite(query.expression, FOR_DUCKDB))

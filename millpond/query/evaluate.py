@@ -11,7 +11,7 @@ from millpond import allowance, steps
 from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.query.difference import difference
-from millpond.query.duck import Duck, to_duckdb
+from millpond.query.duck import Duck, to_duckdb, version
 from millpond.sql.fold import Fold
 from millpond.sql.render import spark
 from millpond.sql.render.duckdb import Unrenderable, times_read
@@ -35,6 +35,11 @@ class Evaluator:
         self._guests = Duck(clock, memory=GUEST_MEMORY)
         self._ask_spark = ask_spark
         self.path = path
+
+    @property
+    def version(self) -> str:
+        """That of DuckDB."""
+        return version()
 
     def way(self, query: Resolved) -> tuple[Literal["duckdb", "spark"], str]:
         """Who answers a query, and why."""
