@@ -275,7 +275,8 @@ class App:
         known = self._handles.get(relation.name)
         if known is None or not known.stands_for(relation, backend):
             kind = ViewHome if relation.live else AppHome
-            home = kind(self._store, relation.name, partial(health_of, self), partial(followed, self))
+            about = partial(health_of, self), partial(followed, self)
+            home = kind(self._store, relation.name, *about, self.begin_transaction)
             known = Table.of(relation, backend, self._evaluator, home)
             self._handles[relation.name] = known
         return known

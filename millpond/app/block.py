@@ -11,12 +11,12 @@ from millpond.app.aggregates import target_changes
 from millpond.app.folding import Folding
 from millpond.app.groups import aggregate_of
 from millpond.app.keyed import Divided, Endings, refuse_taken, with_endings
-from millpond.app.overlay import Overlay
 from millpond.app.running import RunningStatement
 from millpond.app.store import Moment
 from millpond.app.transaction import View
 from millpond.changes import Changes, Position
 from millpond.plan.plans import BatchPlan, PipelinePlan
+from millpond.query.overlay import Overlay
 from millpond.sources.base import SEQ
 from millpond.types import Schema
 

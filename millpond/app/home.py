@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.app.store import Store
 from millpond.changes import Changes
+from millpond.query.staged import Begun
 from millpond.query.stats import Health
 from millpond.sql.live import follows_its_query
 from millpond.tables._single import Patch
@@ -22,11 +23,13 @@ class AppHome:
         table: str,
         health: Callable[[str], tuple[str, Health]],
         followed: Callable[[str], dict[str, Any]],
+        begin: Callable[[], Begun],
     ):
         self._store = store
         self._table = table
         self._health = health
         self._followed = followed
+        self.begin = begin
 
     def commit(self, changes: Changes) -> object:
         return self._store.commit({self._table: changes})

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Self
 
 from millpond.app.outside import one_database
-from millpond.app.overlay import Overlay
-from millpond.app.staged import StagedTable
 from millpond.app.store import Moment
 from millpond.changes import Changes
-from millpond.errors import Closed, Conflict
+from millpond.errors import Closed
+from millpond.query.overlay import Overlay
 from millpond.query.result import Result
+from millpond.query.staged import StagedTable
 from millpond.query.table import Table
 from millpond.sql.bind import Params
 from millpond.sql.live import follows_its_query
@@ -54,10 +52,14 @@ class Transaction:
         self._app = app
         self._base = app._store.moment(steady=True)
         self._overlays: dict[str, Overlay] = {}
-        self._open = True
+        self.open = True
 
     def moment(self) -> Moment:
         return View(self._base, self._overlays)
+
+    def snapshot(self, table: str) -> Snapshot:
+        """A table as the transaction sees it."""
+        return self.moment().snapshot(table)
 
     def stage(self, changes: Mapping[str, Changes]) -> None:
         """Adds changes that only this transaction sees."""
@@ -91,23 +93,23 @@ class Transaction:
     def commit(self, done: tuple[str, ...] = ()) -> None:
         """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
         self._check_open()
-        self._open = False
+        self.open = False
         overlays = {n: o for n, o in self._overlays.items() if o.version}
         self._app._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
 
     def _changes(self, overlays: Mapping[str, Overlay], now: Moment) -> dict[str, Changes]:
         for name, overlay in overlays.items():
             if now.version(name) != self._base.version(name):
-                _check_untouched(name, overlay, now.snapshot(name))
+                overlay.check_untouched(now.snapshot(name), name)
         return {name: changes for name, o in overlays.items() if len(changes := o.changes())}
 
     def rollback(self) -> None:
         """Forgets the changes. It may be called twice."""
-        self._open = False
+        self.open = False
         self._overlays.clear()
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self.open:
             raise Closed("the transaction has ended", hint="begin another one")
 
     def __enter__(self) -> Self:
@@ -116,37 +118,9 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._open:
+        if not self.open:
             return
         if kind is None:
             self.commit()
         else:
             self.rollback()
-
-
-def _check_untouched(name: str, overlay: Overlay, now: Snapshot) -> None:
-    """Raises Conflict when a row that the transaction changes is not as it was."""
-    touched = overlay.touched()
-    if not touched.num_rows:
-        return
-    names = touched.column_names
-    if overlay.schema.key:
-        before, after = overlay.base.get(names, touched), now.get(names, touched)
-    else:
-        before, after = (_of_rows(s, touched) for s in (overlay.base, now))
-    if not _same(before, after, names):
-        raise Conflict(
-            f'another commit has changed the same rows of table "{name}"', hint="run the transaction again"
-        )
-
-
-def _of_rows(snapshot: Snapshot, rows: pa.Table) -> pa.Table:
-    return snapshot.scan(rows=True).join(rows, rows.column_names, join_type="left semi")
-
-
-def _same(a: pa.Table, b: pa.Table, by: list[str]) -> bool:
-    if a.num_rows != b.num_rows:
-        return False
-    order = [(name, "ascending") for name in by]
-    left: Any = a.sort_by(order).combine_chunks().to_pylist()
-    return bool(left == b.sort_by(order).combine_chunks().to_pylist())

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes
-from millpond.errors import InvalidRecord
+from millpond.errors import InvalidRecord, did_you_mean
 from millpond.query.conditions import Compiler, Condition, UpdateSet
+from millpond.query.overlay import Overlay
 from millpond.records import to_arrow, to_rows
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
 
 Found = tuple[Changes | None, int]
 """The changes, None if there are none, and how many rows they touch."""
+Step = Callable[[Snapshot], Found]
+"""Finds the changes that one of several conditions makes of the rows."""
 
 
 def inserted(view: Snapshot, rows: pa.Table, what: str) -> Found:
@@ -50,6 +53,30 @@ def deleted_keys(view: Snapshot, keys: pa.Table) -> Found:
     """The end of the rows with these keys."""
     there = view.get(keys.column_names, keys).select(keys.column_names)
     return _ends(there), there.num_rows
+
+
+def in_turn(view: Snapshot, steps: Sequence[Step]) -> Found:
+    """What the steps change, each on the rows that the ones before it leave, as one change; a row counts each time."""
+    overlay, count = Overlay(view), 0
+    for step in steps:
+        changes, touched = step(overlay)
+        count += touched
+        if changes is not None:
+            overlay.stage(changes)
+    return (overlay.changes() if overlay.version else None), count
+
+
+def check_fields(schema: Schema, records: Sequence[Mapping[str, Any]], what: str) -> None:
+    """Raises InvalidRecord if a record names a field that is not there."""
+    for row, record in enumerate(records):
+        for name in record:
+            if name not in schema:
+                raise InvalidRecord(
+                    f'row {row} for {what}: field "{name}" is not in it',
+                    row=row,
+                    field=name,
+                    hint=did_you_mean(name, schema.names),
+                )
 
 
 def merged(schema: Schema, view: Snapshot, records: Sequence[Mapping[str, Any]], what: str) -> Found:

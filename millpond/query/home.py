@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from millpond.changes import Changes
 from millpond.errors import InvalidOption, NotSupported, UnknownName, did_you_mean
 from millpond.options import read_options, settings_of
 from millpond.query.changing import Found
+from millpond.query.staged import Begun, LoneTransaction
 from millpond.query.stats import Health
 from millpond.sql.checked import ON_CONFLICT
 from millpond.sql.filters import parse_columns
@@ -41,6 +43,9 @@ class Home(Protocol):
     def drop(self, key: Any) -> int | None:
         """Deletes the record with a key by a short way and answers how many those were; None as ``put``."""
 
+    def begin(self) -> Begun:
+        """Begins a transaction that the table is in."""
+
     def health(self) -> tuple[str, Health]:
         """The kind of source that fills the table, and how it is."""
 
@@ -51,12 +56,13 @@ class Home(Protocol):
 class Alone:
     """The home of a table without an app."""
 
-    def __init__(self, backend: MemoryTable):
+    def __init__(self, name: str, backend: MemoryTable):
         self.commit = backend.apply
         self.change = backend.change
         self.put = backend.put_record
         self.patch = backend.patch_record
         self.drop = backend.drop_record
+        self.begin = partial(LoneTransaction, name, backend)
 
     def health(self) -> tuple[str, Health]:
         return "program", Health("healthy", "its rows come from this program")

@@ -292,3 +292,17 @@ class Reader(Asking):
             records.append(dict(zip(names, parts, strict=True)))
         part = part_of(self.schema, dict.fromkeys(names))
         return to_arrow(part, records, what=self._compiler.what)
+
+
+class TableSnapshot(Reader):
+    """A table at one moment, for reading."""
+
+    def __init__(self, compiler: Compiler, view: Snapshot):
+        super().__init__(compiler)
+        self._snapshot = view
+
+    def _view(self) -> Snapshot:
+        return self._snapshot
+
+    def __repr__(self) -> str:
+        return f"<TableSnapshot {self.name}: {len(self)} rows>"

@@ -10,16 +10,26 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import Error, InvalidRecord, did_you_mean
+from millpond.errors import Error, InvalidRecord
 from millpond.lookup import Lookup, Run
-from millpond.query.changing import deleted, deleted_keys, inserted, merged, updated
+from millpond.query.changing import (
+    Step,
+    check_fields,
+    deleted,
+    deleted_keys,
+    in_turn,
+    inserted,
+    merged,
+    updated,
+)
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
 from millpond.query.home import Alone, Home, declared, no_spark, table_options
 from millpond.query.plans import Plans
-from millpond.query.reading import Keys, Reader, Record, Rows
+from millpond.query.reading import Keys, Reader, Record, Rows, TableSnapshot
 from millpond.query.result import SHOWN, LookupResult, drawn
 from millpond.query.single import compile_write
+from millpond.query.staged import Begun, StagedTable
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
@@ -29,11 +39,13 @@ from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema, quote, type_name
 
-__all__ = ["Record", "Table", "TableSnapshot"]
+__all__ = ["Record", "Table", "TableSnapshot", "TableTransaction"]
 
 _KEPT_OUTPUTS = 64
 
 Records: TypeAlias = Sequence[Record] | pa.Table | pa.RecordBatch
+Conditional: TypeAlias = tuple[str | Condition | Record, str | Record | UpdateSet]
+"""A condition, and what is changed under it."""
 
 
 class Table(Reader):
@@ -60,7 +72,7 @@ class Table(Reader):
         values = table_options(schema, options or {}, f'table "{name}"')
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable.open(name, schema, values)
-        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, Alone(backend))
+        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, Alone(name, backend))
         self._options = dict(options or {})
 
     @classmethod
@@ -201,17 +213,36 @@ class Table(Reader):
                 return count
         return self._home.change(lambda view: updated(self._compiler, view, compiled, wanted, sets))
 
-    def bulk_update(self, records: Sequence[Record]) -> int:
+    def bulk_update(self, records: Sequence[Record | Conditional]) -> int:
         """Changes the fields that each record names, in the row with its key; all or none. Keys that are not there
         are left out of the count, and nothing is added.
 
+        Pairs of a condition and changes, as ``update`` takes them, are done one after the other, in one commit; a row
+        counts each time that it is changed.
+
         >>> users.bulk_update([{"id": 8, "tier": "GOLD"}, {"id": 9, "tier": "SILVER"}])
         2
+        >>> users.bulk_update([("age > 65", {"tier": "GOLD"}), ({"tier": "IRON"}, "age = age + 1")])
         """
-        self._key_columns()
         given = list(records)
-        self._check_fields(given)
-        return self._home.change(lambda view: merged(self.schema, view, given, self._compiler.what))
+        pairs = [pair for pair in given if not isinstance(pair, Mapping)]
+        if not pairs:
+            named = [record for record in given if isinstance(record, Mapping)]
+            self._key_columns()
+            check_fields(self.schema, named, self._compiler.what)
+            return self._home.change(lambda view: merged(self.schema, view, named, self._compiler.what))
+        if len(pairs) < len(given) or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
+            raise InvalidRecord(
+                f"a bulk update of {self._compiler.what} takes records, or pairs of a condition and changes",
+                hint='bulk_update([("age > 65", {"tier": "GOLD"})])',
+            )
+        steps = [self._update_step(*pair) for pair in pairs]
+        return self._home.change(lambda view: in_turn(view, steps))
+
+    def _update_step(self, condition: str | Condition | Record, changes: str | Record | UpdateSet) -> Step:
+        compiled, wanted = self._wanted(condition, {})
+        sets = self._compiler.update_set(changes)
+        return lambda view: updated(self._compiler, view, compiled, wanted, sets)
 
     def delete(self, condition: Any = None, **equal: Any) -> int:
         """Deletes the records under a condition, with a key, or with these values, and answers how many. A text is
@@ -231,17 +262,32 @@ class Table(Reader):
             return count
         return self._home.change(lambda view: deleted(self._compiler, view, compiled, wanted))
 
-    def bulk_delete(self, keys: Keys) -> int:
-        """Deletes the records with these keys, all in one step, and answers how many there were.
+    def bulk_delete(self, keys: Keys | str | Condition) -> int:
+        """Deletes the records with these keys, or under one of these conditions, all in one step, and answers how
+        many there were. A text is a key or a condition as in ``contains``.
 
         >>> users.bulk_delete([7, 8, 9])
+        >>> users.bulk_delete(["age > 65", {"tier": "IRON"}])
         """
-        columns = self._key_columns()
         if isinstance(keys, (pa.Table, pa.RecordBatch)):
-            wanted = self._join_keys(list(columns), keys).select(list(columns))
-        else:
-            wanted = self._key_table(list(keys))
-        return self._home.change(lambda view: deleted_keys(view, wanted))
+            columns = list(self._key_columns())
+            wanted = self._join_keys(columns, keys).select(columns)
+            return self._home.change(lambda view: deleted_keys(view, wanted))
+        given = [keys] if isinstance(keys, (str, Condition, Mapping)) else list(keys)
+        conditions = [c for c in given if self._is_condition(c)]
+        steps = [self._delete_step(c) for c in conditions]
+        rest = [key for key in given if not self._is_condition(key)] if conditions else given
+        if rest or not steps:
+            by_key = self._key_table(rest)
+            steps.append(lambda view: deleted_keys(view, by_key))
+        return self._home.change(steps[0] if len(steps) == 1 else lambda view: in_turn(view, steps))
+
+    def _is_condition(self, given: Any) -> bool:
+        return isinstance(given, (Condition, Mapping)) or (isinstance(given, str) and not self._text_key)
+
+    def _delete_step(self, condition: str | Condition | Record) -> Step:
+        compiled, wanted = self._wanted(condition, {})
+        return lambda view: deleted(self._compiler, view, compiled, wanted)
 
     def _wanted(
         self, condition: str | Condition | Record | None, equal: Record
@@ -250,18 +296,17 @@ class Table(Reader):
             return None, {**condition, **equal} if equal else condition
         return None if condition is None else self._compiler.condition(condition), equal
 
-    def _check_fields(self, records: Sequence[Record]) -> None:
-        for row, record in enumerate(records):
-            for name in record:
-                if name not in self.schema:
-                    raise InvalidRecord(
-                        f'row {row} for {self._compiler.what}: field "{name}" is not in it',
-                        row=row,
-                        field=name,
-                        hint=did_you_mean(name, self.schema.names),
-                    )
-
     # other views of it
+
+    def begin_transaction(self) -> TableTransaction:
+        """Changes of the table that become one commit, or none: the table as it is now, with changes that nobody else
+        sees until the end. ``app.begin_transaction`` is for several tables.
+
+        >>> with users.begin_transaction() as changed:
+        ...     changed.insert({"id": 10, "name": "Eve"})
+        ...     changed.delete("age > 65")
+        """
+        return TableTransaction(self, self._home.begin())
 
     def snapshot(self) -> TableSnapshot:
         """The table as it is now, for reading; it stays so while writers go on, and costs nothing.
@@ -339,15 +384,35 @@ class Table(Reader):
         return drawn(self._page(self._view(), SHOWN, 0), len(self))
 
 
-class TableSnapshot(Reader):
-    """A table at one moment, for reading."""
+class TableTransaction(Table):
+    """A table in a transaction: all methods of a table, on the rows as of its beginning with its own changes.
 
-    def __init__(self, compiler: Compiler, view: Snapshot):
-        super().__init__(compiler)
-        self._snapshot = view
+    ``commit`` makes all changes count at once; if another commit has changed one of the rows in between it raises
+    Conflict, and nothing is changed. As a context manager it commits at the end, and rolls back when the block raises.
+    One thread uses it.
+    """
 
-    def _view(self) -> Snapshot:
-        return self._snapshot
+    def __init__(self, table: Table, begun: Begun):
+        self._begun = begun
+        begun.snapshot(table.name)  # a table of a database is as of the first time that it is asked for
+        staged = StagedTable(begun, table.name, table._backend)
+        self._set_up(table._compiler, staged, staged)
 
-    def __repr__(self) -> str:
-        return f"<TableSnapshot {self.name}: {len(self)} rows>"
+    def commit(self) -> None:
+        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+        self._begun.commit()
+
+    def rollback(self) -> None:
+        """Forgets the changes. It may be called twice."""
+        self._begun.rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._begun.open:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from millpond.changes import Changes, Position
-from millpond.errors import NotSupported
+from millpond.errors import Closed, NotSupported
 from millpond.query.changing import Found
+from millpond.query.overlay import Overlay
 from millpond.query.reading import Record
 from millpond.query.stats import Health
 from millpond.tables._single import Patch
 from millpond.tables.base import Backend, Snapshot
+from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 
-if TYPE_CHECKING:
-    from millpond.app.transaction import Transaction
+
+class Begun(Protocol):
+    """A transaction that has begun, of one table or of several."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+
+    def snapshot(self, table: str) -> Snapshot:
+        """A table as the transaction sees it."""
+
+    def stage(self, changes: Mapping[str, Changes]) -> None:
+        """Adds changes that only the transaction sees."""
+
+    def commit(self) -> None:
+        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+
+    def rollback(self) -> None:
+        """Forgets the changes. It may be called twice."""
 
 
 class StagedTable(Backend):
     """What a transaction sees of a table. It is also the home of its changes, which go to the transaction."""
 
-    def __init__(self, transaction: Transaction, name: str, real: Backend):
+    def __init__(self, transaction: Begun, name: str, real: Backend):
         self._transaction = transaction
         self._name = name
         self._real = real
@@ -48,11 +67,11 @@ class StagedTable(Backend):
         return self._real.check(changes)
 
     def snapshot(self, commit: int | None = None) -> Snapshot:
-        return self._transaction.moment().snapshot(self._name)
+        return self._transaction.snapshot(self._name)
 
     @property
     def version(self) -> int:
-        return self._transaction.moment().version(self._name)
+        return self.snapshot().version
 
     def position(self, pipeline: str) -> Position | None:
         return self._real.position(pipeline)
@@ -83,8 +102,49 @@ class StagedTable(Backend):
     def drop(self, key: Any) -> int | None:
         return None
 
+    def begin(self) -> Begun:
+        raise NotSupported("a transaction has begun already", hint="commit it, or roll it back, first")
+
     def health(self) -> tuple[str, Health]:
         return "program", Health("healthy", "the table of a transaction")
 
     def followed(self) -> dict[str, Any]:
         return {}
+
+
+class LoneTransaction:
+    """A transaction of a table that has no app."""
+
+    def __init__(self, name: str, backend: MemoryTable):
+        self._name = name
+        self._backend = backend
+        self._overlay = Overlay(backend.snapshot())
+        self.open = True
+
+    def snapshot(self, table: str) -> Snapshot:
+        self._check_open()
+        return self._overlay
+
+    def stage(self, changes: Mapping[str, Changes]) -> None:
+        self._check_open()
+        for change in changes.values():
+            self._overlay.stage(self._backend.check(change))
+
+    def commit(self) -> None:
+        self._check_open()
+        self.open = False
+        if self._overlay.version:
+            self._backend.change(self._found)
+
+    def _found(self, now: Snapshot) -> Found:
+        if now.version != self._overlay.base.version:
+            self._overlay.check_untouched(now, self._name)
+        changes = self._overlay.changes()
+        return (changes if len(changes) else None), len(changes)
+
+    def rollback(self) -> None:
+        self.open = False
+
+    def _check_open(self) -> None:
+        if not self.open:
+            raise Closed("the transaction has ended", hint="begin another one")

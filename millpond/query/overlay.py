@@ -7,11 +7,13 @@ have provisional numbers that no table reaches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
+from millpond.errors import Conflict
 from millpond.tables.base import Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Column, Schema
@@ -81,6 +83,22 @@ class Overlay(Snapshot):
         keys = pa.concat_tables([self._put.scan(list(self._identity)), self._gone.scan()])
         return keys if self._keyed else keys.filter(pc.less(keys[ROW], _PROVISIONAL))
 
+    def check_untouched(self, now: Snapshot, table: str) -> None:
+        """Raises Conflict when a row that the changes are about is not as it was."""
+        touched = self.touched()
+        if not touched.num_rows:
+            return
+        names = touched.column_names
+        if self._keyed:
+            before, after = self.base.get(names, touched), now.get(names, touched)
+        else:
+            before, after = (_of_rows(s, touched) for s in (self.base, now))
+        if not _same(before, after, names):
+            raise Conflict(
+                f'another commit has changed the same rows of table "{table}"',
+                hint="run the transaction again",
+            )
+
     def get(
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
     ) -> pa.Table:
@@ -100,7 +118,9 @@ class Overlay(Snapshot):
         return pa.concat_tables([under, self._put.scan().select(under.column_names).cast(under.schema)])
 
     def _without_touched(self, rows: pa.Table) -> pa.Table:
-        keys = pa.concat_tables([self._put.scan(list(self._identity)), self._gone.scan()])
+        if not rows.num_rows:
+            return rows
+        keys = self._touched_of(rows.select(self._identity))
         if not keys.num_rows:
             return rows
         number = rows.select(self._identity).append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
@@ -109,6 +129,15 @@ class Overlay(Snapshot):
         )
         at = kept["__at"]
         return rows.take(at.take(pc.sort_indices(at)))
+
+    def _touched_of(self, keys: pa.Table) -> pa.Table:
+        """The identities that the changes are about; where that is less work only those among ``keys``."""
+        names = list(self._identity)
+        if keys.num_rows < len(self._put) + len(self._gone):
+            return pa.concat_tables(
+                [t.get(names, keys, nulls=True).select(names) for t in (self._put, self._gone)]
+            )
+        return pa.concat_tables([self._put.scan(names), self._gone.scan()])
 
     def __len__(self) -> int:
         return int(self._merged().num_rows)
@@ -125,3 +154,15 @@ def _filled(keys: pa.Table, schema: Schema) -> pa.Table:
 
 def _all_true(count: int) -> pa.BooleanArray:
     return pa.array([True] * count, pa.bool_())
+
+
+def _of_rows(snapshot: Snapshot, rows: pa.Table) -> pa.Table:
+    return snapshot.scan(rows=True).join(rows, rows.column_names, join_type="left semi")
+
+
+def _same(a: pa.Table, b: pa.Table, by: list[str]) -> bool:
+    if a.num_rows != b.num_rows:
+        return False
+    order = [(name, "ascending") for name in by]
+    left: Any = a.sort_by(order).combine_chunks().to_pylist()
+    return bool(left == b.sort_by(order).combine_chunks().to_pylist())
