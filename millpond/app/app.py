@@ -83,6 +83,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
 from millpond.sql.identity import identity
 from millpond.sql.joins import all_inputs, join_warnings
+from millpond.sql.ownnames import is_own
 from millpond.sql.parse import parse
 from millpond.sql.pushdown import need_of, pushed
 from millpond.sql.querynames import made_name
@@ -299,7 +300,7 @@ class App:
 
     def tables(self) -> list[str]:
         """The names of all tables; error tables are not among them."""
-        return [name for name in self._catalog.names("table") if "$" not in name]
+        return [name for name in self._catalog.names("table") if not is_own(name)]
 
     def send(self, stream: str, rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch) -> int:
         """Appends rows to an embedded stream, all or none, and answers how many.

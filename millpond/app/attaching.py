@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.errors import AlreadyExists, NotSupported
+from millpond.sources.memory import memory_uri
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ def attach(app: App, name: str, table: Table) -> None:
     """Makes the table of that name, or finds it, gives it the rows in one commit, and hands the program the app's."""
     if not table.alone:
         raise NotSupported(
-            f'table "{table.name}" is one of an app already', hint=f"another app reads memory://{table.name}"
+            f'table "{table.name}" is one of an app already',
+            hint=f"another app reads {memory_uri(table.name)}",
         )
     known = app._catalog.find(name)
     if known is None:

@@ -20,6 +20,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
 from millpond.sql.functions import function_classes
+from millpond.sql.ownnames import is_own
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
@@ -82,7 +83,7 @@ def show(app: App, what: str) -> pa.Table:
             ],
             ["name", "columns", "connector", "rows"],
         )
-    tables = [r for r in app._catalog if r.kind in ("table", "view") and "$" not in r.name]
+    tables = [r for r in app._catalog if r.kind in ("table", "view") and not is_own(r.name)]
     return _table(
         [
             {

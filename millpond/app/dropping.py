@@ -26,6 +26,7 @@ from millpond.journal.revision import Revision
 from millpond.plan.plans import PipelinePlan, Target
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
+from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) ->
         listed = [_described(app, query) for query in queries] + [f'view "{v.name}"' for v in views]
         raise InUse(
             f'{relation.kind} "{relation.name}" is used by {", ".join(listed)}',
-            hint=f"DROP {relation.kind.upper()} {relation.name} CASCADE drops them too",
+            hint=f"DROP {relation.kind.upper()} {print_name(relation.name)} CASCADE drops them too",
             place=place,
         )
     removal = Removal(app)
@@ -211,7 +212,7 @@ def drop_query(app: App, name: str, *, if_exists: bool, place: Place | None) -> 
     if filled and app._catalog.find(filled) is not None:
         raise InUse(
             f'query "{name}" fills {kind} "{filled}"',
-            hint=f"DROP {kind.upper()} {filled} drops both; PAUSE or STOP QUERY holds it",
+            hint=f"DROP {kind.upper()} {print_name(filled)} drops both; PAUSE or STOP QUERY holds it",
             place=place,
         )
     removal = Removal(app)

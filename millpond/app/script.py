@@ -16,6 +16,7 @@ from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
+from millpond.sql.printer import print_name
 from millpond.types import Schema
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iter
         for name in sorted(targets_of(s) & left) if s is not None else ():
             yield StateForeign(
                 f'the query that changes "{name}" was another one when the state directory was made',
-                hint=f"start with the old text, DROP TABLE {name} CASCADE, then start with the new one; "
+                hint=f"start with the old text, DROP TABLE {print_name(name)} CASCADE, then start with the new one; "
                 "or name another state directory",
                 place=s.place if s is not None else None,
             )
@@ -177,6 +178,6 @@ def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None
         return entry
     raise StateForeign(
         f'"{statement.name}" was declared differently when the state directory was made',
-        hint=f"drop it first (DROP {entry.kind.upper()} {entry.name}), or name another state directory",
+        hint=f"drop it first (DROP {entry.kind.upper()} {print_name(entry.name)}), or name another state directory",
         place=statement.place,
     )

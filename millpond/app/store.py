@@ -467,7 +467,7 @@ class Store:
         used = dict.fromkeys(b.database for b in self._tables.values() if b.database is not None)
         for database in used if not self._state.durable else ():
             with suppress(Error):
-                database.forget(self._spelled(""))
+                database.forget_all(self._spelled(""))
         self.compactor.end()
         for backend in self._tables.values():
             backend.close()

@@ -17,6 +17,7 @@ from millpond.cli.sessions import Session
 from millpond.cli.splitting import is_finished
 from millpond.errors import Error
 from millpond.sql.functions import known_functions
+from millpond.sql.printer import print_name
 
 KEYWORDS = (
     "SELECT FROM WHERE JOIN LEFT RIGHT FULL INNER CROSS ON USING GROUP BY HAVING ORDER LIMIT OFFSET UNION ALL "
@@ -66,7 +67,8 @@ class SqlCompleter(Completer):
         word = match[0] if match else ""
         for name, kind in self._candidates(word):
             if name.lower().startswith(word.lower()) and name != word:
-                yield Completion(name, start_position=-len(word), display_meta=kind)
+                text = print_name(name) if kind in ("name", "column") else name
+                yield Completion(text, start_position=-len(word), display=name, display_meta=kind)
 
     def _candidates(self, word: str) -> Iterator[tuple[str, str]]:
         self._refresh()
@@ -83,7 +85,7 @@ class SqlCompleter(Completer):
         try:
             names = [*self._names("SHOW TABLES", "name"), *self._names("SHOW STREAMS", "name")]
             self._known = {
-                n: self._known.get(n) or tuple(self._names(f"DESCRIBE `{n.replace('`', '``')}`", "column"))
+                n: self._known.get(n) or tuple(self._names(f"DESCRIBE {print_name(n)}", "column"))
                 for n in names
             }
         except Error:

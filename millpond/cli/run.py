@@ -250,14 +250,17 @@ class Run:
             self._printer.answer(result.to_arrow())
 
     def _say_running(self, app: App) -> None:
+        from millpond.sql.printer import print_name
+
         tables = app.tables()
         where = f" --state {shlex.quote(str(self._state))}" if self._state else ""
-        example = f"SELECT * FROM {tables[-1]} LIMIT 10" if tables else "SHOW STREAMS"
+        example = f"SELECT * FROM {print_name(tables[-1])} LIMIT 10" if tables else "SHOW STREAMS"
+        asked = f'"{example}"' if "`" not in example else shlex.quote(example)
         queries = _many(len(app._pipelines), "query", "queries")
         self._report.note(
             f"running {self._file}: {_many(len(tables), 'table', 'tables')}, {queries}; "
             + (f"state in {self._state}" if self._state else "no --state, nothing is kept")
-            + f'\n  ask it:   millpond query "{example}"{where}\n  stop it:  Ctrl-C'
+            + f"\n  ask it:   millpond query {asked}{where}\n  stop it:  Ctrl-C"
         )
 
 

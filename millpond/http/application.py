@@ -20,6 +20,7 @@ from millpond.http import pages
 from millpond.http.access import require, role_of
 from millpond.http.failures import Refused, failed, not_found
 from millpond.http.routes import ROUTES, Route
+from millpond.http.segments import Segments, names_of
 from millpond.http.settings import is_loopback
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def application(service: Service) -> Starlette:
     )
     return Starlette(
         routes=routes,
-        middleware=[cors] if service.settings.origins else [],
+        middleware=[Middleware(Segments), *([cors] if service.settings.origins else [])],
         exception_handlers={HTTPException: _http_error},
     )
 
@@ -85,6 +86,7 @@ def _endpoint(service: Service, route: Route) -> Endpoint:
             role = role_of(service.settings.tokens, request.headers.get("authorization"))
             require(role, route.role, what)
             request.scope["millpond.role"] = role
+            request.scope["path_params"] = names_of(request.path_params)
             return await route.handler(service, request)
         except Exception as error:
             found = known(error)

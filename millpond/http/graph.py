@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from millpond.http.answers import as_json
 from millpond.http.observing import Observation, Query
+from millpond.sql.ownnames import is_own
 from millpond.sql.uris import is_uri
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class _Drawing:
                 self._node("stream", name, rows=self.seen.streams.get(name))
                 if relation.uri:
                     self._edge(self._outside("source", relation.uri), f"stream:{name}", None)
-            elif relation.kind == "table" and "$" not in name:
+            elif relation.kind == "table" and not is_own(name):
                 stats, health = self.seen.tables.get(name, (None, None))
                 self._node(
                     "table",

@@ -40,7 +40,7 @@ class Quick:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET":
             raw: bytes = scope["raw_path"]
-            if raw.startswith(b"/tables/") and (at := raw.find(b"/rows/")) > 0:
+            if raw.startswith(b"/tables/") and (at := raw.find(b"/rows/", 8)) > 0:
                 began = time.perf_counter()
                 body = self._body(scope, raw, at)
                 if body is not None:

@@ -14,6 +14,7 @@ from millpond.changes import ROW
 from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
 from millpond.http.failures import Refused, bad_request, not_found
 from millpond.http.keys import key_of, text_of
+from millpond.http.segments import raw_segments
 from millpond.http.settings import Limits
 from millpond.tables.memory import MemoryTable
 
@@ -35,7 +36,7 @@ def table_of(service: Service, name: str) -> Table:
 async def one_row(service: Service, request: Request) -> Response:
     """The row with a key. From memory it is read here, in microseconds; a table elsewhere is asked in a thread."""
     table = table_of(service, request.path_params["table"])
-    raw = request.scope["raw_path"].decode("latin-1").partition("/rows/")[2]
+    raw = raw_segments(request.scope["raw_path"], 4)[3]
     key = key_of(table.schema, raw, table.name)
     media = wanted(request, JSON, ARROW)
     if media == ARROW:

@@ -14,6 +14,7 @@ from millpond.errors import Error
 from millpond.http.answers import as_json
 from millpond.http.failures import not_found
 from millpond.sql.catalog import Relation
+from millpond.sql.ownnames import is_own
 from millpond.types import type_name
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ async def one_table(service: Service, request: Request) -> Response:
 
 
 def _all(service: Service) -> list[dict[str, Any]]:
-    relations = [r for r in service.app._catalog if r.kind in ("table", "view") and "$" not in r.name]
+    relations = [r for r in service.app._catalog if r.kind in ("table", "view") and not is_own(r.name)]
     return [summary(service, relation) for relation in relations]
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -53,6 +53,11 @@ _lock = threading.Lock()
 _published: dict[str, Published] = {}
 
 
+def memory_uri(name: str) -> str:
+    """The URI of what is published under a name."""
+    return f"memory://{quote(name, safe='')}"
+
+
 def publish(what: Published) -> None:
     """Makes a table or stream readable as ``memory://name``, in place of an earlier one of that name."""
     with _lock:
@@ -80,7 +85,7 @@ class MemorySource(Source):
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         super().__init__(uri, values, declared)
-        self.name = unquote(uri.partition("://")[2]).strip("/")
+        self.name = unquote(uri.partition("://")[2].strip("/"))
         self._taken: dict[tuple[str, int], pa.Table] = {}
         self._rows: StreamSource | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 from millpond.errors import Place, UnknownName, did_you_mean
 from millpond.sql.statements import Query, Watermark
 from millpond.types import Schema
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 RelationKind = Literal["stream", "table", "view", "source", "sink"]
 
@@ -126,7 +129,7 @@ class Catalog:
         if there is not None:
             return UnknownName(f'"{there.name}" is a {there.kind}, not a {what}', place=place)
         otherwise = "declare it first with CREATE STREAM or CREATE TABLE"
-        if what == "stream or table":
+        if what == "stream or table" and _TOPIC.fullmatch(name):
             otherwise += f", or read a Kafka topic with kafka_topic('{name}')"
         return UnknownName(
             f'{what} "{name}" is not known',

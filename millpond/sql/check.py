@@ -41,6 +41,7 @@ from millpond.sql.mutation import (
     check_update,
     check_upsert,
 )
+from millpond.sql.printer import print_name
 from millpond.sql.querynames import FILLS, filling, made_name, unknown_query
 from millpond.sql.words import point_at_word
 
@@ -244,7 +245,7 @@ class Checker(Creates, Inserts):
             self.errors.append(
                 SqlError(
                     f'"{relation.name}" is a {relation.kind}, not a {s.kind}',
-                    hint=f"DROP {relation.kind.upper()} {relation.name}",
+                    hint=f"DROP {relation.kind.upper()} {print_name(relation.name)}",
                     place=s.place,
                 )
             )

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from millpond.errors import Error, NotSupported, Place, SqlError
 from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.printer import print_name
 from millpond.types import Column, Schema, type_name
 
 ERRORS = "$errors"
@@ -37,7 +38,7 @@ def check_errors_into(
 ) -> Iterator[Error]:
     """What is wrong with a table of ERROR INTO."""
     listed = ", ".join(f"{c.name} {type_name(c.type)}" for c in ERROR_COLUMNS)
-    hint = f"make one, with all or some of these columns: CREATE TABLE {name} ({listed})"
+    hint = f"make one, with all or some of these columns: CREATE TABLE {print_name(name)} ({listed})"
     relation = catalog.find(name)
     if relation is None:
         error = catalog.unknown(name, "table", place)

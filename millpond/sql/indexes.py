@@ -8,6 +8,7 @@ from millpond.errors import AlreadyExists, SqlError, UnknownName, did_you_mean
 from millpond.sql import statements as st
 from millpond.sql.catalog import Index
 from millpond.sql.checked import Checked
+from millpond.sql.printer import print_name
 
 if TYPE_CHECKING:
     from millpond.sql.check import Checker
@@ -20,7 +21,7 @@ def check_create_index(checker: Checker, s: st.CreateIndex) -> Checked | None:
             return Checked(s, skip=True)
         raise AlreadyExists(
             f'index "{known.name}" already exists, on table "{known.table}"',
-            hint=f"DROP INDEX {known.name} first, or CREATE INDEX IF NOT EXISTS",
+            hint=f"DROP INDEX {print_name(known.name)} first, or CREATE INDEX IF NOT EXISTS",
         )
     relation = checker.catalog.find(s.table)
     if relation is None or relation.kind != "table":

@@ -276,11 +276,14 @@ class PostgresDatabase(SqlDatabase):
         )
 
     def forget(self, pipeline: str) -> None:
-        where = "starts_with(pipeline, %s)" if pipeline.endswith("/") else "pipeline = %s"
+        self._forget("pipeline = %s", pipeline)
+
+    def forget_all(self, start: str) -> None:
+        self._forget("starts_with(pipeline, %s)", start)
+
+    def _forget(self, where: str, value: str) -> None:
         self.write(
-            lambda writing: writing.session.execute(
-                f"DELETE FROM millpond_positions WHERE {where}", (pipeline,)
-            )
+            lambda writing: writing.session.execute(f"DELETE FROM millpond_positions WHERE {where}", (value,))
         )
 
     def close(self) -> None:

@@ -188,13 +188,11 @@ class RedisDatabase(Database):
         return Position(pipeline, found["checkpoint"], found["batch"], found["offsets"])
 
     def forget(self, pipeline: str) -> None:
+        self.write(lambda writing: writing.add("HDEL", self.positions_key, pipeline))
+
+    def forget_all(self, start: str) -> None:
         def work(writing: RedisWriting) -> None:
-            known = self.ask("HKEYS", self.positions_key) if pipeline.endswith("/") else [pipeline]
-            going = [
-                name
-                for name in known
-                if name == pipeline or (pipeline[-1:] == "/" and name.startswith(pipeline))
-            ]
+            going = [name for name in self.ask("HKEYS", self.positions_key) if name.startswith(start)]
             if going:
                 writing.add("HDEL", self.positions_key, *going)
 

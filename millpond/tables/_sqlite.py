@@ -162,11 +162,14 @@ class SqliteDatabase(SqlDatabase):
         return self.known_position(self.read().session, pipeline)
 
     def forget(self, pipeline: str) -> None:
-        where, values = "pipeline = ?", [pipeline]
-        if pipeline.endswith("/"):
-            where, values = "substr(pipeline, 1, length(?)) = ?", [pipeline, pipeline]
+        self._forget("pipeline = ?1", pipeline)
+
+    def forget_all(self, start: str) -> None:
+        self._forget("substr(pipeline, 1, length(?1)) = ?1", start)
+
+    def _forget(self, where: str, value: str) -> None:
         self.write(
-            lambda writing: writing.session.execute(f"DELETE FROM millpond_positions WHERE {where}", values)
+            lambda writing: writing.session.execute(f"DELETE FROM millpond_positions WHERE {where}", [value])
         )
 
     def close(self) -> None:

@@ -160,7 +160,11 @@ class Database(ABC):
 
     @abstractmethod
     def forget(self, pipeline: str) -> None:
-        """Takes out the position of the pipeline; if the name ends with ``/``, of all whose names begin so."""
+        """Takes out the position of the pipeline."""
+
+    @abstractmethod
+    def forget_all(self, start: str) -> None:
+        """Takes out the positions of all pipelines whose names begin so."""
 
     @abstractmethod
     def close(self) -> None:

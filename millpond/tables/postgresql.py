@@ -25,6 +25,8 @@ from millpond.tables._sqldatabase import SqlWriting
 from millpond.tables._sqltable import SqlTable, quoted
 from millpond.types import Column, Schema, type_name
 
+_LONGEST = 63
+"""Bytes of a name; PostgreSQL cuts off what is more."""
 _FAMILIES: tuple[tuple[str, ...], ...] = (
     ("smallint", "integer", "bigint"),
     ("real", "double precision"),
@@ -102,7 +104,13 @@ class PostgresTable(SqlTable):
     # the table in the database
 
     def _set_up(self, given: str, name: str) -> None:
-        parts = given.split(".", 1) if given else [name]
+        parts = given.split(".", 1) if given else [fitting(name)]
+        for part in parts:
+            if len(part.encode()) > _LONGEST:
+                raise InvalidOption(
+                    f'{self.what}: "{part}" is longer than the {_LONGEST} bytes that PostgreSQL has for a name',
+                    hint="give it a shorter one, with 'table'",
+                )
         self.table = ".".join(escaped(part) for part in parts)
         self._name = ".".join(parts)
         self.stored = {c.name: c.name for c in self.columns}
@@ -250,6 +258,14 @@ class PostgresTable(SqlTable):
 
     def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
         return from_json(values, dtype) if pa.types.is_nested(dtype) else pa.array(values, dtype)
+
+
+def fitting(name: str) -> str:
+    """A name that PostgreSQL does not cut off: of a long one the beginning, and a hash of all of it."""
+    if len(name.encode()) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:24]
+    return f"{name.encode()[: _LONGEST - 25].decode(errors='ignore')} {digest}"
 
 
 def escaped(name: str) -> str:

@@ -111,7 +111,7 @@ class RedisTable(RedisBacked):
         database.patience = for_connections(max(database.patience.timeout, timeout))
         table = cls(name, schema, database, null_keys=null_keys)
         try:
-            table._set_up(f"{prefix}{values.get('table') or name}", values)
+            table._set_up(f"{prefix}{values.get('table') or _in_keys(name)}", values)
         except BaseException:
             table.close()
             raise
@@ -341,6 +341,12 @@ class RedisSnapshot(Snapshot):
         if table.ttl is None:
             return int(table.database.ask("ZCARD", table.rows_key))
         return int(table.database.script(_COUNT, [table.rows_key, f"{table.base}:until"], []))
+
+
+def _in_keys(name: str) -> str:
+    """A name within keys, whose parts are separated by colons: no other table has keys that begin so."""
+    own = next((start for start in ("table:", "stream:") if name.startswith(start)), "")
+    return own + name.removeprefix(own).replace("%", "%25").replace(":", "%3A")
 
 
 def _equal_rows(rows: pa.Table, columns: Sequence[Column], keys: Sequence[pa.Array]) -> pa.Table:

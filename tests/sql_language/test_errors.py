@@ -21,7 +21,7 @@ def only_error(text: str) -> SqlError:
         ("CREATE TABLE '' (a INT)", "''", "the name of a table cannot be empty"),
         ("CREATE TABLE `  ` (a INT)", "`  `", "the name of a table cannot be empty"),
         ("CREATE TABLE a-b (a INT)", "a-b", '"a-b" cannot be the name of a table'),
-        ("CREATE TABLE `a-b` (a INT)", "`a-b`", '"a-b" cannot be the name of a table'),
+        ("CREATE TABLE `a://b` (a INT)", "`a://b`", '"a://b" cannot be the name of a table'),
         ("CREATE TABLE 1t (a INT)", "1t", '"1t" cannot be the name of a table'),
         ("CREATE STREAM 1t (a INT)", "1t", '"1t" cannot be the name of a stream'),
         ("CREATE TABLE db.t (a INT)", ".", "the name of a table has one part, without dots"),

@@ -32,6 +32,8 @@ from millpond.sql.copying import is_copy, key_through, over_copies
 from millpond.sql.errortables import error_relation
 from millpond.sql.live import check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
+from millpond.sql.ownnames import check_free
+from millpond.sql.printer import print_name
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Column, Schema, type_name
 
@@ -273,6 +275,7 @@ class Creates(Queries):
         """Whether the statement has nothing to do; a taken name is an error otherwise."""
         there = self.catalog.find(name)
         if there is None:
+            check_free(name, kind, s.place)
             return False
         if s.if_not_exists:
             return True
@@ -281,7 +284,7 @@ class Creates(Queries):
             return False
         raise AlreadyExists(
             f'{there.kind.capitalize()} "{there.name}" already exists',
-            hint=f"DROP {there.kind.upper()} {there.name} first, or CREATE {kind.upper()} IF NOT EXISTS",
+            hint=f"DROP {there.kind.upper()} {print_name(there.name)} first, or CREATE {kind.upper()} IF NOT EXISTS",
             place=s.place,
         )
 

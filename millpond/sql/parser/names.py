@@ -10,6 +10,7 @@ from sqlglot.tokens import Token, TokenType
 from millpond.options import Setting
 from millpond.sql.parser.base import BaseParser
 from millpond.sql.uris import is_uri
+from millpond.types import quote
 
 _NAME = re.compile(r"[^\W\d][\w$]*")
 
@@ -23,12 +24,13 @@ class NameParser(BaseParser):
         if token.start in self.uris:
             self.fail(f"expected {what}, found a URI")
         if token.token_type == TokenType.STRING:
-            hint = f"names are written bare or in back-ticks: `{token.text}`" if token.text.strip() else None
-            self._check_name(token.text, token, token, what)
+            if not token.text.strip():
+                self.fail(f"{what} cannot be empty")
+            hint = f"names are written bare or in back-ticks: {quote(token.text)}"
             self.fail(f"expected {what}, found the string {self.shown()}", hint=hint)
         if token.token_type == TokenType.IDENTIFIER:
             self._advance()
-            return self._check_name(token.text, token, token, what)
+            return self._check_quoted(token.text, token, what)
         if not re.match(r"[\w$]", token.text) or token.token_type in self.RESERVED_TOKENS:
             self.fail_expected(what)
         last = self._rest_of_name()
@@ -62,6 +64,18 @@ class NameParser(BaseParser):
             self._advance()
         return self._prev
 
+    def _check_quoted(self, name: str, token: Token, what: str) -> str:
+        """A name in back-ticks: it may hold anything but nothing, and what cannot be told from a URI."""
+        if not name.strip():
+            self.fail(f"{what} cannot be empty", token)
+        if is_uri(name) or "\0" in name:
+            why = "it is a URI" if is_uri(name) else "it holds the character NUL"
+            self.fail(
+                f'"{name}" cannot be {what}', token, hint=f"{why}; any other name is good in back-ticks"
+            )
+        self._one_part(what)
+        return name
+
     def _check_name(self, name: str, first: Token, last: Token, what: str) -> str:
         if not name.strip():
             self.fail(f"{what} cannot be empty", first)
@@ -70,11 +84,14 @@ class NameParser(BaseParser):
                 f'"{name}" cannot be {what}',
                 first,
                 until=last,
-                hint="a name has letters, digits and _, and does not begin with a digit",
+                hint="a name has letters, digits and _, and does not begin with a digit; others stand in back-ticks",
             )
-        if self.at_token(TokenType.DOT):
-            self.fail(f"{what} has one part, without dots")
+        self._one_part(what)
         return name
+
+    def _one_part(self, what: str) -> None:
+        if self.at_token(TokenType.DOT):
+            self.fail(f"{what} has one part, without dots", hint="a name with a dot stands in back-ticks")
 
     def parse_names(self, what: str) -> tuple[str, ...]:
         return tuple(self.wrapped(lambda: self.parse_name(what)))
