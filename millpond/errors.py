@@ -68,6 +68,10 @@ _PARAMETER = re.compile(
 )
 
 
+_LONG_LINE = 400
+"""Characters of a line that a message shows."""
+
+
 def without_passwords(text: str) -> str:
     """The text with stars for the password of every URI in it, as many as it has letters, and for the values of
     settings that are secrets by their name."""
@@ -102,9 +106,16 @@ class Place:
         )
 
     def caret(self) -> str:
-        """The line, without passwords, with a caret under the place."""
-        pad = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
-        return f"{without_passwords(self.text)}\n{pad}{'^' * self.length}"
+        """The line, without passwords, with a caret under the place. Of a long line, what is near the place."""
+        line, at, length = without_passwords(self.text), self.column - 1, self.length
+        if len(line) > _LONG_LINE:
+            first = max(0, at - _LONG_LINE // 2)
+            end = first + _LONG_LINE
+            lead, rest = "…" * (first > 0), "…" * (end < len(line))
+            line, at = lead + line[first:end] + rest, at - first + len(lead)
+            length = max(1, min(length, len(line) - at))
+        pad = "".join("\t" if c == "\t" else " " for c in line[:at])
+        return f"{line}\n{pad}{'^' * length}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
 from millpond.sql.identity import identity
 from millpond.sql.joins import all_inputs, join_warnings
+from millpond.sql.limits import OWN
 from millpond.sql.ownnames import is_own
 from millpond.sql.parse import parse
 from millpond.sql.pushdown import need_of, pushed
@@ -99,6 +100,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("millpond")
 T = TypeVar("T")
 Init = TypeVar("Init", bound=Callable[..., None])
+_SHORT = 10_000
+"""Characters of a client's text that is looked for among plans; what is longer is measured first."""
 SWITCH_SECONDS = 0.0005
 """How long Python lets one thread run while others wait. Writers, pipelines and readers hand over to each other many
 times in one commit; with Python's own 5 ms a program that reads without pause would slow each of these steps."""
@@ -234,7 +237,7 @@ class App:
 
     def _ask(self, text: str, params: Params, gate: Gate | None = None) -> Result:
         """Runs a text; what ``gate`` does not let through is not begun."""
-        if gate is None or "$" not in text:
+        if gate is None or (len(text) <= _SHORT and "$" not in text):
             writes = text.lstrip()[:1] in "IUDiud" and (gate is None or gate.may_write)
             found = (self._writes if writes else self._plans).find(text, params)
             if found is not None:
@@ -472,10 +475,11 @@ class App:
         self, text: str, params: Params, gate: Gate | None = None
     ) -> tuple[Script, tuple[st.Statement, ...]]:
         """The statements of a text, with the values of their parameters, if they may be run."""
-        parsed = parse(text, None if gate is None else {})
+        limits = OWN if gate is None else gate.limits
+        parsed = parse(text, None if gate is None else {}, limits)
         self._remember(parsed.script)
         try:
-            binder = Binder(params)
+            binder = Binder(params, limits)
             statements = tuple(binder.bind(s) for s in parsed.require())
             binder.finish()
             if gate is not None:

@@ -7,12 +7,15 @@ from typing import Protocol
 
 from millpond.errors import Place
 from millpond.sql.checked import Checked
+from millpond.sql.limits import TextLimits
 from millpond.sql.statements import Statement
 
 
 class Gate(Protocol):
     """Asked before anything of a text is done; raises what is not to be. Variables (``${NAME}``) of such a text have
-    no values: the environment is not for whoever sends it."""
+    no values: the environment is not for whoever sends it. What is longer than ``limits`` is not read."""
+
+    limits: TextLimits
 
     @property
     def may_write(self) -> bool:

@@ -1,4 +1,8 @@
-"""Statements that read or change rows by their key or an index: the plans that ``App.sql`` keeps."""
+"""Statements that read or change rows by their key or an index: the plans that ``App.sql`` keeps.
+
+A plan is run for whoever sends its text, clients over HTTP too, and asks no gate. So a statement has one only if every
+gate would let it through to whoever may read, or write.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,11 @@ from millpond.lookup import Lookup, Run
 from millpond.records.values import Unfit
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder
+from millpond.sql.calls import calls_for_everybody
 from millpond.sql.checked import Checked
 from millpond.sql.keyed import keyed_write_of
 from millpond.sql.lookup import lookup_of
+from millpond.sql.outside import named_outside
 from millpond.sql.parse import parse
 from millpond.sql.template import name_of, template_of
 
@@ -73,13 +79,15 @@ def _lookup(app: App, text: str, values: tuple[Any, ...]) -> Lookup | None:
 
 
 def _checked(app: App, text: str, values: tuple[Any, ...]) -> Checked | None:
-    """The statement, if it is one and has no mistake."""
+    """The statement, if it is one, has no mistake, and names and calls nothing that is not for everybody."""
     parsed = parse(text)
     binder = Binder({name_of(at): value for at, value in enumerate(values)})
     try:
         (statement,) = parsed.require()
         bound = binder.bind(statement)
         binder.finish()
+        if not calls_for_everybody(bound) or any(named_outside(bound)):
+            return None
         return check_one(app, bound, app._catalog.copy(), parsed.script.place)
     except (Error, ValueError):
         return None

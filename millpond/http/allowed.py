@@ -16,7 +16,7 @@ from millpond.sinks.base import sinks
 from millpond.sources.base import sources
 from millpond.sql.calls import calls_in
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
-from millpond.sql.functions import FunctionClass, function_classes
+from millpond.sql.functions import FOR_CLIENTS, function_classes
 from millpond.sql.outside import Named, named_outside
 from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
@@ -92,8 +92,6 @@ class Allowed:
 class Calls:
     """The functions that may be called: an allow-list by class, and those of the app that are public."""
 
-    allowed: frozenset[FunctionClass] = frozenset(("pure", "volatile"))
-
     def __init__(self, own: Mapping[str, UserFunction]):
         self._own = own
 
@@ -103,7 +101,7 @@ class Calls:
         classes = function_classes()
         for name, node in calls_in(value):
             kind, own = classes.get(name), self._own.get(name)
-            if kind in self.allowed or (own is not None and own.public) or (kind is None and own is None):
+            if kind in FOR_CLIENTS or (own is not None and own.public) or (kind is None and own is None):
                 continue
             if own is not None:
                 message = f'function "{own.name}" of the app is not for HTTP clients'

@@ -9,19 +9,22 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
+from millpond.formats.jsondepth import MAX_DEPTH, is_deeper
 from millpond.http.failures import Refused, bad_request
 from millpond.http.settings import Limits
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body. Raises Refused if it is too large or does not come."""
+async def read_body(request: Request, limits: Limits, most: int | None = None) -> bytes:
+    """The body, of at most ``most`` bytes, by default as many as any may have. Raises Refused if it is too large or
+    does not come."""
+    most = limits.body if most is None else min(most, limits.body)
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > limits.body:
-        raise _too_large(limits)
+    if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most):
+        raise _too_large(most)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "unsupported", "a compressed body is not read", hint="send it as it is")
     try:
-        return await asyncio.wait_for(_read(request, limits), limits.body_seconds)
+        return await asyncio.wait_for(_read(request, most), limits.body_seconds)
     except TimeoutError:
         raise Refused(
             408, "timed_out", f"the body did not come within {limits.body_seconds:g} s", hint="send it again"
@@ -30,28 +33,30 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         raise Refused(400, "bad_request", "the client has gone") from None
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read(request: Request, most: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > limits.body:
-            raise _too_large(limits)
+        if size > most:
+            raise _too_large(most)
         parts.append(part)
     return b"".join(parts)
 
 
-def _too_large(limits: Limits) -> Refused:
+def _too_large(most: int) -> Refused:
     return Refused(
         413,
         "too_large",
-        f"the body is larger than {limits.body:,} bytes",
+        f"the body is larger than {most:,} bytes",
         hint="send it in several requests",
     )
 
 
 def parse_object(body: bytes, known: dict[str, type | tuple[type, ...]]) -> dict[str, Any]:
     """A JSON object with these fields and no others. Numbers with a fraction are Decimals."""
+    if is_deeper(body, MAX_DEPTH):
+        raise bad_request(f"the body is nested too deeply: at most {MAX_DEPTH} levels are read")
     try:
         found = json.loads(body, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -64,6 +69,23 @@ def parse_object(body: bytes, known: dict[str, type | tuple[type, ...]]) -> dict
         if value is not None and not isinstance(value, known[name]):
             raise bad_request(f'the field "{name}" has a wrong type', f"send {_example(known)}")
     return found
+
+
+def check_values(params: Any, limits: Limits) -> None:
+    """Raises Refused for parameters that hold too many values: each becomes a part of the statement."""
+    waiting, count = [params], 0
+    while waiting:
+        value = waiting.pop()
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        count += len(inner)
+        if count > limits.values:
+            raise Refused(
+                413,
+                "too_large",
+                f"the parameters hold more than {limits.values:,} values",
+                hint="send rows to a stream, or in several requests",
+            )
+        waiting += [v for v in inner if isinstance(v, list | dict)]
 
 
 def _no_constant(name: str) -> Any:

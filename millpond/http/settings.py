@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from millpond.errors import InvalidOption, UnknownName, did_you_mean
+from millpond.sql.limits import CLIENTS, TextLimits
 
 DEFAULT_PORT = 8080
 
@@ -38,6 +39,20 @@ class Limits:
 
     body: int = 16 * 1024 * 1024
     """Bytes of a request's body."""
+    statement_body: int = 2 * 1024 * 1024
+    """Bytes of a body with statements and their parameters."""
+    length: int = CLIENTS.length
+    """Characters of a text of statements."""
+    statements: int = CLIENTS.statements
+    """Statements of a text."""
+    words: int = CLIENTS.words
+    """Words, numbers, texts and signs of a statement."""
+    depth: int = CLIENTS.depth
+    """Levels of an expression: brackets, calls, operators one behind the other. AND and OR do not count."""
+    inputs: int = CLIENTS.inputs
+    """Tables and subqueries that a statement reads."""
+    values: int = 25_000
+    """Values of all parameters, those in lists included."""
     url: int = 16 * 1024
     """Bytes of a path with its query."""
     body_seconds: float = 30.0
@@ -70,6 +85,10 @@ class Limits:
     """How long a table is watched after its last client has left."""
     idempotency_seconds: float = 24 * 3600.0
     """How long the answer to an Idempotency-Key is kept."""
+
+    def of_texts(self) -> TextLimits:
+        """Those of a text of statements."""
+        return TextLimits(self.length, self.words, self.depth, self.inputs, self.statements)
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> Limits:

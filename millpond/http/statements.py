@@ -14,7 +14,7 @@ from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
 from millpond.http.allowed import Locate
 from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer_rows, as_json, wanted
-from millpond.http.body import parse_object, read_body
+from millpond.http.body import check_values, parse_object, read_body
 from millpond.http.failures import Refused, bad_request
 from millpond.http.settings import Role
 from millpond.query.result import Result
@@ -34,6 +34,7 @@ class HttpGate:
     def __init__(self, service: Service, role: Role):
         self._service = service
         self._role = role
+        self.limits = service.limits.of_texts()
 
     @property
     def may_write(self) -> bool:
@@ -79,7 +80,11 @@ class ExplainGate(HttpGate):
 
 
 async def run_sql(service: Service, request: Request) -> Response:
-    body = parse_object(await read_body(request, service.limits), {"sql": str, "params": (list, dict)})
+    body = parse_object(
+        await read_body(request, service.limits, service.limits.statement_body),
+        {"sql": str, "params": (list, dict)},
+    )
+    check_values(body.get("params"), service.limits)
     if not isinstance(body.get("sql"), str):
         raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …", "params": […]}')
     media = wanted(request, JSON, LINES, ARROW)
@@ -96,7 +101,7 @@ async def _answered(service: Service, result: Result, media: str) -> Response:
 
 
 async def explain(service: Service, request: Request) -> Response:
-    body = parse_object(await read_body(request, service.limits), {"sql": str})
+    body = parse_object(await read_body(request, service.limits, service.limits.statement_body), {"sql": str})
     text = body.get("sql")
     if not isinstance(text, str):
         raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …"}')

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond import allowance
 from millpond.errors import PackageMissing
 from millpond.lookup import Answer
 from millpond.records import to_rows
@@ -23,6 +24,8 @@ EXPLAINED = "millpond.explained"
 
 
 _NOTHING = pa.table({})
+_PIECE = 2_048
+"""Rows that are read at a time where their bytes are counted."""
 SHOWN = 100
 """Rows that a notebook shows."""
 
@@ -122,7 +125,17 @@ class LookupResult(Result):
         return self._answer.values(self._source, self._found)
 
     def to_arrow(self) -> pa.Table:
-        return self._answer.table(self._source, self._found)
+        limit = allowance.current()
+        if limit is None or len(self) <= _PIECE:
+            return self._answer.table(self._source, self._found)
+        limit.check_size(len(self), 0)
+        pieces: list[pa.Table] = []
+        size = 0
+        for at in range(0, len(self), _PIECE):
+            pieces.append(self._answer.table(self._source, self._found[at : at + _PIECE]))
+            size += pieces[-1].nbytes
+            limit.check_size(len(self), size)
+        return pa.concat_tables(pieces)
 
     def __len__(self) -> int:
         return 1 if self._found is None else len(self._found)

@@ -21,6 +21,7 @@ from millpond.query.result import Result, RunningResult
 from millpond.server.address import NAME, address_in
 from millpond.server.messages import dump_error, read_line, write_line
 from millpond.sql.checked import Checked
+from millpond.sql.limits import OWN
 from millpond.sql.statements import Statement, only_reads
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ class SocketServer:
 
 class OnlyReads:
     """Lets through what changes nothing: for clients that have not said which app they mean."""
+
+    limits = OWN
 
     def __init__(self, state: Path):
         self._state = state

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from sqlglot import exp
 
 from millpond.errors import InvalidRecord, SqlError
+from millpond.sql.limits import OWN, TextLimits
 from millpond.sql.statements import Statement
 
 Params = Sequence[Any] | Mapping[str, Any] | None
@@ -22,7 +23,9 @@ PARAMETER = "parameter"
 class Binder:
     """Hands out the values of one call; every value must be used, every placeholder must have one."""
 
-    def __init__(self, params: Params):
+    def __init__(self, params: Params, limits: TextLimits = OWN):
+        self._limits = limits
+        self._words = self._length = 0
         self._named = {k.lower(): v for k, v in params.items()} if isinstance(params, Mapping) else {}
         self._listed: list[Any] = [] if params is None or isinstance(params, Mapping) else list(params)
         self._next = 0
@@ -52,13 +55,31 @@ class Binder:
             self._used.add(name.lower())
             found = literal(self._named[name.lower()], f":{name}")
             found.meta[PARAMETER] = name
-            return found
+            return self._counted(found)
         if self._next >= len(self._listed):
             raise SqlError(
                 f"there are more ? than values: {len(self._listed)} given", hint="params=[…] in order"
             )
         self._next += 1
-        return literal(self._listed[self._next - 1], f"? number {self._next}")
+        return self._counted(literal(self._listed[self._next - 1], f"? number {self._next}"))
+
+    def _counted(self, value: exp.Expr) -> exp.Expr:
+        """The value. Raises when all of them, wherever they stand, make a larger statement than a text may."""
+        for node in value.walk():
+            self._words += 1
+            if isinstance(node, exp.Literal | exp.HexString):
+                self._length += len(node.this)
+        limits = self._limits
+        for count, most, what in (
+            (self._length, limits.length, "characters"),
+            (self._words, limits.words, "values"),
+        ):
+            if count > most:
+                raise SqlError(
+                    f"the parameters, where they stand, come to more than {most:,} {what}",
+                    hint="name each once, in WITH or a subquery; rows go to a stream or a file",
+                )
+        return value
 
     def finish(self) -> None:
         """Raises when a value was given that nothing uses."""
@@ -81,6 +102,8 @@ def literal(value: Any, what: str) -> exp.Expr:
                 return _number(str(value))
             if -(2**63) <= value < 2**63:
                 return _cast(exp.Literal.string(str(value)), "BIGINT")
+            if abs(value) >= 10**38:
+                raise InvalidRecord(f"{what}: the number has more than 38 digits, which no type holds")
             return _cast(exp.Literal.string(str(value)), "DECIMAL(38,0)")
         case float():
             return _cast(exp.Literal.string(repr(value)), "DOUBLE")
@@ -91,6 +114,10 @@ def literal(value: Any, what: str) -> exp.Expr:
                 raise InvalidRecord(f"{what}: {value} is not a decimal number")
             scale = max(0, -exponent)
             precision = max(len(digits.digits) + max(0, exponent), scale, 1)
+            if precision > 38:  # before its digits are written out: an exponent may be a billion
+                raise InvalidRecord(
+                    f"{what}: {value:.3e} has {precision:,} digits, and a DECIMAL has at most 38"
+                )
             return _cast(exp.Literal.string(f"{value:f}"), f"DECIMAL({precision},{scale})")
         case str():
             return exp.Literal.string(value)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.errors import NotSupported, Place
-from millpond.sql.functions import function_classes
+from millpond.sql.functions import FOR_CLIENTS, function_classes
 
 CALLED = "called"
 """In the meta of an expression: the lower-case name of the function that it was written as."""
@@ -50,6 +50,12 @@ def calls_in(value: Any) -> Iterator[tuple[str, exp.Expr]]:
     elif is_dataclass(value) and not isinstance(value, Place | type):
         for field in fields(value):
             yield from calls_in(getattr(value, field.name))
+
+
+def calls_for_everybody(value: Any) -> bool:
+    """Whether a statement or expression calls nothing but built-in functions that clients may call too."""
+    classes = function_classes()
+    return all(classes.get(name) in FOR_CLIENTS for name, _ in calls_in(value))
 
 
 def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:

@@ -22,6 +22,8 @@ from types import MappingProxyType
 from typing import Literal, cast, get_args
 
 FunctionClass = Literal["pure", "volatile", "session", "outside"]
+FOR_CLIENTS: frozenset[FunctionClass] = frozenset(("pure", "volatile"))
+"""What a client over HTTP may call."""
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,12 +15,24 @@ from sqlglot.tokens import Token, TokenType
 from millpond import allowance
 from millpond.errors import CheckFailed, Place, SqlError, SqlSyntaxError
 from millpond.sql.dialect import Millpond
+from millpond.sql.limits import (
+    CLIENTS,
+    OWN,
+    TextLimits,
+    check_count,
+    check_length,
+    check_tokens,
+    check_tree,
+    too_deep,
+)
 from millpond.sql.parser.base import Failure
 from millpond.sql.parser.statement import MillpondParser
 from millpond.sql.statements import Statement
 from millpond.sql.text import Piece, Script, pieces
 from millpond.sql.uris import mask_uris
 
+_CALLS = 5_000
+"""Calls within calls that Python allows: enough for statements as deep as ``OWN`` allows, in every step."""
 _UNCLOSED = {"string": "this string is never closed", "name": "this name is never closed"}
 
 
@@ -40,30 +53,45 @@ class Parsed:
         return self.statements
 
 
-def parse(text: str, env: Mapping[str, str] | None = None) -> Parsed:
+def parse(text: str, env: Mapping[str, str] | None = None, limits: TextLimits = OWN) -> Parsed:
     """Reads every statement; after a mistake it goes on behind the next semicolon.
 
-    ``env`` gives the values of ``${NAME}``, by default the environment of the process.
+    ``env`` gives the values of ``${NAME}``, by default the environment of the process. A text that is longer than
+    ``limits`` allows is not read at all.
     """
+    try:
+        check_length(text, limits)
+    except SqlSyntaxError as error:
+        return Parsed((), (error,), Script("", ""))
     script = Script.of(text, env)
     tokens, uris, unreadable = _tokenize(script)
     found: list[Statement] = []
     errors: list[tuple[int, SqlError]] = [*script.errors, *unreadable]
     broken = [offset for offset, _ in errors]
     parser = _parser()
-    for chunk, end in _chunks(tokens, len(script.expanded)):
+    chunks = _chunks(tokens, len(script.expanded))
+    try:
+        check_count([chunk for chunk, _ in chunks], limits, script)
+    except SqlSyntaxError as error:
+        return Parsed((), (error,), script)
+    for chunk, end in chunks:
         start = chunk[0].start
         if any(start <= offset <= end for offset in broken):
             continue
         allowance.check()
         try:
+            check_tokens(chunk, limits, script)
             parser.load(chunk, script, uris)
-            found.append(parser.parse_statement())
+            statement = parser.parse_statement()
+            check_tree(statement, limits, script)
+            found.append(statement)
         except Failure as e:
             errors.append((e.start, _error(e, script)))
+        except SqlSyntaxError as error:
+            error.place = error.place or script.place(start, chunk[0].end + 1)
+            errors.append((start, error))
         except RecursionError:
-            message = "this statement is nested too deeply"
-            errors.append((start, SqlSyntaxError(message, place=script.place(start, start + 1))))
+            errors.append((start, too_deep(limits, script.place(start, start + 1))))
     return Parsed(tuple(found), tuple(e for _, e in sorted(errors, key=lambda e: e[0])), script)
 
 
@@ -76,22 +104,34 @@ def parse_one_statement(text: str, env: Mapping[str, str] | None = None) -> Stat
     return statements[0]
 
 
-def parse_condition(text: str) -> exp.Expression:
+def parse_condition(text: str, limits: TextLimits = CLIENTS) -> exp.Expression:
     """A condition such as ``tier = 'GOLD' AND age > 65``; variables are not replaced."""
+    check_length(text, limits)
     script = Script(text, text)
     tokens, uris, unreadable = _tokenize(script)
     if unreadable:
         raise unreadable[0][1]
+    check_tokens(tokens, limits, script)
     parser = _parser()
     try:
         parser.load(tokens, script, uris)
-        return parser.parse_whole_condition()
+        condition = parser.parse_whole_condition()
     except Failure as e:
         raise _error(e, script) from None
+    except RecursionError:
+        raise too_deep(limits, script.place(0, 1)) from None
+    try:
+        check_tree(condition, limits, script)
+    except SqlSyntaxError as error:
+        error.place = error.place or script.place(0, 1)
+        raise
+    return condition
 
 
 @cache
 def _dialect() -> Millpond:
+    # A level of brackets is some twenty calls of the parser. They are all Python's, which need no stack of C.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _CALLS))
     return Millpond()
 
 

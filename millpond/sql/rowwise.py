@@ -40,6 +40,8 @@ _KINDS: Mapping[type, pa.DataType] = {
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{3}(\d{3})?)?", re.ASCII)
 _OPERATORS: Mapping[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_JOINED, _LENGTH = 16, 10_000
+"""Texts that are put together here, and characters of one that is given: nothing counts the bytes."""
 _EXACT = {"+": "add", "-": "subtract", "*": "multiply"}
 
 
@@ -91,6 +93,7 @@ class _Writer:
         self._values = values
         self._numbers = {name_of(at): at for at in range(len(values))}
         self._next = 0
+        self._joined = 0
 
     def checks(self) -> list[str]:
         """Whether the values are of the types that the function was made for."""
@@ -128,6 +131,12 @@ class _Writer:
             left, right = self.value(node.this), self.value(node.expression)
             if left.type != _STRING or right.type != _STRING:
                 raise _Other
+            self._joined += 1
+            if self._joined > _JOINED:
+                raise _Other
+            for part in (left, right):
+                if part.given:
+                    self.lines.append(f"if len({part.code}) > {_LENGTH}: raise Unfit")
             return self._step(f"{left.code} + {right.code}", _STRING, left, right)
         operator = _OPERATORS.get(type(node))
         if operator is None:

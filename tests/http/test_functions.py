@@ -105,6 +105,57 @@ def test_functions_of_the_app(serve: Serve) -> None:
     assert (listed["tier"], listed["twice"]) == ("python", "python, public")
 
 
+BY_KEY = (
+    "SELECT s, {} AS x FROM t WHERE id = 1",
+    "SELECT s || CAST({} AS STRING) AS x FROM t WHERE id IN (1, 2)",
+    "SELECT s FROM t WHERE id = 1 AND s = {}",
+    "INSERT INTO t VALUES (7, {})",
+    "UPDATE t SET s = {} WHERE id = 1",
+    "DELETE FROM t WHERE id = 1 AND s <> {}",
+)
+
+
+@pytest.mark.parametrize("call", ["current_user()", "version()", "current_catalog()", "own(s)", "own('x')"])
+def test_statements_by_key_ask_as_all_others(serve: Serve, call: str) -> None:
+    """Their plans are kept, and are run without a gate: the app's own use of a text must not open it to clients."""
+    shop = serve("CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+
+    @shop.app.function
+    def own(x: str) -> str:
+        return f"secret {x}"
+
+    for text in (t.format(call) for t in BY_KEY):
+        for _ in range(3):
+            if not (text.startswith("INSERT") and "own(s)" in text):
+                shop.app.sql(text)
+        kept = len(shop.app.table("t"))
+        for _ in range(3):
+            answer = shop.sql(text)
+            assert answer.status_code == 403 and answer.json()["error"]["code"] == "not_allowed", text
+        assert "secret" not in answer.text and len(shop.app.table("t")) == kept
+        shop.app.sql("INSERT INTO t VALUES (1, 'one')")
+
+
+def test_writes_by_key_ask_for_the_role(serve: Serve) -> None:
+    tokens = {"READ": "r" * 20, "WRITE": "w" * 20}
+    shop = serve(
+        "CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'one')", tokens=tokens
+    )
+    for text in (
+        "INSERT INTO t VALUES (1, 'x')",
+        "UPDATE t SET s = 'x' WHERE id = 1",
+        "DELETE FROM t WHERE id = 1",
+    ):
+        for again in (text, f"  {text}", f"/* */ {text}", text.lower(), f"{text};"):
+            shop.app.sql(text)
+            shop.app.sql("INSERT INTO t VALUES (1, 'one')")
+            refused = shop.sql(again, headers={"Authorization": f"Bearer {tokens['READ']}"})
+            assert refused.status_code == 403 and refused.json()["error"]["code"] == "forbidden"
+            assert shop.app.table("t").get_record(1) == {"id": 1, "s": "one"}
+        done = shop.sql(text, headers={"Authorization": f"Bearer {tokens['WRITE']}"})
+        assert done.status_code == 200 and shop.app.table("t").get_record(1) != {"id": 1, "s": "one"}
+
+
 class Listener:
     """Counts who connects."""
 

@@ -104,6 +104,23 @@ def test_answers_that_are_too_large(serve: Serve) -> None:
     assert shop.sql("SELECT COUNT(*) AS n FROM u").json()["rows"] == [{"n": 996}]
 
 
+def test_lookups_that_find_too_much(serve: Serve) -> None:
+    sql = "CREATE TABLE t (id INT PRIMARY KEY, kind STRING, s STRING)"
+    shop = serve(sql, limits={"answer_rows": 20_000, "answer_bytes": 10_000_000})
+    shop.app.table("t").bulk_insert(
+        [{"id": i, "kind": "ab"[i % 3 == 0], "s": "x" * 1_000} for i in range(30_000)]
+    )
+    shop.app.table("t").bulk_insert([{"id": -i, "kind": "c", "s": "x"} for i in range(1, 20_002)])
+    assert "more than 20,000 rows" in shop.sql("SELECT id FROM t WHERE kind = 'c'").text
+    assert "more than 10,000,000 bytes" in shop.sql("SELECT s FROM t WHERE kind = 'b'").text
+    assert len(shop.sql("SELECT id FROM t WHERE kind = 'b'").json()["rows"]) == 10_000
+    text = "SELECT " + " || ".join([":s"] * 50) + " AS x FROM t WHERE kind = 'c' LIMIT 200"
+    assert "more than 10,000,000 bytes" in shop.sql(text, {"s": "y" * 15_000}).text
+    assert "more than 1,000,000 characters" in shop.sql(text, {"s": "y" * 100_000}).text
+    many = "SELECT id FROM t WHERE " + " OR ".join(["id IN (:v)"] * 20)
+    assert "more than 25,000 values" in shop.sql(many, {"v": list(range(2_000))}).text
+
+
 def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:
     shop = serve(limits={"seconds": 0.2})
     with shop.app._lock:

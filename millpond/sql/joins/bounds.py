@@ -15,6 +15,8 @@ from millpond.sql.typing.literals import unit_name
 
 _LESS = (exp.LT, exp.LTE)
 _MORE = (exp.GT, exp.GTE)
+_DIGITS = 18
+"""Of a count of units; one with more is no time."""
 _UNITS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -131,6 +133,9 @@ def _micros(node: exp.Expr) -> int | None:
         return None
     length_of_unit = _UNITS.get(unit_name(unit))
     try:
-        return None if length_of_unit is None else int(Decimal(node.this.name.strip()) * length_of_unit)
+        count = Decimal(node.this.name.strip())
     except InvalidOperation:
         return None
+    if length_of_unit is None or not count.is_finite() or count.adjusted() > _DIGITS:
+        return None
+    return int(count * length_of_unit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import reduce
 from itertools import pairwise
 from typing import NoReturn, TypeVar
 
@@ -18,6 +19,8 @@ from millpond.sql.text import Script
 
 T = TypeVar("T")
 
+_FEW = 16
+"""Conditions between AND that stay one behind the other."""
 _CLAUSES = (
     "FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION WINDOW EMIT WITH JOIN ON USING SET VALUES SELECT "
     "RETURNING INTO AS INTERSECT EXCEPT CASCADE"
@@ -211,6 +214,27 @@ class BaseParser(SparkParser):
                 self.fail_expected('something after ","')
             items.append(item)
         return items
+
+    def _parse_disjunction(self) -> exp.Expr | None:
+        return self._parse_chain(self._parse_conjunction, TokenType.OR, exp.Or)
+
+    def _parse_conjunction(self) -> exp.Expr | None:
+        return self._parse_chain(self._parse_equality, TokenType.AND, exp.And)
+
+    def _parse_chain(
+        self, parse: Callable[[], exp.Expr | None], word: TokenType, kind: type[exp.Connector]
+    ) -> exp.Expr | None:
+        """What stands between AND or OR. Of many a balanced tree is made: it means the same, and is not deep."""
+        parts = [parse()]
+        while self._match(word):
+            parts.append(parse())
+        if len(parts) <= _FEW:
+            return reduce(lambda a, b: self.expression(kind(this=a, expression=b)), parts)
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            last = parts[-1:] if len(parts) % 2 else []
+            parts = [self.expression(kind(this=a, expression=b)) for a, b in pairs] + last
+        return parts[0]
 
     def wrapped(self, parse: Callable[[], T]) -> list[T]:
         """``( item, … )`` with at least one item."""
