@@ -17,6 +17,7 @@ from millpond.sources.base import sources
 from millpond.sql.calls import calls_in
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
 from millpond.sql.functions import FOR_CLIENTS, function_classes
+from millpond.sql.growth import check_growth
 from millpond.sql.outside import Named, named_outside
 from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
@@ -116,8 +117,9 @@ class Calls:
 
     def check_condition(self, condition: Condition) -> None:
         """The same for a condition of a client, before it is evaluated."""
-        text = condition.text
-        self.check(condition.filter.tree, lambda start, end: Place.of(text, start, end))
+        text, tree = condition.text, condition.filter.tree
+        self.check(tree, lambda start, end: Place.of(text, start, end))
+        check_growth(tree, lambda start, end: Place.of(text, start, end))
 
 
 def _begins(uri: str, prefix: str) -> bool:

@@ -20,6 +20,7 @@ from millpond.http.settings import Role
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
+from millpond.sql.growth import check_growth
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
@@ -46,6 +47,7 @@ class HttpGate:
         check_kinds(self._role, statements)
         self._service.allowed.check(statements)
         self._service.calls.check(statements, locate)
+        check_growth(statements, locate)
 
     def checked(self, statements: Sequence[Checked]) -> None:
         allowance.check()

@@ -29,6 +29,7 @@ class Threads:
         self._enders = ThreadPoolExecutor(2, thread_name_prefix="millpond-http-end")
         self._seats = asyncio.Semaphore(limits.threads)
         self.at_work = 0
+        self._closed = False
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """The answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes too
@@ -57,7 +58,7 @@ class Threads:
 
     def _end(self, allowance: Allowance, future: asyncio.Future[Any]) -> None:
         """Ends work that nobody waits for, until it is done."""
-        if not future.done():
+        if not future.done() and not self._closed:
             loop = asyncio.get_running_loop()
             loop.run_in_executor(self._enders, allowance.end)
             loop.call_later(AGAIN_SECONDS, self._end, allowance, future)
@@ -72,6 +73,7 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._enders.shutdown(wait=False, cancel_futures=True)
 

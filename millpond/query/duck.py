@@ -33,7 +33,8 @@ _SETTINGS = (
 )
 _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
 """No SQL that runs here reads a file or changes a setting, whoever wrote it."""
-_BATCH_ROWS = 16_384
+_BATCH_ROWS = 2_048
+"""Rows after which the size of an answer is looked at: DuckDB makes as many at a time, and counts no bytes of them."""
 
 
 def version() -> str:

@@ -68,7 +68,7 @@ def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:
     if name not in _OUTSIDE_OPTIONS:
         return None
     at, option = _OUTSIDE_OPTIONS[name]
-    for options in _arguments(node)[at:]:
+    for options in arguments_of(node)[at:]:
         texts = [str(n.this).lower() for n in options.find_all(exp.Literal)]
         if option in texts:
             return NotSupported(
@@ -82,7 +82,8 @@ def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:
     return None
 
 
-def _arguments(node: exp.Expr) -> list[exp.Expr]:
+def arguments_of(node: exp.Expr) -> list[exp.Expr]:
+    """The arguments of a call, in order."""
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
     found: list[exp.Expr] = []

@@ -1,0 +1,294 @@
+"""How large the texts and lists may become that a statement makes, told from its text.
+
+No engine can be stopped inside of one call, and what a call takes for its results is counted by none. So a statement of
+a client is measured before: what it makes of a row is at most so many bytes, and at most so many times as large as the
+row's own values. Nothing is known of the values themselves, so how often a text is repeated must be written out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.errors import NotSupported, Place
+from millpond.sql import statements as st
+from millpond.sql.calls import arguments_of, called
+from millpond.sql.spans import own_span
+
+Locate = Callable[[int, int], Place]
+
+_BYTES = 20_000
+"""That a statement makes of each row of its inputs."""
+_BYTES_ALONE = 5_000_000
+"""That a statement without FROM makes."""
+_TIMES = 1_000
+"""How often a value of a row may be put into what is made of it."""
+_ELEMENTS = 100
+"""Elements that a list of a row is taken to have."""
+_CELL = 16
+_JOINS = ("concat", "concat_ws", "array_join", "array_append", "array_prepend", "listagg", "string_agg")
+_FOLDS = ("aggregate", "reduce")
+_EITHER = (exp.Case, exp.If, exp.Coalesce)
+_SCALAR = (exp.Predicate, exp.Connector, exp.Not)
+_WIDTH = re.compile(r"%[^a-zA-Z%]*?(\d{3,})")
+
+
+@dataclass(slots=True)
+class _Size:
+    """So many bytes, and so often the value of each column."""
+
+    fixed: float = 0
+    cells: Counter[str] = field(default_factory=Counter)
+
+    def times(self, n: float) -> _Size:
+        cells: Counter[str] = Counter(
+            {name: int(min(count * n, 1 << 60)) for name, count in self.cells.items()}
+        )
+        return _Size(self.fixed * n, cells)
+
+    @property
+    def most(self) -> int:
+        return max(self.cells.values(), default=0)
+
+
+def check_growth(statements: Any, locate: Locate) -> None:
+    """Raises NotSupported for the first statement, or expression, that makes too much of its inputs."""
+    for value in statements if isinstance(statements, Sequence) else (statements,):
+        _Measure(value, locate).check()
+
+
+class _Measure:
+    """Of one statement. What a subquery makes may go into all that is around it, so levels multiply."""
+
+    def __init__(self, value: Any, locate: Locate):
+        self._value = value.statement if isinstance(value, st.Explain) else value
+        self._locate = locate
+        self._levels: dict[int, list[float]] = {}
+
+    def check(self) -> None:
+        trees = list(_trees(self._value))
+        rows = any(tree.find(exp.From) for tree in trees) or not isinstance(self._value, st.Statement)
+        rows = rows or isinstance(self._value, st.Update | st.Delete | st.Merge | st.Upsert)
+        self._most = _BYTES if rows else _BYTES_ALONE
+        for tree in trees:
+            for node in tree.walk():
+                self._add(node)
+        if rows and isinstance(self._value, st.Select):
+            for select in (s for tree in trees for s in tree.find_all(exp.Select)):
+                sizes = [self.size(o).fixed for o in select.expressions]
+                if sum(sizes) > _BYTES:
+                    raise self._refused(select.expressions[sizes.index(max(sizes))])
+
+    def _add(self, node: exp.Expr) -> None:
+        """Counts what a node makes, if it makes something larger."""
+        name = called(node)
+        if isinstance(node, exp.DPipe):
+            if isinstance(node.parent, exp.DPipe):
+                return
+        elif name in _FOLDS:
+            self._check_fold(node)
+            return
+        elif name not in _MADE and name not in _JOINS:
+            return
+        size = self.size(node)
+        size = size.times(self._repeats(node))
+        select = node.find_ancestor(exp.Select)
+        level = self._levels.setdefault(id(select), [1, 0])
+        level[0] += max(0, size.most - 1)
+        level[1] += 0 if isinstance(node, exp.DPipe) or name in _JOINS else size.fixed
+        factor, fixed = 1.0, 0.0
+        for times, made in self._levels.values():
+            factor, fixed = factor * times, fixed + made
+        if factor > _TIMES or fixed * factor > self._most or size.fixed > self._most:
+            raise self._refused(node)
+
+    def _repeats(self, node: exp.Expr) -> float:
+        """How often a node in lambda functions is evaluated for a row."""
+        found = 1.0
+        inner = node.find_ancestor(exp.Lambda)
+        while inner is not None:
+            around = inner.parent
+            lists = (
+                [a for a in arguments_of(around) if not isinstance(a, exp.Lambda)]
+                if around is not None
+                else []
+            )
+            found *= max([_ELEMENTS, *(self.size(a).fixed / _CELL for a in lists)])
+            inner = inner.find_ancestor(exp.Lambda)
+        return found
+
+    def _check_fold(self, node: exp.Expr) -> None:
+        """Raises for a fold whose state doubles with every element."""
+        for inner in (a for a in arguments_of(node) if isinstance(a, exp.Lambda)):
+            first = inner.expressions[0].name if inner.expressions else ""
+            if inner.expressions and self.size(inner.this).cells[first.lower()] > 1:
+                raise self._refused(inner.this)
+
+    def size(self, node: exp.Expr) -> _Size:
+        """At most so much is what a node makes."""
+        if isinstance(node, exp.Literal):
+            return _Size(len(node.this) if node.is_string else _CELL)
+        if isinstance(node, exp.Column | exp.Identifier):
+            return _Size(0, Counter({node.name.lower(): 1}))
+        if isinstance(node, exp.Query | exp.Subquery):
+            return _Size(0, Counter({"a query": 1}))
+        if isinstance(node, _SCALAR):
+            return _Size(_CELL)
+        made = _MADE.get(called(node) or "")
+        if made is not None:
+            return made(self, node, arguments_of(node))
+        parts = [self.size(a) for a in node.iter_expressions() if not isinstance(a, exp.DataType)]
+        if isinstance(node, _EITHER):
+            cells: Counter[str] = Counter()
+            for part in parts:
+                cells |= part.cells
+            return _Size(max((p.fixed for p in parts), default=0), cells)
+        if isinstance(node, exp.Lambda):
+            return self.size(node.this)
+        return _sum(parts)
+
+    def number(self, node: exp.Expr) -> float:
+        """A number that an argument is at most. Raises NotSupported if the text does not tell."""
+        found = _number(node)
+        if found is None:
+            raise NotSupported(
+                "over HTTP it must be written out how long this becomes",
+                hint="write a number, or least(…, 1000)",
+                place=self._place(node),
+            )
+        return max(0.0, found)
+
+    def _refused(self, node: exp.Expr) -> NotSupported:
+        return NotSupported(
+            f"this makes more than {self._most:,} bytes of a row, or a row {_TIMES:,} times as large",
+            hint="over HTTP texts and lists are not made larger than that: ask for the parts",
+            place=self._place(node),
+        )
+
+    def _place(self, node: exp.Expr) -> Place | None:
+        near: exp.Expr | None = node
+        while near is not None:
+            span = own_span(near)
+            if span is not None:
+                return self._locate(*span)
+            near = next(near.iter_expressions(), None)
+        return None
+
+
+def _sum(parts: Sequence[_Size]) -> _Size:
+    cells: Counter[str] = Counter()
+    for part in parts:
+        cells.update(part.cells)
+    return _Size(sum(p.fixed for p in parts), cells)
+
+
+def _number(node: exp.Expr) -> float | None:
+    if isinstance(node, exp.Literal):
+        try:
+            return float(node.this)
+        except ValueError:
+            return None
+    if isinstance(node, exp.Null):
+        return 0.0
+    if isinstance(node, exp.Paren | exp.Cast):
+        return _number(node.this)
+    if isinstance(node, exp.Neg):
+        found = _number(node.this)
+        return None if found is None else -found
+    if isinstance(node, exp.Add | exp.Sub | exp.Mul):
+        left, right = _number(node.this), _number(node.expression)
+        if left is None or right is None:
+            return None
+        return (
+            left + right
+            if isinstance(node, exp.Add)
+            else left - right
+            if isinstance(node, exp.Sub)
+            else left * right
+        )
+    if called(node) == "least":
+        known = [n for n in (_number(a) for a in arguments_of(node)) if n is not None]
+        return min(known, default=None)
+    return None
+
+
+Made = Callable[[_Measure, exp.Expr, Sequence[exp.Expr]], _Size]
+
+
+def _repeated(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    if len(given) < 2:
+        return _Size()
+    size = m.size(given[0])
+    return _Size(max(size.fixed, 1), size.cells).times(m.number(given[1]))
+
+
+def _spaces(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    return _Size(m.number(given[0])) if given else _Size()
+
+
+def _padded(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    return _Size(4 * m.number(given[1])) if len(given) > 1 else _Size()
+
+
+def _filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    if len(given) < 2:
+        return _Size()
+    size = m.size(given[0])
+    return _Size(max(size.fixed, _CELL), size.cells).times(m.number(given[1]))
+
+
+def _sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    """From one number to another. Of times and of columns nothing is known: lists of them stay in Spark."""
+    ends = [_number(a) for a in given[:2]]
+    step = _number(given[2]) if len(given) > 2 else 1.0
+    if len(ends) < 2 or ends[0] is None or ends[1] is None or not step:
+        return _Size()
+    return _Size(_CELL * abs((ends[1] - ends[0]) / step))
+
+
+def _replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    """Each character, or each text of so many, may become the replacement."""
+    if len(given) < 2:
+        return _Size()
+    size, by = m.size(given[0]), m.size(given[2]) if len(given) > 2 else _Size()
+    plain = called(node) == "replace" and isinstance(given[1], exp.Literal)
+    length = max(1, len(given[1].this)) if plain else 1
+    return size.times(max(1.0, (by.fixed + _ELEMENTS * by.most) / length))
+
+
+def _formatted(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    size = _sum([m.size(a) for a in given])
+    pattern = given[0] if given else None
+    widths = _WIDTH.findall(pattern.this) if isinstance(pattern, exp.Literal) else ()
+    return _Size(size.fixed + sum(float(w) for w in widths), size.cells)
+
+
+_MADE: dict[str, Made] = {
+    "repeat": _repeated,
+    "space": _spaces,
+    "lpad": _padded,
+    "rpad": _padded,
+    "array_repeat": _filled,
+    "sequence": _sequence,
+    "replace": _replaced,
+    "regexp_replace": _replaced,
+    "format_string": _formatted,
+    "printf": _formatted,
+}
+"""Functions whose result may be larger than all of their arguments together."""
+
+
+def _trees(value: Any) -> Iterator[exp.Expr]:
+    if isinstance(value, exp.Expr):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _trees(item)
+    elif is_dataclass(value) and not isinstance(value, Place | type):
+        for each in fields(value):
+            yield from _trees(getattr(value, each.name))
