@@ -38,6 +38,7 @@ Error
 ├── EngineError           running things
 │   ├── PipelineFailed    a running query stopped with an error
 │   ├── TimedOut          something was not reached in time
+│   ├── NothingLeft       no memory or files are left; a retry may help
 │   ├── EngineLost        Spark's Java process is gone; a retry may help
 │   ├── JavaMissing       no Java that Spark can run on
 │   └── Closed            the app was closed
@@ -47,6 +48,7 @@ Error
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Iterable, Sequence
@@ -359,6 +361,13 @@ class EngineError(Error):
     code = "engine"
 
 
+class NothingLeft(EngineError):
+    """The machine, or the process, has no memory or files left for it. Later it may."""
+
+    code = "nothing_left"
+    retryable = True
+
+
 class PipelineFailed(EngineError):
     code = "pipeline_failed"
 
@@ -393,6 +402,13 @@ def known(error: BaseException) -> Error:
     """The error as one of ours; one that nobody foresaw is logged with its trace."""
     if isinstance(error, Error):
         return error
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return NothingLeft(
+            "the process has no more files and connections to open",
+            hint="try again in a moment; raise the limit with ulimit -n",
+        )
+    if isinstance(error, MemoryError):
+        return NothingLeft("the process has no more memory", hint="ask for less, or give it more memory")
     logging.getLogger("millpond").error("an internal error", exc_info=error)
     return EngineError(f"internal error: {type(error).__name__}: {error}", hint="please report it")
 

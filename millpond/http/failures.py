@@ -36,6 +36,7 @@ _STATUS: dict[type[Error], int] = {
     errors.StateError: 503,
     errors.Conflict: 409,
     errors.EngineError: 500,
+    errors.NothingLeft: 503,
     errors.PipelineFailed: 409,
     errors.TimedOut: 504,
     errors.EngineLost: 503,

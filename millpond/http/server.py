@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from millpond.errors import EngineError, InvalidOption, known
 from millpond.http.application import application
+from millpond.http.connection import Connection
 from millpond.http.quick import Quick
 from millpond.http.service import Service
 from millpond.http.settings import Settings
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """Seconds that requests get to end when the server is closed."""
 _BACKLOG = 2048
-HEAD_SECONDS = 30.0
-"""Until the head of the first request of a connection has come in."""
 
 
 class HttpServer:
@@ -37,7 +36,7 @@ class HttpServer:
         self._service = Service(app, settings)
         config = uvicorn.Config(
             Quick(self._service, application(self._service)),
-            http=Connection,
+            http=partial(Connection, settings.limits),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -94,35 +93,6 @@ class HttpServer:
 
     def __repr__(self) -> str:
         return f"<HttpServer {self.url}>"
-
-
-class Connection(HttpToolsProtocol):
-    """A connection that an answer can cut off, when its client does not read, and that does not wait for ever for the
-    head of a request."""
-
-    _waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._wait()
-
-    def on_headers_complete(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        self._waiting = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        scope: Any = self.scope
-        scope["millpond.abort"] = self.transport.abort
 
 
 def _listening(settings: Settings) -> socket.socket:

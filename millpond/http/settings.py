@@ -53,6 +53,12 @@ class Limits:
     """Tables and subqueries that a statement reads."""
     values: int = 25_000
     """Values of all parameters, those in lists included."""
+    connections: int = 2_000
+    """Connections that are open at a time; no more than leave the process 256 of the files that it may open."""
+    head: int = 64 * 1024
+    """Bytes of the head of a request: its path and headers."""
+    head_seconds: float = 30.0
+    """Until the head of a request has come in."""
     url: int = 16 * 1024
     """Bytes of a path with its query."""
     body_seconds: float = 30.0

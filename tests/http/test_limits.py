@@ -132,15 +132,6 @@ def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:
     assert len(shop.app.table("log")) == 3
 
 
-def test_a_connection_without_a_request(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millpond.http.server.HEAD_SECONDS", 0.2)
-    shop = serve()
-    with socket.create_connection(("127.0.0.1", shop.server.port), 10) as connection:
-        connection.sendall(b"GET /heal")
-        assert connection.recv(1) == b""
-    assert shop.client.get("/health").status_code == 200
-
-
 def test_a_client_that_never_reads(serve: Serve) -> None:
     """It holds its own connection, and nobody else's."""
     shop = serve("CREATE TABLE big (id INT PRIMARY KEY, name STRING)")

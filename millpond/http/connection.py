@@ -1,0 +1,108 @@
+"""A connection of a client: it sends the head of each request in time and in few bytes, and there are only so many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from millpond.http.settings import Limits
+
+RESERVED_FILES = 256
+"""Files that the app keeps for itself: the journal, segments, sources, the JVM."""
+
+
+def most_connections(limits: Limits) -> int:
+    """As many as are allowed, and as leave the process the files that it needs."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return limits.connections
+    return max(16, min(limits.connections, files - RESERVED_FILES))
+
+
+class Connection(HttpToolsProtocol):
+    """One that an answer can cut off, when its client does not read."""
+
+    def __init__(self, limits: Limits, *arguments: Any, **more: Any):
+        super().__init__(*arguments, **more)
+        self._limits = limits
+        self._waiting: asyncio.TimerHandle | None = None
+        self._head: int | None = None
+        """Bytes of the head of a request that is being read."""
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        most = most_connections(self._limits)
+        if len(self.connections) > most:
+            self._refuse(503, "busy", f"{most:,} connections are open", "try again in a moment")
+        else:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > self._limits.head:
+                self._refuse_head()
+                return
+        super().data_received(data)
+        idle = self.cycle is None or self.cycle.response_complete
+        if self._waiting is None and not self._refused and (self._head is not None or idle):
+            self._wait()  # of a request only a part has come, perhaps only blank lines before it
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head = 0
+        scope: Any = self.scope
+        scope["millpond.abort"] = self.transport.abort
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        self._head = None
+        if sum(len(n) + len(v) for n, v in self.headers) + len(self.url) > self._limits.head:
+            self._refuse_head()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._refused:
+            super().on_message_complete()
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(self._limits.head_seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _refuse_head(self) -> None:
+        message = f"the head of the request is larger than {self._limits.head:,} bytes"
+        self._refuse(431, "too_large", message, "send fewer or shorter headers, and values in the body")
+
+    def _refuse(self, status: int, code: str, message: str, hint: str) -> None:
+        """Answers without a request, and ends the connection."""
+        self._refused = True
+        self._stop_waiting()
+        body = json.dumps({"error": {"code": code, "message": message, "hint": hint}}).encode()
+        again = "retry-after: 1\r\n" if status == 503 else ""
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n{again}connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
