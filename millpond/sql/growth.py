@@ -177,7 +177,7 @@ class _Measure:
             if span is not None:
                 return self._locate(*span)
             near = next(near.iter_expressions(), None)
-        return None
+        return self._value.place if isinstance(self._value, st.Statement) else None
 
 
 def _sum(parts: Sequence[_Size]) -> _Size:

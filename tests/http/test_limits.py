@@ -114,8 +114,10 @@ def test_lookups_that_find_too_much(serve: Serve) -> None:
     assert "more than 20,000 rows" in shop.sql("SELECT id FROM t WHERE kind = 'c'").text
     assert "more than 10,000,000 bytes" in shop.sql("SELECT s FROM t WHERE kind = 'b'").text
     assert len(shop.sql("SELECT id FROM t WHERE kind = 'b'").json()["rows"]) == 10_000
+    long = "SELECT " + " || ".join(["s"] * 50) + " AS x FROM t WHERE kind = 'b' LIMIT 250"
+    assert "more than 10,000,000 bytes" in shop.sql(long).text
     text = "SELECT " + " || ".join([":s"] * 50) + " AS x FROM t WHERE kind = 'c' LIMIT 200"
-    assert "more than 10,000,000 bytes" in shop.sql(text, {"s": "y" * 15_000}).text
+    assert "more than 20,000 bytes of a row" in shop.sql(text, {"s": "y" * 15_000}).text
     assert "more than 1,000,000 characters" in shop.sql(text, {"s": "y" * 100_000}).text
     many = "SELECT id FROM t WHERE " + " OR ".join(["id IN (:v)"] * 20)
     assert "more than 25,000 values" in shop.sql(many, {"v": list(range(2_000))}).text

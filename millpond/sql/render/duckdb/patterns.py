@@ -42,7 +42,34 @@ def _like(
         if not written.isascii():
             raise Unrenderable("ILIKE with other letters than those of ASCII")
         subject, sought = f"lower({subject})", f"lower({sought})"
+        written = written.lower()
+    if _is_slow(written, escape):
+        return f"({'NOT ' if negated else ''}regexp_full_match({subject}, {text(_regex(written, escape))}))"
     return f"({subject} {'NOT LIKE' if negated else 'LIKE'} {sought} ESCAPE {text(escape)})"
+
+
+def _is_slow(pattern: str, escape: str) -> bool:
+    """Whether DuckDB's LIKE would try all ways to divide a text among several ``%``."""
+    return pattern.count("%") > 1 and (
+        pattern.strip("%") != pattern[1:-1] or any(c in pattern[1:-1] for c in ("%", "_", escape))
+    )
+
+
+def _regex(pattern: str, escape: str) -> str:
+    """The same as a regular expression, whose time grows with the length of the text alone."""
+    found, at = ["(?s)"], 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape:
+            at += 1
+            char = pattern[at]
+        elif char in "%_":
+            found.append(".*" if char == "%" else ".")
+            at += 1
+            continue
+        found.append(char if char.isalnum() or not char.isascii() else f"\\{char}")
+        at += 1
+    return "".join(found)
 
 
 def _check_pattern(pattern: str, escape: str) -> None:
