@@ -1,5 +1,6 @@
-"""Servers that the tests start: PostgreSQL, MariaDB, Redis and Kafka, the jars by which Spark reads Kafka, and the
-programs that check what we serve: promtool, curl, Chromium. Run by ``make setup``; does nothing when they are there.
+"""Servers that the tests start: PostgreSQL, MariaDB, Redis and Kafka, the jars by which Spark reads Kafka, Spark's own
+SQL tests, and the programs that check what we serve: promtool, curl, Chromium. Run by ``make setup``; does nothing when
+they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.
@@ -13,8 +14,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millpond.engine import jars
-from millpond.errors import Error
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from millpond.engine import jars  # noqa: E402
+from millpond.errors import Error  # noqa: E402
+from tests.oracle.suite import files  # noqa: E402
 
 PROGRAMS = {
     "postgresql": "initdb",
@@ -46,7 +51,7 @@ def broker() -> Path:
 
 
 def fetch_jars() -> int:
-    """The broker's jars and the connector's, once for all clones."""
+    """The broker's jars, the connector's and that of Spark's SQL tests, once for all clones."""
     done = broker() / ".complete"
     try:
         if not done.is_file():
@@ -56,6 +61,9 @@ def fetch_jars() -> int:
         if not jars.kafka_jars():
             print("fetching the jars by which Spark reads Kafka")
             jars.fetch(jars.KAFKA, jars.folder(), alone=True)
+        if not files.jar().is_file():
+            print("fetching Spark's own SQL tests")
+            jars.fetch((files.JAR,), files.jar().parent, alone=True)
     except Error as error:
         print(error, file=sys.stderr)
         return 1

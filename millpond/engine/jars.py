@@ -42,7 +42,9 @@ def kafka_jars() -> list[Path]:
 
 
 def fetch(jars: tuple[str, ...], target: Path, *, alone: bool) -> None:
-    """Puts jars into a folder, by Maven: with what they need, or ``alone``. Raises ConnectorMissing."""
+    """Puts jars into a folder, by Maven: with what they need, or ``alone``. Raises ConnectorMissing.
+
+    Each is ``group:name:version``, or ``group:name:version:classifier`` for a jar beside the main one."""
     if shutil.which("mvn") is None:
         raise ConnectorMissing(
             "the jars are fetched with Maven, and there is no command mvn",
@@ -71,8 +73,8 @@ _ALL = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></e
 def _pom(jars: tuple[str, ...], *, alone: bool) -> str:
     needs = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        f"{_ALL if alone else ''}</dependency>"
-        for group, name, version in (jar.split(":") for jar in jars)
+        f"{''.join(f'<classifier>{c}</classifier>' for c in beside)}{_ALL if alone else ''}</dependency>"
+        for group, name, version, *beside in (jar.split(":") for jar in jars)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import threading
@@ -24,6 +25,7 @@ from millpond.sql.userfunctions import functions_in
 if TYPE_CHECKING:
     import duckdb
 
+_log = logging.getLogger(__name__)
 _SETTINGS = (
     *render.SETTINGS,
     "SET autoinstall_known_extensions = false",
@@ -59,6 +61,10 @@ def register_decimals(connection: duckdb.DuckDBPyConnection, sql: str, known: se
             connection.create_function(
                 name, call, types, render.duck(returns), type=ARROW, null_handling=SPECIAL
             )
+
+
+class NotAccepted(QueryFailed):
+    """DuckDB does not take a query as it is written for it, whatever the rows are: Spark can be asked instead."""
 
 
 class Duck:
@@ -136,6 +142,13 @@ class Duck:
         """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback."""
         import duckdb
 
+        planning = (
+            duckdb.BinderException,
+            duckdb.ParserException,
+            duckdb.CatalogException,
+            duckdb.NotImplementedException,
+            duckdb.InternalException,
+        )
         connection = self._connection(sql)
         try:
             with allowance.ending(connection.interrupt):
@@ -149,7 +162,13 @@ class Duck:
                 with found.to_arrow_reader(_BATCH_ROWS) as reader:
                     return _read(reader)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            message, hint = render.explain_error(error) or (str(error).splitlines()[0], None)
+            told = render.explain_error(error)
+            if told is None and isinstance(error, planning):
+                _log.info("DuckDB does not take %s: %s", sql, error)
+                return NotAccepted(
+                    "the query cannot be answered in this form", hint="ask it in steps, or in another form"
+                )
+            message, hint = told or (str(error).splitlines()[0], None)
             return QueryFailed(message, hint=hint)
         except Error as error:
             return error.with_traceback(None)

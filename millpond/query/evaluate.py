@@ -11,7 +11,7 @@ from millpond import allowance, steps
 from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.query.difference import difference
-from millpond.query.duck import Duck, to_duckdb, version
+from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
 from millpond.sql.fold import Fold
 from millpond.sql.render import spark
 from millpond.sql.render.duckdb import Unrenderable, times_read
@@ -57,7 +57,16 @@ class Evaluator:
             if self.path == "duckdb":
                 raise
             return None
-        return lambda tables: self.duckdb(sql, tables).rename_columns(names)
+
+        def ask(tables: Mapping[str, pa.Table]) -> pa.Table:
+            try:
+                return self.duckdb(sql, tables).rename_columns(names)
+            except NotAccepted:
+                if self.path == "duckdb":
+                    raise
+                return self._by_spark(query)(tables)
+
+        return ask
 
     def reads_once(self, query: Resolved, view: str) -> bool:
         """Whether the query is answered in process and goes over the rows of an input once: it can have them as they
@@ -95,6 +104,9 @@ class Evaluator:
         answer = self.in_process(query)
         if answer is not None:
             return answer
+        return self._by_spark(query)
+
+    def _by_spark(self, query: Resolved) -> Answer:
         sql, names = spark.render(query.expression), list(query.schema.names)
         return lambda tables: self._ask_spark(sql, tables).rename_columns(names)
 

@@ -62,6 +62,8 @@ class Millpond(Spark):
     Parser = MillpondParser
 
     class Generator(SparkGenerator):
+        # A WITH stays where it stands: one in a subquery may read the query around it.
+        EXPRESSIONS_WITHOUT_NESTED_CTES = set[type[exp.Expr]]()
         TRANSFORMS = {
             **{k: v for k, v in SparkGenerator.TRANSFORMS.items() if k not in _REPLACED},
             Path: lambda self, e: self.path_sql(e),

@@ -116,6 +116,9 @@ def spell_keys(select: exp.Select) -> None:
     if select.args.get("group") is None:
         return
     keys = {_canonical(key): key for key in reversed(grouping_keys(select))}
+    for key in grouping_keys(select):
+        if key != (first := keys[_canonical(key)]):
+            key.replace(first.copy())
     keys = {text: key for text, key in keys.items() if not isinstance(key, exp.Column)}
     for clause in clauses_of(select) if keys else ():
         _spell(clause, keys)

@@ -20,6 +20,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.maxPlanStringLength": "100",
 }
 """A query over ten rows is planned, not compiled."""
 
@@ -48,14 +50,14 @@ class Oracle:
         try:
             frame = self._session.sql(text)
         except Exception as error:
-            return Answer(error=_said(error), when="check")
+            return Answer(error=said(error), when="check")
         try:
             return answer_of(frame.toArrow())
         except Exception as error:
-            return Answer(error=_said(error), when="run")
+            return Answer(error=said(error), when="run")
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """The line of an error that names its class."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = next((line for line in lines if line.startswith("[") or ": [" in line), "")

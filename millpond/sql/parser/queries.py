@@ -15,6 +15,9 @@ from millpond.sql.parser.windows import WindowParser, window_clause
 from millpond.sql.statements import Query
 
 
+_ENDS_NAME = (TokenType.COMMA, TokenType.FROM, TokenType.DOT, TokenType.R_PAREN, TokenType.ALIAS)
+
+
 @dataclass
 class Tail:
     """The clauses that may end a statement, in any order."""
@@ -115,7 +118,15 @@ class QueryParser(WindowParser):
         # sqlglot sets consume_pipe where it looks for a query that begins with FROM.
         return None if consume_pipe else super()._parse_from(joins, skip_from_token)
 
+    def _name_all(self, ends: Collection[TokenType]) -> None:
+        """Makes ALL behind SELECT or GROUP BY the name of a column, if one of these tokens follows."""
+        word, following = self.peek(1), self.peek(2)
+        if word and following and word.token_type == TokenType.ALL and following.token_type in ends:
+            word.token_type = TokenType.VAR
+
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
+        if self.at_token(TokenType.GROUP_BY):
+            self._name_all((TokenType.COMMA,))
         group = super()._parse_group(skip_group_by_token)
         if group is not None and not any(group.args.values()):
             self.fail_expected("what to group by")
@@ -168,6 +179,7 @@ class QueryParser(WindowParser):
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         before, self._joining = self._joining, False
+        self._name_all(_ENDS_NAME)
         try:
             return super()._parse_select(*args, **kwargs)
         finally:

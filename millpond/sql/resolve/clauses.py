@@ -19,11 +19,14 @@ class Clauses(Outputs):
         group = node.args.get("group")
         if group is None:
             return
+        keys: list[exp.Expr] = list(group.expressions)
         if group.args.get("all"):
             group.set("all", None)
-            group.set("expressions", [o.this.copy() for o in outputs if not contains_aggregate(o.this)])
-            return
-        keys: list[exp.Expr] = list(group.expressions)
+            if scope.matches("all") or Aliases(outputs).find("all"):
+                keys = [exp.column("all")]
+            else:
+                _group_by_all(node, group, outputs)
+                return
         for kind in ("rollup", "cube"):
             if group.args.get(kind):
                 # GROUP BY a, b WITH ROLLUP is GROUP BY ROLLUP (a, b).
@@ -33,6 +36,8 @@ class Clauses(Outputs):
             self.errors.append(
                 SqlError("GROUP BY () is not known", hint="leave it out", place=self.place(group))
             )
+        for key in keys:
+            self._no_empty_set(key)
         keys = [self._grouped_by(key, scope, outputs) for key in keys]
         for sets in group.args.get("grouping_sets") or ():
             # GROUP BY a, b GROUPING SETS (…): what is grouped by stands in the sets.
@@ -44,6 +49,18 @@ class Clauses(Outputs):
             else:
                 group.set("grouping_sets", [made])
         group.set("expressions", keys)
+
+    def _no_empty_set(self, key: exp.Expr) -> None:
+        if isinstance(key, exp.Rollup | exp.Cube) and any(
+            isinstance(e, exp.Tuple) and not e.expressions for e in key.expressions
+        ):
+            self.errors.append(
+                SqlError(
+                    f"() cannot stand in {type(key).__name__.upper()}",
+                    hint="leave it out",
+                    place=self.place(key),
+                )
+            )
 
     def _grouped_by(self, key: exp.Expr, scope: Scope, outputs: list[exp.Alias]) -> exp.Expr:
         if isinstance(key, _SETS) and not isinstance(key, exp.Paren):
@@ -59,6 +76,14 @@ class Clauses(Outputs):
                     SqlError(f"GROUP BY {index} is not a column of the query", place=self.place(key))
                 )
                 return key
+            if any(o.meta.get("star") for o in outputs):
+                self.errors.append(
+                    SqlError(
+                        f"GROUP BY {index} does not go with * in SELECT",
+                        hint="name the columns",
+                        place=self.place(key),
+                    )
+                )
             made: exp.Expr = outputs[index - 1].this.copy()
         else:
             made = self._expr(key, scope, Aliases(outputs))
@@ -67,7 +92,7 @@ class Clauses(Outputs):
         for found, what in ((contains_aggregate(made), "an aggregate"), (contains_window(made), "OVER")):
             if found:
                 self.errors.append(SqlError(f"{what} cannot stand in GROUP BY", place=self.place(key)))
-        return made
+        return _no_position(made)
 
     def _having(self, node: exp.Select, scope: Scope, outputs: list[exp.Alias]) -> None:
         keys = tuple(grouping_keys(node))
@@ -76,7 +101,7 @@ class Clauses(Outputs):
             if clause is None:
                 continue
             names = Aliases(outputs, keys if key == "having" else None)
-            clause.set("this", self._condition(clause.this, scope, names, null=True))
+            clause.set("this", self._condition(clause.this, scope, names, cast=key == "having"))
             if key == "having" and contains_window(clause.this):
                 self.errors.append(
                     SqlError("OVER cannot stand in HAVING", hint="use QUALIFY", place=self.place(clause.this))
@@ -193,6 +218,14 @@ class Clauses(Outputs):
                 )
 
 
+def _group_by_all(node: exp.Select, group: exp.Expr, outputs: list[exp.Alias]) -> None:
+    """GROUP BY ALL: by every column of the list that is no aggregate; if there is none, all rows are one group."""
+    keys = [_no_position(o.this.copy()) for o in outputs if not contains_aggregate(o.this)]
+    group.set("expressions", keys)
+    if not keys:
+        node.set("group", None)
+
+
 def _ordinal(node: exp.Expr) -> int | None:
     """The number of a column of the SELECT list."""
     if isinstance(node, exp.Neg) and (found := _ordinal(node.this)) is not None:
@@ -200,6 +233,11 @@ def _ordinal(node: exp.Expr) -> int | None:
     if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
         return int(node.this)
     return None
+
+
+def _no_position(key: exp.Expr) -> exp.Expr:
+    """A key of GROUP BY that no evaluator takes for the number of a column."""
+    return exp.cast(key, "INT" if abs(number) < 2**31 else "BIGINT") if (number := _ordinal(key)) else key
 
 
 def _output_index(node: exp.Expr, columns: Columns) -> int | None:

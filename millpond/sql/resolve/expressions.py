@@ -16,7 +16,7 @@ from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
 from millpond.sql.functions import known_functions
-from millpond.sql.grouping import is_aggregate
+from millpond.sql.grouping import contains_aggregate, contains_window, is_aggregate
 from millpond.sql.nodes import Element, HeldValues, Path, PathValues
 from millpond.sql.resolve.model import Input
 from millpond.sql.resolve.paths import (
@@ -40,6 +40,7 @@ from millpond.sql.resolve.windows import check_window
 from millpond.sql.scope import Scope, Visible
 from millpond.sql.spans import own_span, span_of
 from millpond.sql.typing import type_of
+from millpond.sql.typing.coercion import is_numeric
 from millpond.types import type_name
 
 if TYPE_CHECKING:
@@ -186,6 +187,15 @@ class Expressions(ABC):
 
     def _around(self, node: exp.Expr) -> exp.Expr:
         """FILTER and the like belong where the aggregate does that they stand around."""
+        if isinstance(node, exp.Filter):
+            for found, what in (
+                (contains_aggregate(node.expression), "an aggregate"),
+                (contains_window(node.expression), "OVER"),
+            ):
+                if found:
+                    self.errors.append(
+                        SqlError(f"{what} cannot stand in FILTER", place=self.place(node.expression))
+                    )
         if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
             if node.this.meta.get("outer"):
                 node.meta["outer"] = True
@@ -262,12 +272,14 @@ class Expressions(ABC):
             return node
 
     def _condition(
-        self, node: exp.Expr, scope: Scope, names: Aliases | None = None, *, null: bool = False
+        self, node: exp.Expr, scope: Scope, names: Aliases | None = None, *, cast: bool = False
     ) -> exp.Expr:
-        """A condition; with ``null`` it may also be a bare NULL."""
+        """A condition; with ``cast`` it may be something that can be cast to one, as in HAVING."""
         condition = self._expr(node, scope, names)
         dtype = self._type(condition)
-        if dtype is not None and not (pa.types.is_boolean(dtype) or (null and pa.types.is_null(dtype))):
+        if cast and dtype is not None and (pa.types.is_string(dtype) or is_numeric(dtype)):
+            condition = exp.cast(condition, "BOOLEAN")
+        elif dtype is not None and not (pa.types.is_boolean(dtype) or (cast and pa.types.is_null(dtype))):
             self.errors.append(
                 TypeMismatch(
                     f"a condition is BOOLEAN, this is {type_name(dtype)}", place=self.place(condition)
@@ -335,6 +347,8 @@ class Expressions(ABC):
                         )
                     )
                 return self._fields(exp.Paren(this=aliases[0].this.copy()), parts[1:], node)
+        if [p.lower() for p in parts] == ["grouping__id"]:
+            return self._expr(exp.Anonymous(this="grouping_id"), scope, names)
         self._unknown_column(node, parts, scope)
         node.meta["dtype"] = None
         return node

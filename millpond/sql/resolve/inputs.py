@@ -103,8 +103,11 @@ class Inputs(Expressions):
             return Side(node, unknown=True)
         shown = len(columns) - int(node.meta.get("hidden") or 0)
         self.is_open |= not columns
+        own = _apart([name for name, _ in columns])
+        if own != [name for name, _ in columns]:
+            _set_alias(node, node.alias_or_name, [(name, None) for name in own])
         visible = [
-            Visible(alias, name, column_of(node.alias_or_name, name, dtype), i >= shown)
+            Visible(alias, name, column_of(node.alias_or_name, own[i], dtype), i >= shown)
             for i, (name, dtype) in enumerate(columns)
         ]
         return Side(node, [], visible, [alias] if alias else [], not columns)
@@ -193,6 +196,19 @@ def column_of(alias: str, name: str, dtype: pa.DataType | None) -> exp.Column:
 def _set_alias(node: exp.Expr, alias: str, columns: Columns | None) -> None:
     names = [exp.to_identifier(name, quoted=True) for name, _ in columns or ()]
     node.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names or None))
+
+
+def _apart(names: list[str]) -> list[str]:
+    """The names, with others in place of those that stand there again."""
+    taken = {name.lower() for name in names}
+    found: list[str] = []
+    for name in names:
+        n, own = 1, name
+        while own.lower() in (f.lower() for f in found) or (n > 1 and own.lower() in taken):
+            n += 1
+            own = f"{name}_{n}"
+        found.append(own)
+    return found
 
 
 def all_ctes(scope: Scope) -> dict[str, Cte]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pyarrow as pa
 from sqlglot import exp
@@ -107,8 +108,8 @@ class Joins(Inputs):
             left.unknown or right.unknown,
         )
         if method:
-            here = {c.name.lower() for c in _named(right)}
-            using = list(dict.fromkeys(c.name.lower() for c in _named(left) if c.name.lower() in here))
+            there, here = (Counter(c.name.lower() for c in _named(part)) for part in (left, right))
+            using = [name for name in there for _ in range(min(there[name], here[name]))]
         on: exp.Expr | None = None
         if using:
             pairs = self._pairs(join, using, left, right)

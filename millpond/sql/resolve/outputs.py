@@ -60,7 +60,9 @@ class Outputs(Joins):
         for column in columns:
             twice = names.count(column.name.lower()) > 1 and column.alias
             name = f"{column.alias}_{column.name}" if twice else column.name
-            outputs.append(exp.Alias(this=column_node(column), alias=exp.to_identifier(name, quoted=True)))
+            made = exp.Alias(this=column_node(column), alias=exp.to_identifier(name, quoted=True))
+            made.meta["star"] = True
+            outputs.append(made)
         return outputs
 
     def _excepted(self, star: exp.Star, columns: list[Visible]) -> list[Visible]:

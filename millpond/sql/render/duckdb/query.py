@@ -12,7 +12,7 @@ from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, quoted
 from millpond.sql.typing import output_types, type_of
-from millpond.sql.typing.coercion import BOOLEAN, is_nested
+from millpond.sql.typing.coercion import BOOLEAN, has_map, is_nested
 from millpond.sql.typing.functions import integer_value
 
 _SELECT = {
@@ -117,6 +117,8 @@ class Queries:
             return ""
         if distinct.args.get("on"):
             raise Unrenderable("DISTINCT ON")
+        if any(dtype is None or has_map(dtype) for dtype in output_types(node)):
+            raise Unrenderable("DISTINCT maps")
         return "DISTINCT "
 
     def _projection(self, node: exp.Expr) -> str:
@@ -185,11 +187,13 @@ class Queries:
         return self._key(node)
 
     def _key(self, node: exp.Expr) -> str:
-        """A grouping key; a bare integer is a column's position, a bare name one of the output."""
-        position = integer_value(node)
+        """A grouping key; a bare name is one of the output."""
         if isinstance(node, exp.Column) and not node.table and type_of(node) is None:
             return quoted(node.name)
-        return str(position) if position is not None else self.expressions.sql(node)
+        dtype = type_of(node)
+        if dtype is None or has_map(dtype):
+            raise Unrenderable("maps that are grouped by")
+        return self.expressions.sql(node)
 
     def _tail(self, node: exp.Expr) -> str:
         """ORDER BY, LIMIT and OFFSET."""

@@ -1,0 +1,72 @@
+"""Runs the statements of a file here, over the tables that Spark has, and says how the answers differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from millpond import App, Error
+from tests.oracle.answers import Answer, difference, ours
+from tests.oracle.differences import explain
+from tests.oracle.suite.oracle import Shown, Step
+
+VOLATILE = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|current_\w+|curdate|localtimestamp|user|session_user|"
+    r"input_file\w*|monotonically_increasing_id|spark_partition_id|version|tablesample)\b",
+    re.IGNORECASE,
+)
+"""Statements whose answer is another one each time, or is about Spark itself."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A query of a file: whether it is answered the same."""
+
+    text: str
+    how: str
+    """``same``, ``both`` refuse it, or a word of the list of differences, or ``foreign``."""
+    spark: str = ""
+    ours: str = ""
+
+    @property
+    def explained(self) -> bool:
+        return self.how != "foreign" and bool(explain(self.how, self.text, spark=self.spark, ours=self.ours))
+
+
+def outcomes(steps: Iterable[Step]) -> Iterator[Outcome]:
+    with App() as app:
+        for step in steps:
+            if step.answer is not None and not VOLATILE.search(step.text):
+                yield _outcome(app, step.text, step.answer)
+            for name, shown in step.tables.items():
+                _show(app, name, shown)
+
+
+def _outcome(app: App, text: str, theirs: Answer) -> Outcome:
+    try:
+        mine = ours(lambda: app.sql(text).to_arrow())
+    except Exception as error:
+        return Outcome(text, "foreign", str(theirs), f"{type(error).__name__}: {error}")
+    found = difference(text, theirs, mine, ordered=False)
+    if found:
+        return Outcome(text, *found)
+    return Outcome(text, "both" if theirs.when else "same", str(theirs), str(mine))
+
+
+def _show(app: App, name: str, shown: Shown | None) -> None:
+    """Makes the table as it is on Spark. One with columns that a table cannot have is not there."""
+    _try(app, f"DROP TABLE IF EXISTS {name}")
+    if shown is None:
+        return
+    columns = ", ".join(f"`{c.replace('`', '``')}` {t}" for c, t in shown.columns)
+    if _try(app, f"CREATE TABLE {name} ({columns})"):
+        app.table(name.strip("`")).bulk_insert(shown.rows.to_pylist(maps_as_pydicts="strict"))
+
+
+def _try(app: App, text: str) -> bool:
+    try:
+        app.sql(text)
+    except Error:
+        return False
+    return True
