@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
@@ -111,19 +111,6 @@ def keys_of(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-def spell_keys(select: exp.Select) -> None:
-    """Writes what is grouped by the same way wherever it stands: ``(a + b)`` and ``b + a`` as GROUP BY has it."""
-    if select.args.get("group") is None:
-        return
-    keys = {_canonical(key): key for key in reversed(grouping_keys(select))}
-    for key in grouping_keys(select):
-        if key != (first := keys[_canonical(key)]):
-            key.replace(first.copy())
-    keys = {text: key for text, key in keys.items() if not isinstance(key, exp.Column)}
-    for clause in clauses_of(select) if keys else ():
-        _spell(clause, keys)
-
-
 def drop_unused_keys(select: exp.Select) -> None:
     """`GROUP BY a, b GROUPING SETS ((a), ())`: what stands in none of the sets is NULL in every group."""
     group = select.args.get("group")
@@ -157,35 +144,6 @@ def _put_null(node: exp.Expr, key: exp.Expr) -> None:
     elif not is_aggregate(node):
         for child in list(node.iter_expressions()):
             _put_null(child, key)
-
-
-def _spell(node: exp.Expr, keys: Mapping[str, exp.Expr]) -> None:
-    key = keys.get(_canonical(node)) if not isinstance(node, exp.Alias) else None
-    if key is not None:
-        if node != key:
-            inside = isinstance(node.parent, exp.Binary | exp.Unary)
-            node.replace(exp.Paren(this=key.copy()) if inside else key.copy())
-        return
-    if not is_aggregate(node):
-        for child in list(node.iter_expressions()):
-            _spell(child, keys)
-
-
-_EITHER_WAY = (exp.Add, exp.Mul, exp.And, exp.Or, exp.EQ)
-
-
-def _canonical(node: exp.Expr) -> str:
-    """A text that expressions have in common that only differ in parentheses and in the order of operands."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, _EITHER_WAY):
-        return f"{node.key}({', '.join(sorted((_canonical(node.this), _canonical(node.expression))))})"
-    parts = []
-    for key, value in sorted(node.args.items()):
-        for item in value if isinstance(value, list) else [value]:
-            if item is not None and item is not False:
-                parts.append(f"{key}={_canonical(item) if isinstance(item, exp.Expr) else repr(item)}")
-    return f"{node.key}({', '.join(parts)})"
 
 
 def _inputs(select: exp.Select) -> Iterator[exp.Expr]:

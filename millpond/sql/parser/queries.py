@@ -112,6 +112,13 @@ class QueryParser(WindowParser):
             return exp.Literal.string("".join(e.name for e in found.expressions)).update_positions(first)
         return found
 
+    def _parse_star_op(self, *keywords: str) -> list[exp.Expr] | None:
+        if self._curr and self._curr.text.upper() in keywords:
+            following = self.peek(1)
+            if following is None or following.token_type != TokenType.L_PAREN:
+                return None  # EXCEPT begins the next query
+        return super()._parse_star_op(*keywords)
+
     def _parse_from(
         self, joins: bool = False, skip_from_token: bool = False, consume_pipe: bool = False
     ) -> exp.From | None:
@@ -184,6 +191,13 @@ class QueryParser(WindowParser):
             return super()._parse_select(*args, **kwargs)
         finally:
             self._joining = before
+
+    def _parse_value(self, values: bool = True) -> exp.Tuple | None:
+        """A row of VALUES. One without parentheses has no alias: what follows AS names the whole."""
+        if self.at_token(TokenType.L_PAREN):
+            return super()._parse_value(values)
+        found = self._parse_disjunction()
+        return self.expression(exp.Tuple(expressions=[found])) if found else None
 
     def _parse_derived_table_values(self, *args: Any, **kwargs: Any) -> exp.Values | None:
         """VALUES as an input, also in parentheses; not where more than that stands in them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.errors import SqlError
+from millpond.errors import SqlError, UnknownName
 from millpond.sql.grouping import contains_aggregate, contains_window, grouping_keys, keys_of
 from millpond.sql.resolve.expressions import Aliases, Columns
 from millpond.sql.resolve.inputs import column_of
@@ -131,7 +131,7 @@ class Clauses(Outputs):
             self._order_by_all(order, columns)
             for ordered in order.expressions:
                 value = ordered.this
-                index = _output_index(value, columns)
+                index = self._output_index(value, columns, outputs)
                 number = _ordinal(value)
                 if index is not None:
                     ordered.set("this", exp.Literal.number(index + 1))
@@ -145,6 +145,22 @@ class Clauses(Outputs):
                 else:
                     below |= self._ordered(ordered, value, scope, inner, outputs, apart=apart)
         return _from_outside(node, columns, self._unique("__o")) if below else node
+
+    def _output_index(self, node: exp.Expr, columns: Columns, outputs: list[exp.Alias]) -> int | None:
+        """Which column of the answer a name means."""
+        if not isinstance(node, exp.Column) or node.args.get("table"):
+            return None
+        hits = [i for i, (name, _) in enumerate(columns) if name.lower() == node.name.lower()]
+        same = all(isinstance(o.this, exp.Column) and o.this == outputs[hits[0]].this for o in _some(outputs, hits))
+        if len(hits) > 1 and not same:
+            self.errors.append(
+                UnknownName(
+                    f'column "{node.name}" is ambiguous: it stands several times in SELECT',
+                    hint="give each another name with AS",
+                    place=self.place(node),
+                )
+            )
+        return hits[0] if hits else None
 
     def _ordered(
         self,
@@ -240,11 +256,8 @@ def _no_position(key: exp.Expr) -> exp.Expr:
     return exp.cast(key, "INT" if abs(number) < 2**31 else "BIGINT") if (number := _ordinal(key)) else key
 
 
-def _output_index(node: exp.Expr, columns: Columns) -> int | None:
-    if not isinstance(node, exp.Column) or node.args.get("table"):
-        return None
-    hits = [i for i, (name, _) in enumerate(columns) if name.lower() == node.name.lower()]
-    return hits[0] if hits else None
+def _some(outputs: list[exp.Alias], numbers: list[int]) -> list[exp.Alias]:
+    return [outputs[i] for i in numbers] if outputs else []
 
 
 def _from_outside(node: exp.Expr, columns: Columns, alias: str) -> exp.Select:

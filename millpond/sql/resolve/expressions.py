@@ -128,6 +128,8 @@ class Expressions(ABC):
                     )
                 )
             return tree
+        if isinstance(node, exp.Func | exp.Distinct):
+            self._spread(node, scope)
         if isinstance(node, _COMPARISONS):
             _quantify(node)
         if isinstance(node, exp.Window):
@@ -135,6 +137,45 @@ class Expressions(ABC):
         if is_aggregate(node):
             return self._aggregate(node, scope, names)
         return self._plain(node, scope, names)
+
+    def _spread(self, node: exp.Expr, scope: Scope) -> None:
+        """Puts the columns in place of `*` and `x.*` among the arguments of a function; `COUNT(*)` stays."""
+        if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+            return
+        for key, value in list(node.args.items()):
+            given = value if isinstance(value, list) else [value]
+            spread = [c for v in given for c in self._columns_of_star(v, scope, node) or [v]]
+            if len(spread) == len(given) and all(a is b for a, b in zip(spread, given, strict=True)):
+                continue
+            if isinstance(value, list):
+                node.set(key, spread)
+            else:
+                if isinstance(node, exp.Count) and not node.expressions:
+                    self.errors.append(
+                        SqlError(
+                            "COUNT of x.* alone is not known",
+                            hint="COUNT(*) counts rows; name the columns to count rows where none of them is NULL",
+                            place=self.place(node),
+                        )
+                    )
+                node.set(key, spread[0])
+                node.set("expressions", [*spread[1:], *node.expressions])
+
+    def _columns_of_star(self, node: object, scope: Scope, call: exp.Expr) -> list[exp.Expr]:
+        """What `*`, or `x.*` of an input x, stands for; in STRUCT also the fields of a struct. Nothing for anything
+        else."""
+        if isinstance(node, exp.Star) and not node.args.get("except_"):
+            return [_resolved(c) for c in scope.shown()]
+        if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and scope.has(node.table):
+            return [_resolved(c) for c in scope.of(node.table) if not c.hidden]
+        if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and isinstance(call, exp.Struct):
+            found = scope.matches(node.table) if not node.args.get("db") else []
+            if len(found) == 1 and found[0].dtype is not None and pa.types.is_struct(found[0].dtype):
+                return [
+                    exp.Dot(this=_resolved(found[0]), expression=exp.to_identifier(f.name, quoted=True))
+                    for f in found[0].dtype
+                ]
+        return []
 
     def _plain(self, node: exp.Expr, scope: Scope, names: Aliases | None) -> exp.Expr:
         if isinstance(node, exp.Func):
@@ -324,6 +365,8 @@ class Expressions(ABC):
                 )
 
     def _column(self, node: exp.Column, scope: Scope, names: Aliases | None) -> exp.Expr:
+        if node.meta.get("resolved"):
+            return node
         parts = [p.name for p in node.parts if isinstance(p, exp.Identifier)]
         if len(parts) != len(node.parts) or isinstance(node.this, exp.Star):
             return self._path(path_of(node), scope)
@@ -480,6 +523,13 @@ def _quantify(node: exp.Expr) -> None:
         kind = _QUANTIFIERS.get(str(side.this).upper()) if isinstance(side, exp.Anonymous) else None
         if kind is not None and len(side.expressions) == 1 and isinstance(side.expressions[0], exp.Query):
             node.set(key, kind(this=side.expressions[0]))
+
+
+def _resolved(column: Visible) -> exp.Expr:
+    made = column.value.copy()
+    for found in made.find_all(exp.Column):
+        found.meta["resolved"] = True
+    return made
 
 
 def _width(holder: exp.Expr | None) -> int:

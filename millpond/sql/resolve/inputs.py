@@ -11,6 +11,7 @@ from millpond.errors import Error, NotSupported, TypeMismatch
 from millpond.sql.catalog import Relation
 from millpond.sql.resolve.expressions import Columns, Expressions
 from millpond.sql.resolve.model import Input
+from millpond.sql.resolve.ranges import range_of
 from millpond.sql.scope import Cte, Scope, Visible
 from millpond.sql.spans import span_of
 from millpond.sql.typing import widest
@@ -77,6 +78,8 @@ class Inputs(Expressions):
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):
             node.this.set("alias", node.args.get("alias"))
             node = node.this
+        if isinstance(node, exp.Table) and (numbers := range_of(node)) is not None:
+            node = numbers
         if isinstance(node, exp.Table):
             alias = node.alias or node.name
             node, columns = self._table(node, alias, scope)

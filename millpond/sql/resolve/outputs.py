@@ -50,7 +50,7 @@ class Outputs(Joins):
                 )
             )
             return []
-        if not scope.inputs and not scope.columns:
+        if not (scope.inputs or scope.columns or scope.unknown):
             self.errors.append(SqlError("SELECT * needs a FROM", place=self.place(projection)))
         columns = [c for c in scope.of(table) if not c.hidden] if table else scope.shown()
         dropped = self._excepted(star, columns)
@@ -85,7 +85,16 @@ class Outputs(Joins):
                 )
             elif len(mine) > 1:
                 self._ambiguous(named.name, mine, named if self.place(named) else star)
+            elif any(c in found for c in mine):
+                self.errors.append(
+                    SqlError(
+                        f'EXCEPT names column "{named.name}" twice',
+                        place=self.place(named) or self.place(star),
+                    )
+                )
             found += mine
+        if found and len(found) == len(columns):
+            self.errors.append(SqlError("EXCEPT leaves no column of *", place=self.place(star)))
         return found
 
 

@@ -15,13 +15,13 @@ from millpond.sql.grouping import (
     contains_aggregate,
     contains_window,
     drop_unused_keys,
-    spell_keys,
 )
 from millpond.sql.nodes import StreamWindow
 from millpond.sql.resolve.clauses import Clauses
 from millpond.sql.resolve.expressions import Columns
 from millpond.sql.resolve.model import Resolved
 from millpond.sql.resolve.windows import name_windows, named_windows
+from millpond.sql.samekeys import spell_keys
 from millpond.sql.scope import Cte, Scope
 from millpond.sql.typing import widest
 from millpond.types import Column, Schema, type_name
@@ -75,6 +75,10 @@ class Resolver(Clauses):
             cte.set("this", inner)
             columns = self._renamed(cte, columns)
             name, alias = self._unique(cte.alias), cte.args["alias"]
+            if cte.alias.lower() in scope.ctes:
+                self.errors.append(
+                    SqlError(f'WITH has the name "{cte.alias}" twice', place=self.place(alias) or self.place(with_))
+                )
             scope.ctes[cte.alias.lower()] = Cte(name, columns)
             alias.set("this", exp.to_identifier(name, quoted=True))
 
@@ -151,7 +155,7 @@ class Resolver(Clauses):
             self.errors.append(NotSupported("DISTINCT ON is not supported", place=self.place(distinct)))
         made = self._order_by(node, scope, columns, outputs)
         if not self.errors:
-            spell_keys(node)
+            spell_keys(node, {i.view: i.relation.name for i in self.inputs})
             self.errors.extend(check_grouping(node, self.place))
             drop_unused_keys(node)
         return made, columns

@@ -17,6 +17,7 @@ from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
 _PARTS = ("partition_by", "order", "spec")
 _RANKS = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.RowNumber, exp.Ntile)
 _NEAR = (exp.Lag, exp.Lead)
+_MOST = 2**31 - 1
 _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
 
@@ -97,6 +98,9 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
         yield SqlError(
             f"{name} needs an order: OVER (… ORDER BY …)", hint="without one it would number rows by chance"
         )
+    nth = integer_value(function.args["offset"]) if isinstance(function, exp.NthValue) else None
+    if nth is not None and nth < 1:
+        yield SqlError(f"{name} counts rows from 1 on")
     if any(isinstance(function.args.get(k), exp.Distinct) for k in ("this", "expression")):
         yield SqlError(f"{name} with DISTINCT cannot stand before OVER", hint="aggregate in a subquery first")
     if spec is None:
@@ -131,6 +135,8 @@ def _check_frame(spec: exp.Expr, order: list[exp.Expr]) -> Iterator[SqlError]:
     if low is not None and high is not None and low > high:
         yield SqlError("this frame ends before it begins", hint="BETWEEN the first bound AND the last")
     if _word(spec, "kind") != "RANGE":
+        if any(n is not None and _MOST < abs(n) < float("inf") for n in (low, high)):
+            yield SqlError("ROWS counts with INT: this bound is too large", hint="UNBOUNDED has no end")
         return
     values = [v for k in ("start", "end") if isinstance(v := spec.args.get(k), exp.Expr)]
     if not order and (values or "CURRENT ROW" in (_word(spec, "start"), _word(spec, "end"))):

@@ -79,7 +79,7 @@ class _Groups:
 
     def _moved(self, node: exp.Expr, *, within: bool = False) -> exp.Expr:
         """The expression over the groups; ``within`` a subquery only what is of the query that groups is moved."""
-        if node in self._values or node.meta.get("outer") or self._is_own(node, within):
+        if node.meta.get("outer") or self._is_own(node, within) or self._is_known(node, within):
             return self._column(node)
         made = node.copy()
         for key, value in list(node.args.items()):
@@ -96,6 +96,12 @@ class _Groups:
                     ],
                 )
         return made
+
+    def _is_known(self, node: exp.Expr, within: bool) -> bool:
+        """Whether it stands for a value of the groups. In a subquery `COUNT(*)` and constants are its own."""
+        if within and (is_aggregate(without_filter(node)) or node.find(exp.Column) is None):
+            return False
+        return node in self._values
 
     def _is_own(self, node: exp.Expr, within: bool) -> bool:
         return not within and is_aggregate(without_filter(node))

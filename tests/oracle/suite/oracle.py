@@ -26,7 +26,7 @@ _MAKES = re.compile(
     rf"^create\s+(?:or\s+replace\s+)?(?:global\s+)?(?:temp(?:orary)?\s+)?(?:table|view)\s+{_NAME}", re.IGNORECASE
 )
 _CHANGES = re.compile(
-    rf"^(?:insert\s+(?:into|overwrite)\s+(?:table\s+)?|(?:drop|alter|truncate)\s+(?:table|view)\s+){_NAME}",
+    rf"\binsert\s+(?:into|overwrite)\s+(?:table\s+)?{_NAME}|^(?:drop|alter|truncate)\s+(?:table|view)\s+{_NAME}",
     re.IGNORECASE,
 )
 _BODY = re.compile(r"^create\b[^(]*?\bview\s+[\w.`]+\s*(?:\([^()]*\)\s*)?as\s+(.*)$", re.IGNORECASE | re.DOTALL)
@@ -97,13 +97,11 @@ class Theirs:
             return Step(text, ask(session, text))
         if _SETTING.match(text):
             return Step(text)
-        named = _MAKES.match(text) or _CHANGES.match(text)
+        names = {found for m in (_MAKES.match(text), *_CHANGES.finditer(text)) if m for found in m.groups() if found}
         body = _BODY.match(text)
         answer = ask(session, body[1]) if body and is_query(body[1]) else None
         _try(session, text)
-        if named is None:
-            return Step(text)
-        tables = {named[1]: _shown(session, named[1])}
+        tables = {name: _shown(session, name) for name in names}
         return Step(body[1] if body and answer else text, answer, tables)
 
     def _beside(self, session: SparkSession, text: str) -> Iterator[tuple[str, Shown]]:

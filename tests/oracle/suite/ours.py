@@ -19,13 +19,18 @@ VOLATILE = re.compile(
 """Statements whose answer is another one each time, or is about Spark itself."""
 
 
+OPEN = re.compile(r"\b(limit|offset|(first|last|any)(_value)?)\b", re.IGNORECASE)
+"""Where rows have no order that tells them all apart, LIMIT may take these or those, and FIRST any of them."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A query of a file: whether it is answered the same."""
 
     text: str
     how: str
-    """``same``, ``both`` refuse it, or a word of the list of differences, or ``foreign``."""
+    """``same``, ``both`` refuse it, ``open`` which rows it gives, or a word of the list of differences, or
+    ``foreign``."""
     spark: str = ""
     ours: str = ""
 
@@ -49,6 +54,8 @@ def _outcome(app: App, text: str, theirs: Answer) -> Outcome:
     except Exception as error:
         return Outcome(text, "foreign", str(theirs), f"{type(error).__name__}: {error}")
     found = difference(text, theirs, mine, ordered=False)
+    if found and found[0] == "value" and OPEN.search(text) and len(theirs.rows) == len(mine.rows):
+        return Outcome(text, "open", *found[1:])
     if found:
         return Outcome(text, *found)
     return Outcome(text, "both" if theirs.when else "same", str(theirs), str(mine))
