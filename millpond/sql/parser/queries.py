@@ -14,7 +14,6 @@ from millpond.sql.nodes import StreamWindow
 from millpond.sql.parser.windows import WindowParser, window_clause
 from millpond.sql.statements import Query
 
-
 _ENDS_NAME = (TokenType.COMMA, TokenType.FROM, TokenType.DOT, TokenType.R_PAREN, TokenType.ALIAS)
 
 

@@ -14,6 +14,10 @@ from millpond.sql.scope import Scope, Visible
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 
 
+_OF_INPUT = -1
+"""The number of a column that is none of the answer."""
+
+
 class Clauses(Outputs):
     def _group_by(self, node: exp.Select, scope: Scope, outputs: list[exp.Alias]) -> None:
         group = node.args.get("group")
@@ -86,7 +90,7 @@ class Clauses(Outputs):
                 )
             made: exp.Expr = outputs[index - 1].this.copy()
         else:
-            made = self._expr(key, scope, Aliases(outputs))
+            made = self._expr(key, scope, Aliases(outputs, several=True))
             while isinstance(made, exp.Paren):
                 made = made.this
         for found, what in ((contains_aggregate(made), "an aggregate"), (contains_window(made), "OVER")):
@@ -131,9 +135,11 @@ class Clauses(Outputs):
             self._order_by_all(order, columns)
             for ordered in order.expressions:
                 value = ordered.this
-                index = self._output_index(value, columns, outputs)
+                index = self._output_index(value, columns, outputs, inner)
                 number = _ordinal(value)
-                if index is not None:
+                if index == _OF_INPUT:
+                    ordered.set("this", self._expr(value, inner))
+                elif index is not None:
                     ordered.set("this", exp.Literal.number(index + 1))
                 elif number is not None:
                     if not 1 <= number <= len(columns):
@@ -146,12 +152,18 @@ class Clauses(Outputs):
                     below |= self._ordered(ordered, value, scope, inner, outputs, apart=apart)
         return _from_outside(node, columns, self._unique("__o")) if below else node
 
-    def _output_index(self, node: exp.Expr, columns: Columns, outputs: list[exp.Alias]) -> int | None:
-        """Which column of the answer a name means."""
+    def _output_index(
+        self, node: exp.Expr, columns: Columns, outputs: list[exp.Alias], scope: Scope
+    ) -> int | None:
+        """Which column of the answer a name means: where that is open, one of the inputs."""
         if not isinstance(node, exp.Column) or node.args.get("table"):
             return None
         hits = [i for i, (name, _) in enumerate(columns) if name.lower() == node.name.lower()]
-        same = all(isinstance(o.this, exp.Column) and o.this == outputs[hits[0]].this for o in _some(outputs, hits))
+        same = all(
+            isinstance(o.this, exp.Column) and o.this == outputs[hits[0]].this for o in _some(outputs, hits)
+        )
+        if len(hits) > 1 and not same and outputs and len(scope.matches(node.name)) == 1:
+            return _OF_INPUT
         if len(hits) > 1 and not same:
             self.errors.append(
                 UnknownName(

@@ -55,11 +55,13 @@ Locate = Callable[[int, int], Place]
 @dataclass(frozen=True, slots=True)
 class Aliases:
     """The columns of a SELECT list that an expression may name: where no column of an input has the name; in ORDER BY
-    before those (``first``); in HAVING before those that are not grouped by."""
+    before those (``first``); in HAVING before those that are not grouped by. Where ``several`` of them have a name, the
+    first is meant, else it is an error."""
 
     outputs: list[exp.Alias]
     groups: tuple[exp.Expr, ...] | None = None
     first: bool = False
+    several: bool = False
 
     def find(self, name: str) -> list[exp.Alias]:
         return [o for o in self.outputs if o.alias.lower() == name.lower()]
@@ -381,7 +383,7 @@ class Expressions(ABC):
                 if grouped or not aliases:
                     return self._fields(value, rest, node)
             if aliases:
-                if len(aliases) > 1 and names is not None and not names.first:
+                if len(aliases) > 1 and names is not None and not (names.first or names.several):
                     self.errors.append(
                         UnknownName(
                             f'column "{parts[0]}" is ambiguous: it stands several times in SELECT',

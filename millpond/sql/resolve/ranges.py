@@ -47,4 +47,8 @@ def _number(node: exp.Expr) -> int | None:
         return None if inner is None else -inner
     if isinstance(node, exp.Paren | exp.Cast):
         return _number(node.this)
-    return int(node.this) if isinstance(node, exp.Literal) and str(node.this).isdigit() and not node.is_string else None
+    return (
+        int(node.this)
+        if isinstance(node, exp.Literal) and str(node.this).isdigit() and not node.is_string
+        else None
+    )

@@ -77,7 +77,9 @@ class Resolver(Clauses):
             name, alias = self._unique(cte.alias), cte.args["alias"]
             if cte.alias.lower() in scope.ctes:
                 self.errors.append(
-                    SqlError(f'WITH has the name "{cte.alias}" twice', place=self.place(alias) or self.place(with_))
+                    SqlError(
+                        f'WITH has the name "{cte.alias}" twice', place=self.place(alias) or self.place(with_)
+                    )
                 )
             scope.ctes[cte.alias.lower()] = Cte(name, columns)
             alias.set("this", exp.to_identifier(name, quoted=True))

@@ -23,13 +23,16 @@ _WRITES = re.compile(r"\b(insert\s+(into|overwrite)|merge\s+into)\b", re.IGNOREC
 _SETTING = re.compile(r"(set|reset|use|add|clear|cache|uncache|refresh)\b", re.IGNORECASE)
 _NAME = r"(?:if\s+(?:not\s+)?exists\s+)?([\w.`]+)"
 _MAKES = re.compile(
-    rf"^create\s+(?:or\s+replace\s+)?(?:global\s+)?(?:temp(?:orary)?\s+)?(?:table|view)\s+{_NAME}", re.IGNORECASE
+    rf"^create\s+(?:or\s+replace\s+)?(?:global\s+)?(?:temp(?:orary)?\s+)?(?:table|view)\s+{_NAME}",
+    re.IGNORECASE,
 )
 _CHANGES = re.compile(
     rf"\binsert\s+(?:into|overwrite)\s+(?:table\s+)?{_NAME}|^(?:drop|alter|truncate)\s+(?:table|view)\s+{_NAME}",
     re.IGNORECASE,
 )
-_BODY = re.compile(r"^create\b[^(]*?\bview\s+[\w.`]+\s*(?:\([^()]*\)\s*)?as\s+(.*)$", re.IGNORECASE | re.DOTALL)
+_BODY = re.compile(
+    r"^create\b[^(]*?\bview\s+[\w.`]+\s*(?:\([^()]*\)\s*)?as\s+(.*)$", re.IGNORECASE | re.DOTALL
+)
 ROWS_AT_MOST = 20_000
 _ROW = (
     "unique1 INT, unique2 INT, two INT, four INT, ten INT, twenty INT, hundred INT, thousand INT, twothousand INT, "
@@ -97,7 +100,13 @@ class Theirs:
             return Step(text, ask(session, text))
         if _SETTING.match(text):
             return Step(text)
-        names = {found for m in (_MAKES.match(text), *_CHANGES.finditer(text)) if m for found in m.groups() if found}
+        names = {
+            found
+            for m in (_MAKES.match(text), *_CHANGES.finditer(text))
+            if m
+            for found in m.groups()
+            if found
+        }
         body = _BODY.match(text)
         answer = ask(session, body[1]) if body and is_query(body[1]) else None
         _try(session, text)
@@ -113,7 +122,9 @@ class Theirs:
                 options = csv.ParseOptions(delimiter="\t")
                 names = [c.split()[0] for c in columns.split(", ")]
                 rows = csv.read_csv(pa.BufferReader(data(file)), csv.ReadOptions(column_names=names), options)
-                casts = [f"CAST({c.split()[0]} AS {c.split()[1]}) AS {c.split()[0]}" for c in columns.split(", ")]
+                casts = [
+                    f"CAST({c.split()[0]} AS {c.split()[1]}) AS {c.split()[0]}" for c in columns.split(", ")
+                ]
                 frame = session.createDataFrame(rows).selectExpr(*casts)
                 self._shared[name] = _kept(frame)
             session.createDataFrame(self._shared[name].rows).createOrReplaceTempView(name)
@@ -135,7 +146,11 @@ def ask(session: SparkSession, text: str) -> Answer:
         return answer_of(frame.toArrow())
     except Exception as error:
         message = said(error)
-        if isinstance(error, TypeError) or "UNSUPPORTED_DATATYPE" in message or "UNSUPPORTED_ARROWTYPE" in message:
+        if (
+            isinstance(error, TypeError)
+            or "UNSUPPORTED_DATATYPE" in message
+            or "UNSUPPORTED_ARROWTYPE" in message
+        ):
             return Answer(types=tuple(f.dataType.simpleString() for f in frame.schema.fields), rows=(("?",),))
         return Answer(error=message, when="run")
 
