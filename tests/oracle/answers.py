@@ -41,8 +41,16 @@ class Answer:
 
 def answer_of(table: pa.Table) -> Answer:
     types = tuple(type_name(normal(f.type)) for f in table.schema)
-    columns = [[_plain(v) for v in c.to_pylist()] for c in table.columns]
+    columns = [[_plain(v) for v in _values(c)] for c in table.columns]
     return Answer(types, tuple(zip(*columns, strict=True)) if columns else ((),) * table.num_rows)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values; those that Python does not have, far dates for one, as text."""
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        return column.cast(pa.string()).to_pylist()
 
 
 def ours(ask: Callable[[], pa.Table]) -> Answer:

@@ -73,8 +73,12 @@ def _show(app: App, name: str, shown: Shown | None) -> None:
     if shown is None:
         return
     columns = ", ".join(f"`{c.replace('`', '``')}` {t}" for c, t in shown.columns)
+    try:
+        rows = shown.rows.to_pylist(maps_as_pydicts="strict")
+    except (UnicodeDecodeError, OverflowError):
+        return  # a text that is none, a date that Python has not
     if _try(app, f"CREATE TABLE {name} ({columns})"):
-        app.table(name.strip("`")).bulk_insert(shown.rows.to_pylist(maps_as_pydicts="strict"))
+        app.table(name.strip("`")).bulk_insert(rows)
 
 
 def _try(app: App, text: str) -> bool:

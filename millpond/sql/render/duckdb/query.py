@@ -117,7 +117,7 @@ class Queries:
             return ""
         if distinct.args.get("on"):
             raise Unrenderable("DISTINCT ON")
-        if any(dtype is None or has_map(dtype) for dtype in output_types(node)):
+        if any(dtype is not None and has_map(dtype) for dtype in output_types(node)):
             raise Unrenderable("DISTINCT maps")
         return "DISTINCT "
 
@@ -191,7 +191,7 @@ class Queries:
         if isinstance(node, exp.Column) and not node.table and type_of(node) is None:
             return quoted(node.name)
         dtype = type_of(node)
-        if dtype is None or has_map(dtype):
+        if dtype is not None and has_map(dtype):
             raise Unrenderable("maps that are grouped by")
         return self.expressions.sql(node)
 
