@@ -49,7 +49,7 @@ static: $(STAMP)
 	$(BIN)/mypy
 
 check: static  ## Format, lint, types, layers and the fast tests: seconds, no Spark
-	$(BIN)/pytest -q -m "not slow and not spark and not chaos" $(ARGS)
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not spark and not chaos" $(ARGS)
 
 test: static services .cache/spark.jsa  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
 	$(BIN)/pytest -n 2 --dist worksteal -m "not chaos" $(ARGS)

@@ -25,8 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long tests come first: two processes share a run, and one that has no tests left takes half of those that
     the other has still to run."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
+        if "servers" in fixtures:
+            item.add_marker(pytest.mark.slow)
     long = ("spark", "slow")
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in long))
 
