@@ -130,7 +130,7 @@ def test_answers_that_are_too_large(path: Any, request: pytest.FixtureRequest) -
 def test_memory_of_guests_is_apart(app: App) -> None:
     """A query that needs more than guests may take fails; what the app asks for itself does not."""
     query = "SELECT size(array_agg(a.s || b.id)) AS n FROM t a JOIN t b ON a.id % 50 = b.id % 50"
-    with given(Allowance(60)), pytest.raises(QueryFailed, match="more memory") as e:
+    with given(Allowance(600)), pytest.raises(QueryFailed, match="more memory") as e:
         app.sql(query)
     assert e.value.hint
     with given(Allowance(60)):

@@ -629,7 +629,7 @@ def test_a_table_of_a_program_becomes_one_of_the_app(tmp_path: Path) -> None:
         with pytest.raises(AlreadyExists, match="with other columns"):
             app.attach("log", Table({"id": "INT"}))
         with pytest.raises(Error, match="name"):
-            app.attach("a-b ", Table({"id": "INT"}))
+            app.attach(" ", Table({"id": "INT"}))
     # The rows are there after a restart; a table that is attached anew puts its own in their place.
     with App("CREATE TABLE log (line STRING)", state=tmp_path / "state") as app:
         assert len(app.table("users")) == 2

@@ -115,6 +115,8 @@ class WindowParser(OperatorParser):
 
 
 def _interval_seconds(node: exp.Expr) -> float | None:
+    if isinstance(node, exp.Paren):
+        return _interval_seconds(node.this)
     if isinstance(node, exp.Add):
         parts = (_interval_seconds(node.this), _interval_seconds(node.expression))
         return None if None in parts else sum(p for p in parts if p is not None)
