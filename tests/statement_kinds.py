@@ -171,6 +171,12 @@ KINDS = [
         "EXPLAIN CREATE TABLE fresh AS SELECT item, SUM(n) AS n FROM orders GROUP BY item",
         again=True,
     ),
+    Kind("analyzed change", "EXPLAIN ANALYZE UPDATE stock SET n = n + 1", again=True),
+    Kind(
+        "analyzed table",
+        "EXPLAIN ANALYZE CREATE TABLE fresh AS SELECT item, COUNT(*) AS n FROM stock GROUP BY item",
+    ),
+    Kind("analyzed query", "EXPLAIN ANALYZE QUERY logging", again=True),
 ]
 REFUSED = {st.AlterTable, st.ExplainUpgrade}
 """Statements that are parsed, and refused when they are checked."""
@@ -198,4 +204,6 @@ def classes_of(kind: Kind) -> set[type[st.Statement]]:
     found: set[type[st.Statement]] = set()
     for statement in parse(kind.sql.format(dir="/x")).require():
         found.add(type(statement))
+        if isinstance(statement, st.Explain):
+            found.add(type(statement.statement))
     return found
