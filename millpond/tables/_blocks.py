@@ -113,6 +113,14 @@ class Blocks:
                 self.blocks.append(Block(stores, self._make_row, _FIRST_CAPACITY if small else SIZE))
             self.room = ((len(self.blocks) - 1) << SHIFT) + self.blocks[-1].capacity
 
+    def cells_for(self, end: int) -> int:
+        """The bytes of the cells of blocks that the slots below ``end`` need and that are not there yet."""
+        last = next((b for b in reversed(self.blocks) if isinstance(b, Block)), None)
+        if last is None or end <= self.room:
+            return 0
+        blocks = (end + MASK >> SHIFT) - len(self.blocks)
+        return max(blocks, 1) * (last.nbytes() * SIZE // last.capacity)
+
     def _to_write(self, slot: int) -> Block:
         """The block of a slot. One that is on the disk comes back: rows that were never seen are written over."""
         number = slot >> SHIFT

@@ -1,29 +1,34 @@
 """``max_memory``: what a table may take, and what goes to the disk when it would take more.
 
-Counted are rows, keys and indexes. Blocks of rows go, the oldest first; keys and indexes stay.
+Counted are rows, keys and indexes. Blocks of rows go, the oldest first, and keys, all but the recent ones; what tells
+the versions of rows is in files that the kernel maps. Indexes stay.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from millpond.changes import Changes
 from millpond.errors import TableFull
 from millpond.options import Option
-from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._blocks import SIZE, Blocks, Slots
+from millpond.tables._coldkeys import ColdKeys, Keys, is_integer_key
 from millpond.tables._keys import average_size
 from millpond.tables._shelf import Shelf
-from millpond.tables._versions import Generation, Mark
+from millpond.tables._versions import Generation, Mark, grown
 
 LIMIT_OPTIONS = (
     Option(
         "max_memory",
         "size",
-        "The memory that rows, keys and indexes may take. Past it the oldest rows go to the disk.",
+        "The memory that rows, keys and indexes may take. Past it the oldest rows and keys go to the disk.",
     ),
     Option(
         "on.full",
@@ -49,6 +54,8 @@ LIMIT_OPTIONS = (
 
 LOOK_EVERY = 1024
 """Single rows after which the limit is looked at."""
+_SHARE = 4
+"""Recent keys take at most one part of so many."""
 _ENTRY = 160
 """Bytes of an entry of the key index beside its key: its place in the dict, and a slot number."""
 
@@ -68,7 +75,43 @@ class Limit:
             parent = Path(given) if given else None if home is None else home / "spill"
             self.shelf = Shelf(parent, str(values.get("compression") or "lz4"), self.most // 8)
 
-    def admit(self, blocks: Blocks, mark: Mark, fixed: int, coming: int) -> None:
+    def keys(self, types: Sequence[pa.DataType | None], null_keys: bool) -> Keys:
+        """An index of keys of these types that keeps to the limit."""
+        if self.most is None or self.shelf is None or not types:
+            return {}
+        return ColdKeys(self.shelf, self.most // _SHARE, integers=is_integer_key(types, null_keys))
+
+    def grown(self, array: Slots, size: int, fill: int) -> Slots:
+        """As ``_versions.grown``; what is large is in a file."""
+        if self.shelf is None or size <= max(len(array), SIZE):
+            return grown(array, size, fill)
+        try:
+            larger = self.shelf.slots(max(size, len(array) * 3 // 2), fill)
+        except OSError as e:
+            self._warn(e)
+            return grown(array, size, fill)
+        larger[: len(array)] = array
+        return larger
+
+    def put_aside(self, array: Slots, fill: int) -> Slots:
+        """The same numbers, in a file if they are many."""
+        if self.shelf is None or len(array) <= SIZE:
+            return array
+        other = self.grown(array[:0], len(array), fill)
+        other[: len(array)] = array
+        return other
+
+    def coming(self, changes: Changes, keys: int) -> tuple[int, int]:
+        """The bytes of versions and of so many new keys, and of rows, that changes bring."""
+        rows = int(changes.rows.nbytes)
+        if self.shelf is None:
+            return len(changes) * 16 + keys * _ENTRY, rows
+        return min(keys * _ENTRY, (self.most or 0) // _SHARE), rows
+
+    def _warn(self, error: OSError) -> None:
+        _log.warning("%s cannot spill its rows: %s", self._what, error)
+
+    def admit(self, blocks: Blocks, mark: Mark, keys: Keys, fixed: int, coming: int) -> None:
         """Makes room for ``coming`` bytes of rows beside ``fixed`` bytes of keys and indexes. Raises TableFull before
         anything has changed."""
         if self.most is None or not self.enforced:
@@ -81,21 +124,23 @@ class Limit:
                 f"{self._what} is full: the write would take {over} bytes more than max_memory ({self.most} bytes)",
                 hint="delete rows, raise max_memory, or let rows go to the disk: 'on.full' = 'spill'",
             )
-        if fixed > self.most:
-            raise TableFull(
-                f"{self._what} is full: its keys and indexes alone would take {fixed} bytes, and they cannot be"
-                f" spilled; max_memory is {self.most} bytes",
-                hint="raise max_memory, or keep the rows in another extension",
-            )
         over -= self.shelf.forget()
         try:
             while over > 0 and (freed := blocks.spill(mark.slots)):
                 over -= freed
+            if over > 0 and isinstance(keys, ColdKeys):
+                fixed -= keys.spill()
         except OSError as e:
             raise TableFull(
                 f'{self._what} is full, and its rows cannot be spilled to "{self.shelf.path}": {e.strerror or e}',
                 hint="make room on the disk, or name another 'spill.path'",
             ) from e
+        if fixed > self.most:
+            raise TableFull(
+                f"{self._what} is full: its indexes alone would take {fixed} bytes, and they cannot be spilled;"
+                f" max_memory is {self.most} bytes",
+                hint="raise max_memory, or drop an index",
+            )
 
     def has_room(self, blocks: Blocks, fixed: int) -> bool:
         """Whether ``fixed`` bytes of keys and indexes are within the limit, rows going to the disk for them."""
@@ -118,7 +163,7 @@ class Limit:
             while over > 0 and (freed := blocks.spill(end)):
                 over -= freed
         except OSError as e:
-            _log.warning("%s cannot spill its rows: %s", self._what, e)
+            self._warn(e)
 
     def close(self) -> None:
         if self.shelf is not None:
@@ -128,11 +173,14 @@ class Limit:
 def fixed_bytes(generation: Generation, died: Slots) -> int:
     """The bytes of keys, indexes and versions."""
     keys = generation.newest
-    total = sys.getsizeof(keys) + len(keys) * (32 + average_size(keys))
+    if isinstance(keys, ColdKeys):
+        total = keys.nbytes()
+    else:
+        total = sys.getsizeof(keys) + len(keys) * (32 + average_size(keys))
     total += sum(index.nbytes() for index in list(generation.others.values())) + generation.dense.nbytes()
-    return total + int(died.nbytes) + int(generation.replaced.nbytes) + generation.numbers.nbytes()
+    return total + _resident(died) + _resident(generation.replaced) + generation.numbers.nbytes()
 
 
-def coming_bytes(changes: Changes, keys: int) -> tuple[int, int]:
-    """The bytes of versions and of so many new keys, and of rows, that changes bring."""
-    return len(changes) * 16 + keys * _ENTRY, int(changes.rows.nbytes)
+def _resident(slots: Slots) -> int:
+    """The bytes of numbers that are not in a file."""
+    return 0 if isinstance(slots.base, mmap.mmap) else int(slots.nbytes)

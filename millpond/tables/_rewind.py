@@ -12,6 +12,7 @@ import numpy as np
 
 from millpond.errors import Error, StoreStopped
 from millpond.tables._blocks import SIZE, Blocks, Slots
+from millpond.tables._coldkeys import Keys
 from millpond.tables._keys import key_list
 from millpond.tables._numbers import RowNumbers
 from millpond.tables._versions import NEVER, Generation, Moment
@@ -33,18 +34,20 @@ class Rebuilt(NamedTuple):
     slots: int
 
 
-def rebuilt(key: tuple[str, ...], point: Point, blocks: Blocks, ease: Callable[[Blocks], None]) -> Rebuilt:
-    """Copies the rows of the point into ``blocks``, which are empty, and makes their index. ``ease`` is called between
-    the parts, to keep to a limit of memory."""
+def rebuilt(
+    key: tuple[str, ...], point: Point, blocks: Blocks, keys: Keys, ease: Callable[[Blocks], None]
+) -> Rebuilt:
+    """Copies the rows of the point into ``blocks``, which are empty, and makes their index of ``keys``, which is empty
+    too. ``ease`` is called between the parts, to keep to a limit of memory."""
     moment = point.moment
     kept = np.flatnonzero(moment.died[: moment.mark.slots] > moment.mark.version)
-    generation = Generation(replaced=np.full(max(1024, len(kept)), -1, dtype=np.int64))
+    generation = Generation(keys, replaced=np.full(max(1024, len(kept)), -1, dtype=np.int64))
     for start in range(0, len(kept), SIZE):
         rows = moment.blocks.take(kept[start : start + SIZE])
         blocks.append(start, rows)
         if key:
-            keys = key_list([rows.column(name) for name in key])
-            generation.newest.update(zip(keys, range(start, start + len(keys)), strict=True))
+            found = key_list([rows.column(name) for name in key])
+            keys.update(zip(found, range(start, start + len(found)), strict=True))
         ease(blocks)
     if not key:
         generation.numbers = RowNumbers()

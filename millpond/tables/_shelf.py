@@ -7,6 +7,7 @@ by the next table that uses the place.
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import shutil
 import tempfile
@@ -19,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import StateCorrupt, StateUnwritable
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "millpond-spill-"
 _LOCK = "lock"
+_FILLED = 1 << 20
+"""Numbers that are filled in before their pages are let go."""
 
 
 class SpillFile:
@@ -90,6 +95,27 @@ class Shelf:
         except BaseException:
             _remove(str(path))
             raise
+
+    def nameless(self) -> int:
+        """A file that nobody else sees, and that is gone when it is closed. Raises OSError."""
+        file, name = tempfile.mkstemp(dir=self.path)
+        os.unlink(name)
+        return file
+
+    def slots(self, size: int, fill: int) -> npt.NDArray[np.int64]:
+        """So many numbers in a file that is mapped: the kernel takes their pages back when it needs the memory. Raises
+        OSError."""
+        file = self.nameless()
+        try:
+            os.posix_fallocate(file, 0, size * 8)
+            mapped = mmap.mmap(file, size * 8)
+        finally:
+            os.close(file)
+        numbers: npt.NDArray[np.int64] = np.ndarray((size,), np.int64, mapped)
+        for start in range(0, size, _FILLED):
+            numbers[start : start + _FILLED] = fill
+            mapped.madvise(mmap.MADV_DONTNEED)
+        return numbers
 
     def copy_of(self, cold: Cold, make: Callable[[], Block]) -> Block:
         """The copy of a block, made if need be."""

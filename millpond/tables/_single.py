@@ -17,7 +17,7 @@ from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
 from millpond.tables._rewind import Point
 from millpond.tables._turns import Turns
-from millpond.tables._versions import NEVER, Generation, Live, Mark, grown
+from millpond.tables._versions import NEVER, Generation, Live, Mark
 from millpond.types import Schema
 
 
@@ -191,13 +191,13 @@ class SingleRows:
         self._blocks.put(slot, cells)
         faults.reach("edit: put")
         if slot >= len(self._died):
-            self._died = grown(self._died, slot + 1, NEVER)
+            self._died = self._limit.grown(self._died, slot + 1, NEVER)
         if not self._key:
             generation.numbers.add(1)
             self._publish(1, 0, commit)
             return
         if slot >= len(generation.replaced):
-            generation.replaced = grown(generation.replaced, slot + 1, -1)
+            generation.replaced = self._limit.grown(generation.replaced, slot + 1, -1)
         generation.replaced[slot] = old if old >= -1 else -2 - old
         generation.newest[key] = slot
         if old >= 0 and self.hot.active:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._coldkeys import ColdKeys, Keys, renumber
 from millpond.tables._dense import DenseKeys
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import Key
@@ -61,7 +62,7 @@ class Generation:
     ``newest``.
     """
 
-    newest: dict[Key, int] = field(default_factory=dict)
+    newest: Keys = field(default_factory=dict)
     numbers: RowNumbers = field(default_factory=RowNumbers)
     """Of a table without a key."""
     replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
@@ -75,7 +76,10 @@ class Generation:
 
     def newest_slots(self, keys: list[Key]) -> Slots:
         """The newest slot of each key, dead or alive, -1 where there is none."""
-        found = np.fromiter(map(self.newest.get, keys, repeat(-1)), np.int64, len(keys))
+        if isinstance(self.newest, ColdKeys):
+            found = self.newest.find(keys, -1)
+        else:
+            found = np.fromiter(map(self.newest.get, keys, repeat(-1)), np.int64, len(keys))
         return np.where(found < -1, -2 - found, found)
 
     def point(self, keys: Iterable[Key], slots: Iterable[int]) -> None:
@@ -130,12 +134,11 @@ class Generation:
         replaced = np.where(before >= 0, number[before], -1)
         if self.numbers.slots:
             return Generation(numbers=self.numbers.kept(keep), replaced=replaced, admit=self.admit)
-        found = np.fromiter(self.newest.values(), np.int64, len(self.newest))
-        ended = found < 0
-        moved = number[np.where(ended, -2 - found, found)]
-        encoded = np.where(ended, -2 - moved, moved).tolist()
-        pairs = zip(self.newest, encoded, (moved >= 0).tolist(), strict=True)
-        newest = {key: slot for key, slot, there in pairs if there}
+        if isinstance(self.newest, ColdKeys):
+            return Generation(self.newest.renumbered(number), replaced=replaced, admit=self.admit)
+        moved, there = renumber(np.fromiter(self.newest.values(), np.int64, len(self.newest)), number)
+        pairs = zip(self.newest, moved.tolist(), there.tolist(), strict=True)
+        newest: Keys = {key: slot for key, slot, is_there in pairs if is_there}
         return Generation(newest, replaced=replaced, admit=self.admit)
 
 
@@ -146,7 +149,7 @@ class Live:
 
     __slots__ = ("blocks", "current", "end", "newest")
 
-    def __init__(self, newest: dict[Key, int], blocks: Blocks, end: int):
+    def __init__(self, newest: Keys, blocks: Blocks, end: int):
         self.newest = newest
         self.blocks = blocks.blocks
         self.end = end

@@ -26,16 +26,17 @@ from millpond.records.cast import conform
 from millpond.tables._blocks import SHIFT, SIZE, Blocks, Slots
 from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
+from millpond.tables._coldkeys import Keys
 from millpond.tables._hot import HOT_OPTION, HotRecords
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._keys import key_list
-from millpond.tables._limit import LIMIT_OPTIONS, Limit, coming_bytes, fixed_bytes
+from millpond.tables._limit import LIMIT_OPTIONS, Limit, fixed_bytes
 from millpond.tables._lookup import compile_lookup
 from millpond.tables._rewind import Point, broken, rebuilt
 from millpond.tables._single import SingleRows
 from millpond.tables._snapshot import MemorySnapshot, Settled
 from millpond.tables._turns import Turns
-from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment, grown
+from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment
 from millpond.tables.base import Backend, Get, Has
 from millpond.types import Schema
 
@@ -84,7 +85,7 @@ class MemoryTable(SingleRows, Backend):
             self.abilities = self.abilities - {"widen"}
         self._blocks = Blocks(schema.arrow(), self._limit.shelf)
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
-        self._generation = Generation()
+        self._generation = Generation(self._no_keys())
         if self._limit.most is not None:
             self._generation.admit = self._admit_index
         self._mark = Mark(-1, 0, 0, 0)
@@ -147,6 +148,11 @@ class MemoryTable(SingleRows, Backend):
             self._generation.numbers.add(len(changes))
             self._publish(len(changes), 0, commit)
 
+    def _no_keys(self) -> Keys:
+        """An index of keys that has none yet."""
+        types = [c.type for k in self._key if (c := self.schema.find(k)) is not None]
+        return self._limit.keys(types, self._null_keys)
+
     def point(self) -> Point:
         """What ``rewind`` needs to come back to the rows of now."""
         return Point(self._now, self._generation.numbers.next)
@@ -154,12 +160,15 @@ class MemoryTable(SingleRows, Backend):
     def rewind(self, point: Point) -> None:
         """Takes back everything since the point, also what was only begun. If that fails, the table is of no use."""
         try:
-            made = rebuilt(self._key, point, Blocks(self.schema.arrow(), self._limit.shelf), self._ease)
+            blocks = Blocks(self.schema.arrow(), self._limit.shelf)
+            made = rebuilt(self._key, point, blocks, self._no_keys(), self._ease)
             commit, version = point.moment.mark.commit, self._mark.version + 1
             rows = made.slots
             mark = Mark(commit, version, rows, rows)
             made.generation.admit = self._generation.admit
-            self._stand_on(made.generation, made.blocks, made.died, deque([mark], maxlen=_KEPT_COMMITS + 1))
+            made.generation.replaced = self._limit.put_aside(made.generation.replaced, -1)
+            died = self._limit.put_aside(made.died, NEVER)
+            self._stand_on(made.generation, blocks, died, deque([mark], maxlen=_KEPT_COMMITS + 1))
             self.hot.clear()
         except BaseException as error:
             self.fail(broken(self._what, error))
@@ -193,26 +202,36 @@ class MemoryTable(SingleRows, Backend):
             if not added:
                 return
             try:
-                self._make_room(*coming_bytes(changes, added if self._key else 0))
+                self._make_room(*self._coming(changes, added if self._key else 0))
             except TableFull:
                 if not self._key:
                     raise
                 # Most keys may be there already: that is worth a look now.
                 keys = set(key_list([changes.rows.column(name) for name in self._key]))
                 added = len(keys) - int(np.count_nonzero(self._generation.newest_slots(list(keys)) >= 0))
-                self._make_room(*coming_bytes(changes, added))
+                self._make_room(*self._coming(changes, added))
+
+    def _coming(self, changes: Changes, keys: int) -> tuple[int, int]:
+        fixed, rows = self._limit.coming(changes, keys)
+        return fixed, rows + (self._blocks.cells_for(self._mark.slots + len(changes)) if self.spills else 0)
+
+    @property
+    def spills(self) -> bool:
+        return self._limit.shelf is not None
 
     def _make_room(self, fixed: int, rows: int) -> None:
         """Room for so many bytes of keys and of rows; rows that nobody needs go first."""
         try:
-            now = fixed_bytes(self._generation, self._died)
-            self._limit.admit(self._blocks, self._mark, fixed + now, rows)
+            self._admit(fixed, rows)
         except TableFull:
             if self._mark.slots == self._mark.alive:
                 raise
             self._compact(forced=True)
-            now = fixed_bytes(self._generation, self._died)
-            self._limit.admit(self._blocks, self._mark, fixed + now, rows)
+            self._admit(fixed, rows)
+
+    def _admit(self, fixed: int, rows: int) -> None:
+        fixed += fixed_bytes(self._generation, self._died)
+        self._limit.admit(self._blocks, self._mark, self._generation.newest, fixed, rows)
 
     def widen(self, schema: Schema) -> None:
         with self._writing:
@@ -283,7 +302,7 @@ class MemoryTable(SingleRows, Backend):
     def _load(self, rows: pa.Table, keys: dict[Any, int], commit: int) -> None:
         """The first rows of a table: they replace nothing, and ``keys`` leads to their slots."""
         self._blocks.append(0, rows)
-        self._generation.replaced = grown(self._generation.replaced, len(keys), -1)
+        self._generation.replaced = self._limit.grown(self._generation.replaced, len(keys), -1)
         self._generation.newest.update(keys)
         self._publish(len(keys), 0, commit)
 
@@ -321,9 +340,9 @@ class MemoryTable(SingleRows, Backend):
         earlier commits are not disturbed."""
         first = self._mark.slots
         after = first + len(before)
-        self._died = grown(self._died, after, NEVER)
+        self._died = self._limit.grown(self._died, after, NEVER)
         self._died[ended] = self._mark.version + 1
-        self._generation.replaced = grown(self._generation.replaced, after, -1)
+        self._generation.replaced = self._limit.grown(self._generation.replaced, after, -1)
         self._generation.replaced[first:after] = before
         return first
 
@@ -332,7 +351,7 @@ class MemoryTable(SingleRows, Backend):
         _, version, slots, alive = self._mark
         after = slots + made
         if after > len(self._died):
-            self._died = grown(self._died, after, NEVER)
+            self._died = self._limit.grown(self._died, after, NEVER)
         self._mark = mark = Mark(commit, version + 1, after, alive + made - ended)
         self._marks.append(mark)
         self._now = Moment(self._generation, self._blocks, self._died, mark, self._marks)
@@ -364,9 +383,10 @@ class MemoryTable(SingleRows, Backend):
         kept_before = np.concatenate(([0], np.cumsum(keep)))
         marks = [Mark(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in self._marks]
         faults.reach("table: copied")
-        self._stand_on(
-            self._generation.kept(keep), blocks, died[keep], deque(marks, maxlen=_KEPT_COMMITS + 1)
-        )
+        generation = self._generation.kept(keep)
+        generation.replaced = self._limit.put_aside(generation.replaced, -1)
+        died = self._limit.put_aside(died[keep], NEVER)
+        self._stand_on(generation, blocks, died, deque(marks, maxlen=_KEPT_COMMITS + 1))
 
     def snapshot(self, commit: int | None = None) -> MemorySnapshot:
         """As Backend.snapshot; the last 64 commits that changed the table are kept."""
@@ -448,7 +468,7 @@ class MemoryTable(SingleRows, Backend):
         return {
             "rows": mark.alive,
             "bytes": blocks.nbytes() + fixed_bytes(generation, died) + self.hot.nbytes(),
-            "spilled_bytes": blocks.spilled_bytes,
+            "spilled_bytes": blocks.spilled_bytes + getattr(generation.newest, "spilled_bytes", 0),
             **limit,
             "dead": mark.slots - mark.alive,
             "indexes": [list(columns) for columns in generation.indexes()],
