@@ -92,6 +92,16 @@ class Millpond(Spark):
                 return self.func("TO_DATE", node.this, self.format_time(node))
             return _TO_DATE(self, node)
 
+        def filter_sql(self, node: exp.Filter) -> str:
+            """IGNORE NULLS stands behind FILTER."""
+            inner = node.this
+            if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
+                word = "IGNORE" if isinstance(inner, exp.IgnoreNulls) else "RESPECT"
+                return (
+                    f"{self.sql(inner, 'this')} FILTER({self.sql(node, 'expression').strip()}) {word} NULLS"
+                )
+            return super().filter_sql(node)
+
         def path_sql(self, path: Path) -> str:
             text = ""
             for step in path.expressions:

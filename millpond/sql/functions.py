@@ -72,5 +72,8 @@ def _said(counts: str) -> str:
         return "an even number of arguments"
     if counts == "0":
         return "no arguments"
-    words = counts.replace("+", " or more").replace("-", " to ").replace(",", " or ")
+    words = counts.replace("+", " or more").replace(",", " or ")
+    low, between, high = words.partition("-")
+    if between:
+        words = f"{low} {'or' if int(high) == int(low) + 1 else 'to'} {high}"
     return f"{words} argument{'' if counts == '1' else 's'}"

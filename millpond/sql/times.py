@@ -2,7 +2,7 @@
 
 A date is ``[+-]yyyy[-M[-d]]``, with anything behind a blank or a T. A time is the same, with
 ``[ |T]H[:m[:s[.fraction]]]`` and, behind the seconds, a zone: Z, an offset, UTC or GMT with or without one, or the name
-of a region. A time without a date is of the current day.
+of a region. A TIMESTAMP without a date is of the current day.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def days_of(text: str) -> int | None:
 
 def micros_of(text: str, today: int | None = None, *, zoned: bool = True) -> int | None:
     """The microseconds since 1970 of a time; None if it is none. ``today``, in days since 1970, is the date of one
-    without: None takes no such. If not ``zoned`` a zone says nothing."""
+    without: None takes no such. If not ``zoned`` a zone says nothing, and there is always a date."""
     trimmed = text.strip(_WHITE)
     found = _TIME.fullmatch(trimmed)
     if found is not None:
         day, clock = _days(*found.groups()[:4]), found.groups()[4:]
     else:
         found = _ONLY_TIME.fullmatch(trimmed)
-        if found is None or today is None:
+        if found is None or today is None or not zoned:
             return None
         parts = found.groups()
         day, clock = today, parts[:5] if trimmed.startswith("T") else parts[5:]

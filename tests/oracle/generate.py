@@ -133,6 +133,21 @@ FORMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("s", "OVERLAY({} PLACING {} FROM {} FOR {})", ("s", "s", "<place>", "<place>")),
     ("i", "POSITION({} IN {})", ("s", "s")),
     ("s", "'ab' 'cd' \"ef\"", ()),
+    ("s", "r'a\\n' || R\"b\\\\\" || '\\101\\u00e9\\%\\q\\Z' || \"x\"\"y\" || 'x''y'", ()),
+    *(("t", f"{word}({{}} AS {dtype})", ("<when>",)) for word in ("CAST", "TRY_CAST")
+      for dtype in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")),
+    *(("t", f"{dtype} {{}}", ("<when>",)) for dtype in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")),
+    *(("t", f"{name}({{}})", ("<when>",)) for name in ("to_date", "to_timestamp", "try_to_timestamp")),
+    *(("b", f"({{}} {op} {{}})", ("t", "<when>")) for op in ("=", "<", ">=")),
+    *(("n", f"{word}({{}} AS {dtype})", ("<written>",)) for word in ("CAST", "TRY_CAST") for dtype in
+      ("TINYINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(38,0)", "BOOLEAN")),
+    *(("b", f"({{}} {op} {{}})", ("n", "<written>")) for op in ("=", "<", "+", "*", "/")),
+    ("i32", "struct(t.*).i32_1", ()),
+    ("v", "coalesce(t.* EXCEPT ({}))", ("<most>",)),
+    ("n", "aa_1[{}][{}]", ("<place>", "<place>")),
+    ("v", "struct({} AS x, {}).col2", ("v", "v")),
+    ("b", "({} IS NOT TRUE)", ("b",)),
+    ("iv", "({} DIV {})", ("iv", "iv")),
     ("n", "{}", ("<number>",)),
 )  # fmt: skip
 SPANS = (
@@ -149,7 +164,33 @@ POOLS_OF = {
     "span": SPANS,
     "number": (*POOLS["number"], *NUMBERS),
     "small": ("0", "1", "3", "-1", "40"),
+    "most": (", ".join(("k", "g", *(c for c in COLUMNS if not c.startswith(("i32_", "d_"))))),),
 }
+ORDERED = (
+    ("percentile_cont({}) WITHIN GROUP (ORDER BY {})", ("<share>", "n")),
+    ("percentile_disc({}) WITHIN GROUP (ORDER BY {} DESC)", ("<share>", "n")),
+    ("percentile_disc({}) WITHIN GROUP (ORDER BY {})", ("<share>", "nv")),
+    ("percentile_cont({}) WITHIN GROUP (ORDER BY {}) FILTER (WHERE {})", ("<share>", "nv", "b")),
+    ("listagg({0}, {1}) WITHIN GROUP (ORDER BY {0} DESC)", ("sx", "<separator>")),
+    ("listagg({0}, {1}) WITHIN GROUP (ORDER BY {2}, k)", ("s", "<separator>", "n")),
+    ("string_agg(DISTINCT {0}, {1}) WITHIN GROUP (ORDER BY {0})", ("s", "<separator>")),
+    ("mode() WITHIN GROUP (ORDER BY {} DESC)", ("v",)),
+    ("count(*)", ()),
+    ("count(*) FILTER (WHERE {})", ("b",)),
+    ("count(DISTINCT {}, {})", ("v", "v")),
+    ("sum({}) FILTER (WHERE {} > 0)", ("n", "n")),
+)  # fmt: skip
+"""Aggregates with words between their arguments."""
+AROUND = (
+    "({} + {})",
+    "({} = {})",
+    "coalesce({}, {})",
+    "concat({}, {})",
+    "struct({}, {}, g)",
+    "({} / g + {})",
+)
+UNORDERED = ("listagg(", "string_agg(", "first", "last", "any_value", "mode(", "max_by", "min_by")
+"""Of distinct values these take them in an order that is open."""
 _LITERALS = {"dt": "DATE {}", "ts": "TIMESTAMP {}", "tn": "TIMESTAMP_NTZ {}"}
 CAST_TYPES = (
     *TYPES.values(), "VARCHAR(3)", "CHAR(4)", "DECIMAL", "DECIMAL(4,1)", "DECIMAL(38,37)", "INTERVAL DAY", "LONG",
@@ -172,6 +213,13 @@ class Generator:
             for dtype in KINDS[kind]:
                 self.forms.setdefault(dtype, []).append((form, parts))
 
+    def expressions(self, count: int) -> list[Node]:
+        """So many of them, no two the same."""
+        found: dict[Node, None] = {}
+        while len(found) < count:
+            found.setdefault(self.expression())
+        return list(found)
+
     def expression(self) -> Node:
         """One expression. Every function and form comes in its turn, so that none is left out."""
         chance = self.random.random()
@@ -182,15 +230,25 @@ class Generator:
             return self.form(form, parts, self.depth())
         return self.cast(self.random.choice(list(TYPES)), self.depth())
 
+    def aggregates(self, count: int) -> list[Node]:
+        """So many aggregates, no two the same."""
+        found: dict[Node, None] = {}
+        while len(found) < count:
+            found.setdefault(self.aggregate())
+        return list(found)
+
     def aggregate(self) -> Node:
-        """An aggregate, some with DISTINCT or FILTER, some under a function."""
-        call = self.random.choice(functions("aggregates"))
-        made = self.call(call, self.random.choice((0, 0, 0, 1)))
+        """An aggregate, some with DISTINCT, FILTER or an order, some in an expression."""
         chance = self.random.random()
-        if chance < 0.1 and made.parts:
-            made = Node(made.form.replace("(", "(DISTINCT ", 1), made.parts)
-        elif chance < 0.25:
-            made = Node("{} FILTER (WHERE {})", (made, self.value("b", 1)))
+        if chance < 0.15:
+            return self.form(*self.random.choice(ORDERED), 0)
+        if chance < 0.25:
+            return Node(self.random.choice(AROUND), (self.aggregate(), self.aggregate()))
+        made = self.call(self.random.choice(functions("aggregates")), self.random.choice((0, 0, 0, 1)))
+        if chance < 0.35 and made.parts and not made.form.startswith(UNORDERED):
+            return Node(made.form.replace("(", "(DISTINCT ", 1), made.parts)
+        if chance < 0.5:
+            return Node("{} FILTER (WHERE {})", (made, self.value("b", 1)))
         return made
 
     def depth(self) -> int:
@@ -262,7 +320,7 @@ class Generator:
             if kind.startswith("<"):
                 chosen.append("s")
                 pool = POOLS_OF[kind[1:-1]]
-                odd = self.random.random() < 0.05 and "->" not in pool[0]
+                odd = self.random.random() < 0.05 and len(pool) > 1 and "->" not in pool[0]
                 made.append(self.value("s", 0) if odd else Node(self.random.choice(pool)))
                 continue
             if kind.startswith("="):

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from millpond.errors import Error
-from millpond.query.duck import Duck, to_duckdb
+from millpond.query.duck import Duck, register_decimals, to_duckdb
 from millpond.query.spelling import FUNCTIONS
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.parse import parse
@@ -20,7 +20,7 @@ from millpond.sql.render.duckdb import NOW, Unrenderable, explain_error
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.statements import Select
 from millpond.types import Schema, normal, type_name
-from tests.oracle.cells import Refused, cells
+from tests.oracle.cells import RAISED, Refused, cells
 
 FOREIGN = re.compile(
     r"Binder Error|Catalog Error|Conversion Error|Parser Error|Out of Range Error|Invalid Input Error|SQLSTATE"
@@ -43,20 +43,23 @@ class Ours:
 
 
 class OurSide:
-    def __init__(self, rows: pa.Table):
-        self.rows = rows
+    """Reads ``SELECT text FROM t``, or with ``end`` what that adds."""
+
+    def __init__(self, rows: pa.Table, end: str = ""):
+        self.rows, self.end = rows, end
         self.schema = Schema.of(rows.schema)
         self.catalog = Catalog()
         self.catalog.add(Relation("t", "table", self.schema))
         # A connection as queries have it, with every function that rendered SQL may call.
         self.connection = Duck()._connection(" ".join(FUNCTIONS))
+        self._decimals: set[str] = set()
         self.connection.execute(f"SET VARIABLE {NOW} = now()")
         self.connection.register("__t0", rows)
         self.connection.register("none", rows.schema.empty_table())
 
     def resolve(self, text: str) -> Resolved | Refused:
-        """``SELECT text FROM t``, parsed and checked."""
-        sql = f"SELECT {text} AS c FROM t"
+        """The statement, parsed and checked."""
+        sql = f"SELECT {text} AS c FROM t{self.end}"
         parsed = parse(sql, {})
         if parsed.errors:
             return Refused(_told(parsed.errors[0]))
@@ -79,6 +82,7 @@ class OurSide:
             if dtype is None:
                 raise Unrenderable("only Spark knows the type")
             ours = to_duckdb(found)
+            register_decimals(self.connection, ours, self._decimals)
         except Unrenderable as reason:
             why = str(reason)
         return Ours(None if dtype is None else spelled(dtype), rendered, ours, why)
@@ -111,6 +115,11 @@ class OurSide:
             half = len(sqls) // 2
             return [*self.values(sqls[:half]), *self.values(sqls[half:])]
 
+    def answers(self, sql: str) -> bool:
+        """Whether rendered SQL has a value for a row."""
+        (found,) = self.values([sql])
+        return not isinstance(found, Refused) and any(not isinstance(v, str) or v != RAISED for v in found)
+
     def error(self, sql: str) -> str | None:
         """What a user is told when a query fails; None if it does not."""
         try:
@@ -126,7 +135,27 @@ def _inner(sql: str) -> str:
 
 
 def _of_none(sql: str) -> str:
-    return sql[: sql.rindex(' AS "c" FROM ')] + ' AS "c" FROM "none" AS "t"'
+    return sql.replace('"__t0"', '"none"')
+
+
+class OurGroups(OurSide):
+    """Reads aggregates over the groups of ``t``."""
+
+    def __init__(self, rows: pa.Table):
+        super().__init__(rows, " GROUP BY g")
+
+    def values(self, sqls: Sequence[str]) -> list[list[Any] | Refused]:
+        return [self._groups(sql) for sql in sqls]
+
+    def _groups(self, sql: str) -> list[Any] | Refused:
+        start, rest = sql[: sql.rindex(' AS "c" FROM ')], sql[sql.rindex(' AS "c" FROM ') :]
+        try:
+            made = self.connection.sql(
+                f'SELECT "t"."g" AS "k", {{\'v\': {start.removeprefix("SELECT ")}}}{rest}'
+            )
+            return cells(made.to_arrow_table())[0]
+        except duckdb.Error as error:
+            return self.failure(error)
 
 
 def _told(error: Error) -> str:

@@ -24,25 +24,36 @@ if TYPE_CHECKING:
 _CONDITION = re.compile(r"\[([A-Z0-9_.]+)\]\s*([^\n]*)")
 TOGETHER = 40
 """How many expressions are analysed at once where none is expected to be refused."""
+FEW = 8
+"""How many aggregates are evaluated at once, as one that fails takes all with it."""
+_SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""An expression over some rows is evaluated, not compiled."""
 
 
 @dataclass(frozen=True)
 class Analysed:
-    """An expression as Spark's analyser has it: its type, and its tree without what does not matter."""
+    """An expression as Spark's analyser has it: its type, and its tree, if that can be had, without what does not
+    matter."""
 
     type: str
     tree: Any
 
     def same(self, other: Analysed) -> bool:
-        return self.type == other.type and bool(self.tree.equals(other.tree))
+        return self.type == other.type and self.tree is not None and bool(self.tree.equals(other.tree))
 
 
 class SparkSide:
-    """Analyses and evaluates many expressions at a time. A row on which one fails does not keep the others from their
-    values: each is wrapped in what makes ``try_`` functions of others."""
+    """Analyses and evaluates many expressions over the rows of ``t`` at a time. A row on which one fails does not keep
+    the others from their values: each is wrapped in what makes ``try_`` functions of others."""
 
     def __init__(self, spark: SparkSession):
-        self.spark = spark
+        spark = self.spark = spark.newSession()
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
         self.rows: pa.Table = spark.sql(relation()).toArrow()
         schema = spark.sql(relation()).schema
         self.frame = spark.createDataFrame(self.rows, schema=schema).alias("t")
@@ -50,8 +61,8 @@ class SparkSide:
         assert jvm is not None
         self._parser = session.sessionState().sqlParser()
         self._try = jvm.org.apache.spark.sql.catalyst.expressions.TryEval
-        self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
         self._seq = jvm.PythonUtils.toSeq
+        self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
 
     def analyse(self, texts: Sequence[str], together: int = TOGETHER) -> list[Analysed | Refused]:
         """Each expression analysed. Where one of many is refused, they are halved."""
@@ -70,9 +81,7 @@ class SparkSide:
             return [*self.analyse(texts[:half], together), *self.analyse(texts[half:], together)]
 
     def _analysed(self, texts: Sequence[str]) -> list[Analysed | Refused]:
-        parsed = [self._column(self._parser.parseExpression(text)) for text in texts]
-        named = [column.alias(f"c{i}") for i, column in enumerate(parsed)]
-        frame = self.frame._jdf.select(self._seq(named))
+        frame = self.frame._jdf.selectExpr(self._seq([f"({text}) AS c{i}" for i, text in enumerate(texts)]))
         outputs = frame.queryExecution().analyzed().projectList()
         schema = StructType.fromJson(json.loads(frame.schema().json()))
         return [
@@ -91,6 +100,36 @@ class SparkSide:
         except Exception:
             if len(texts) == 1:
                 return [[RAISED] * self.rows.num_rows]
+            half = len(texts) // 2
+            return [*self.values(texts[:half]), *self.values(texts[half:])]
+
+
+class SparkGroups(SparkSide):
+    """What Spark says of aggregates over the groups of ``t``."""
+
+    def __init__(self, spark: SparkSession):
+        super().__init__(spark)
+        # One partition in the order of k: lists are made in that order.
+        self.frame.coalesce(1).sortWithinPartitions("k").createOrReplaceTempView("t")
+
+    def _analysed(self, texts: Sequence[str]) -> list[Analysed | Refused]:
+        frame = self.spark._jsparkSession.sql(
+            f"SELECT {', '.join(f'{text} AS c{i}' for i, text in enumerate(texts))} FROM t GROUP BY g"
+        )
+        schema = StructType.fromJson(json.loads(frame.schema().json()))
+        return [Analysed(field.dataType.simpleString(), None) for field in schema]
+
+    def values(self, texts: Sequence[str]) -> list[list[Any]]:
+        """The values of each, group by group, RAISED for all if one fails."""
+        if len(texts) > FEW:
+            parts = (texts[at : at + FEW] for at in range(0, len(texts), FEW))
+            return [found for part in parts for found in self.values(part)]
+        columns = "".join(f", named_struct('v', {text}) AS c{i}" for i, text in enumerate(texts))
+        try:
+            return cells(self.spark.sql(f"SELECT g AS k{columns} FROM t GROUP BY g").toArrow())
+        except Exception:
+            if len(texts) == 1:
+                return [[RAISED]]
             half = len(texts) // 2
             return [*self.values(texts[:half]), *self.values(texts[half:])]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millpond.sql.functions import known_functions, wrong_number
+from millpond.sql.grouping import AGGREGATES
 from tests.oracle.cells import Refused
 from tests.oracle.compare import plain_type
 from tests.oracle.generate import POOLS_OF, Function, functions
@@ -86,3 +87,18 @@ def test_numbers_of_arguments(spark: SparkSession) -> None:
             if not unknown and refused != (wrong_number(name, count) is not None):
                 wrong.append(f"{name} with {count}: {said}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_aggregates(spark: SparkSession) -> None:
+    """Which functions are aggregates is what Spark says."""
+    registry = spark._jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry  # type: ignore[union-attr]
+    builtin, found = registry.builtin(), set()
+    names = builtin.listFunction().iterator()
+    while names.hasNext():
+        name = names.next()
+        info = builtin.lookupFunction(name)
+        if info.isDefined() and info.get().getGroup() == "agg_funcs":
+            found.add(name.unquotedString().rpartition(".")[2])
+    ours = {"collect", "covar"}
+    assert found - AGGREGATES == set()
+    assert AGGREGATES - found - ours <= {"grouping", "grouping_id"}

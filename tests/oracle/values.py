@@ -171,6 +171,25 @@ POOLS: dict[str, tuple[str, ...]] = {
     "variant": ("parse_json('{\"a\": 1}')", "NULL"),
     "typename": ("'int'", "'string'"),
     "share": ("0.5", "0", "1", "0.25", "array(0.1, 0.9)", "2", "NULL"),
+    "when": (
+        *("'2024'", "'2024-2'", "'2024-2-9'", "'2024-02-29T'", "'2024-02-29 1:2:3'", "'T10:11'", "'10:11:12'"),
+        *("' 2024-02-29 '", "'2024-02-29 10'", "'2024-02-29 10:11'", "'2024-02-29 10:11:12.1234567'", "'epoch'"),
+        *("'2024-02-29 10:11:12Z'", "'2024-02-29T10:11:12.5+05:30'", "'2024-02-29 10:11:12 Europe/Paris'"),
+        *("'2024-02-29 10:11:12 UTC+3'", "'2024-02-29 10:11:12 -8'", "'2024-02-29 10:11:12+1:00'"),
+        *("'2024-13-01'", "'2023-02-29'", "'2024-02-30 00:00:00'", "'2024-02-29 24:00:00'", "'24-02-29'", "''"),
+        *("'2024-02-29 10:60:00'", "'+2024-02-29'", "'-0001-01-01'", "'10000-01-01'", "'0000-01-01'", "'20240229'"),
+        *("'2024/02/29'", "'2024-02-29 10:11:12.'", "'2024-02-29T10:11:12.123456789Z'", "'2024-02-29x'", "'today'"),
+        *("'2024-02-29 x'", "'2024-02-29  10:11:12'", "'2024-02-29 10:11:12.5 PST'", "'2024-3-31T2:30'", "NULL"),
+        *("'2024-02-29 10:11:12 +05:30:15'", "'2024-02-29 10:11:12 GMT'", "'2024-02-29T10:11:12+0530'"),
+    ),
+    "written": (
+        *("'1_000'", "'1e5'", "'1E-2'", "'.5'", "'5.'", "'+7'", "'-'", "'0x10'", "'1e400'", "'-1e400'", "'1e-400'"),
+        *("'  42\\t'", "'4 2'", "'1,000'", "'12.999'", "'-0.5'", "'127'", "'128'", "'-129'", "'NaN'", "'nan'"),
+        *("'inf'", "'-Infinity'", "'+inf'", "'1f'", "'1d'", "'1L'", "'0b1'", "'٣'", "'1e'", "'99999999999.995'"),
+        *("'t'", "'YES'", "' true '", "'0'", "'1'", "'off'", "'n'", "'truE'", "''", "NULL", "'2147483648'", "'1.'"),
+        *("'9223372036854775808'", "'-9223372036854775808'", "'12345678901234567890123456789012345678901'"),
+    ),
+    "clock": ("TIME '10:11:12'", "TIME '23:59:59.999999'", "NULL", "TIME '00:00'"),
     "error": ("0.05", "0.01", "2"),
     "separator": ("','", "''", "NULL", "'; '"),
 }  # fmt: skip
@@ -178,7 +197,8 @@ POOLS: dict[str, tuple[str, ...]] = {
 
 ROWS = 24
 COLUMNS: dict[str, str] = {f"{name}_{n}": name for name in TYPES for n in (1, 2)}
-"""The columns of the relation ``t``: two of each type. Beside them is ``k``, the number of the row."""
+"""The columns of the relation ``t``: two of each type. Beside them are ``k``, the number of the row, and
+``g``, by which aggregates are grouped."""
 
 
 def relation(rows: int = ROWS) -> str:
@@ -190,4 +210,4 @@ def relation(rows: int = ROWS) -> str:
         columns[name] = [pool[(row * stride + stride // 7) % len(pool)] for row in range(rows)]
     body = ", ".join(f"({r}, {', '.join(values[r] for values in columns.values())})" for r in range(rows))
     casts = ", ".join(f"CAST({name} AS {TYPES[kind]}) AS {name}" for name, kind in COLUMNS.items())
-    return f"SELECT k, {casts} FROM VALUES {body} AS v(k, {', '.join(columns)})"
+    return f"SELECT k, k % 5 AS g, {casts} FROM VALUES {body} AS v(k, {', '.join(columns)})"

@@ -15,7 +15,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
 from millpond.sql.calls import CALLED
-from millpond.sql.functions import wrong_number
+from millpond.sql.functions import function_classes, wrong_number
 from millpond.sql.parser.base import BaseParser
 
 Builder = Callable[[list[exp.Expr]], exp.Expr]
@@ -25,7 +25,10 @@ def _this(kind: type[exp.Expr], *keys: str, **fixed: Any) -> Builder:
     """An expression whose arguments go to these keys, in order."""
 
     def build(args: list[exp.Expr]) -> exp.Expr:
-        return kind(**dict(zip(keys or ("this",), args, strict=False)), **fixed)
+        names = keys or ("this",)
+        if len(args) > len(names):
+            raise ValueError("more arguments than the expression has")
+        return kind(**dict(zip(names, args, strict=False)), **fixed)
 
     return build
 
@@ -147,6 +150,9 @@ def own_functions() -> dict[str, Builder]:
 
 def _whole(name: str, builder: Builder) -> Builder:
     def build(args: list[exp.Expr]) -> exp.Expr:
+        first = args[0] if args else None
+        if isinstance(first, exp.Distinct) and len(first.expressions) > 1 and name != "COUNT":
+            return exp.Anonymous(this=name, expressions=args)
         try:
             built = builder(args)
         except (ValueError, IndexError):
@@ -174,8 +180,9 @@ def worded_functions() -> dict[str, Callable[..., exp.Expr | None]]:
 
 
 def check_count(parser: BaseParser, name: str, count: int, token: Token | None = None) -> None:
-    """Refuses a call with a number of arguments that the function does not take."""
-    wrong = wrong_number(name, count)
+    """Refuses a call with a number of arguments that the function does not take. What nobody may call is refused for
+    that, whatever its arguments."""
+    wrong = None if function_classes().get(name.lower()) == "outside" else wrong_number(name, count)
     if wrong is not None:
         parser.fail(wrong, token or parser._prev)
 

@@ -124,7 +124,8 @@ class MillpondParser(WriteParser):
             return args
         name = token.text.upper()
         distinct = args[0] if args and isinstance(args[0], exp.Distinct) else None
-        check_count(self, name, len(args) + (len(distinct.expressions) - 1 if distinct else 0), token)
+        if name == "COUNT" or not any(a.is_star for a in args):
+            check_count(self, name, len(args) + (len(distinct.expressions) - 1 if distinct else 0), token)
         if name != "STRUCT" and any(isinstance(a, exp.Alias | exp.Aliases) for a in args):
             self.fail(f"an argument of {name} has no name", token)
         return args

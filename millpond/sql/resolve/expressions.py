@@ -15,7 +15,7 @@ from millpond.errors import Error, Place, SqlError, TypeMismatch, UnknownName, d
 from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
-from millpond.sql.functions import known_functions
+from millpond.sql.functions import known_functions, wrong_number
 from millpond.sql.grouping import contains_aggregate, contains_window, is_aggregate
 from millpond.sql.nodes import Element, HeldValues, Path, PathValues
 from millpond.sql.resolve.model import Input
@@ -98,6 +98,10 @@ class Expressions(ABC):
     def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         """A query, resolved, and its columns."""
 
+    @abstractmethod
+    def _excepted(self, star: exp.Star, columns: list[Visible]) -> list[Visible]:
+        """The columns that EXCEPT takes out of `*`."""
+
     def _children(self, node: exp.Expr, scope: Scope, names: Aliases | None = None) -> exp.Expr:
         for key, value in list(node.args.items()):
             if isinstance(value, exp.Expr):
@@ -162,21 +166,29 @@ class Expressions(ABC):
                     )
                 node.set(key, spread[0])
                 node.set("expressions", [*spread[1:], *node.expressions])
+            wrong = wrong_number(
+                called(node) or "",
+                len(node.expressions) + ("this" in node.arg_types and not isinstance(node, exp.Anonymous)),
+            )
+            if wrong is not None:
+                self.errors.append(SqlError(wrong, place=self.place(node, own=True)))
+                node.meta["dtype"] = None
 
     def _columns_of_star(self, node: object, scope: Scope, call: exp.Expr) -> list[exp.Expr]:
         """What `*`, or `x.*` of an input x, stands for; in STRUCT also the fields of a struct. Nothing for anything
         else."""
-        if isinstance(node, exp.Star) and not node.args.get("except_"):
-            return [_resolved(c) for c in scope.shown()]
-        if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and scope.has(node.table):
-            return [_resolved(c) for c in scope.of(node.table) if not c.hidden]
+        star = star_of(node) if isinstance(node, exp.Expr) else None
+        if star is not None and (star is node or (isinstance(node, exp.Column) and scope.has(node.table))):
+            mine = scope.of(node.table) if isinstance(node, exp.Column) else scope.shown()
+            columns = [c for c in mine if not c.hidden]
+            dropped = self._excepted(star, columns)
+            return [_argument(_resolved(c), c.name, call) for c in columns if c not in dropped]
         if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and isinstance(call, exp.Struct):
             found = scope.matches(node.table) if not node.args.get("db") else []
             if len(found) == 1 and found[0].dtype is not None and pa.types.is_struct(found[0].dtype):
-                return [
-                    exp.Dot(this=_resolved(found[0]), expression=exp.to_identifier(f.name, quoted=True))
-                    for f in found[0].dtype
-                ]
+                names = [exp.to_identifier(f.name, quoted=True) for f in found[0].dtype]
+                fields = [exp.Dot(this=_resolved(found[0]), expression=name) for name in names]
+                return [_argument(f, n.name, call) for f, n in zip(fields, names, strict=True)]
         return []
 
     def _plain(self, node: exp.Expr, scope: Scope, names: Aliases | None) -> exp.Expr:
@@ -516,6 +528,22 @@ class Expressions(ABC):
                 self.errors.append(error)
             node.meta["dtype"] = None
             return None
+
+
+def _argument(value: exp.Expr, name: str, call: exp.Expr) -> exp.Expr:
+    """A column among the arguments of a function; in STRUCT it keeps its name."""
+    if isinstance(call, exp.Struct):
+        return exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value)
+    return value
+
+
+def star_of(node: exp.Expr) -> exp.Star | None:
+    """The star of `*` or `x.*`."""
+    if isinstance(node, exp.Star):
+        return node
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and not node.args.get("db"):
+        return node.this
+    return None
 
 
 def _quantify(node: exp.Expr) -> None:

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported, SqlError, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
-from millpond.sql.resolve.expressions import Aliases, column_node
+from millpond.sql.resolve.expressions import Aliases, column_node, star_of
 from millpond.sql.resolve.joins import Joins
 from millpond.sql.scope import Scope, Visible
 
@@ -17,7 +17,7 @@ class Outputs(Joins):
     def _projections(self, node: exp.Select, scope: Scope) -> list[exp.Alias]:
         outputs: list[exp.Alias] = []
         for projection in node.expressions:
-            star = _star_of(projection)
+            star = star_of(projection)
             if star is not None and not self._is_path(projection, scope):
                 outputs.extend(self._expand(projection, star, scope))
                 continue
@@ -96,11 +96,3 @@ class Outputs(Joins):
         if found and len(found) == len(columns):
             self.errors.append(SqlError("EXCEPT leaves no column of *", place=self.place(star)))
         return found
-
-
-def _star_of(node: exp.Expr) -> exp.Star | None:
-    if isinstance(node, exp.Star):
-        return node
-    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and not node.args.get("db"):
-        return node.this
-    return None

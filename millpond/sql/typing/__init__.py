@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from millpond.sql.typing import aggregates, conditionals, dates, functions, operators
 from millpond.sql.typing.coercion import widest
-from millpond.sql.typing.rule import Rule, mismatch
+from millpond.sql.typing.rule import Rule, mismatch, visit
 from millpond.sql.typing.signatures import signatures, signed
 
 __all__ = ["output_types", "type_of", "widest"]
@@ -46,7 +46,10 @@ def _find(node: exp.Expr) -> pa.DataType | None:
             return signed(signatures()[name], node, _of)
     else:
         rule = _RULES.get(type(node))
-    return None if rule is None else rule(node, _of)
+    found = None if rule is None else rule(node, _of)
+    if found is None:
+        visit(node, _of)
+    return found
 
 
 def _of(node: exp.Expr | None) -> pa.DataType | None:

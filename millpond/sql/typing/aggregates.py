@@ -5,9 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.errors import TypeMismatch
+from millpond.sql.calls import called
 from millpond.sql.typing import decimals
 from millpond.sql.typing.coercion import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DOUBLE,
     DURATION,
@@ -16,11 +19,13 @@ from millpond.sql.typing.coercion import (
     STRING,
     is_decimal,
     is_integer,
-    is_map,
+    is_nested,
     is_numeric,
     list_of,
 )
-from millpond.sql.typing.conditionals import branches
+from millpond.sql.typing.conditionals import branches, condition
+from millpond.sql.typing.implicit import DATETIMES, has_map, implicit, wanted
+from millpond.sql.typing.operators import plain_number
 from millpond.sql.typing.rule import Of, Rule, always, mismatch, visit
 
 
@@ -68,19 +73,87 @@ def double(name: str) -> Rule:
 
 
 def same(node: exp.Expr, of: Of) -> pa.DataType | None:
+    visit(node, of)
     return of(argument(node))
+
+
+def taking(expected: str, result: pa.DataType | None = None) -> Rule:
+    """An aggregate over values of one kind, which gives a value of the same type if not another one."""
+
+    def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
+        a = same(node, of)
+        if a is None:
+            return result
+        found = implicit(a, expected)
+        if found is None:
+            raise mismatch(_name(node), a, hint=f"it takes {wanted(expected)}")
+        return result or found
+
+    return rule
+
+
+def _name(node: exp.Expr) -> str:
+    """The function as it was called."""
+    return (called(node) or node.key).upper()
+
+
+def joined(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """LISTAGG: of BINARY, BINARY."""
+    a = same(node, of)
+    if a is None:
+        return None
+    if is_nested(a):
+        raise mismatch(_name(node), a, hint="it takes STRING or BINARY")
+    return BINARY if a == BINARY else STRING
+
+
+def shares(node: exp.Expr, share: exp.Expr | None, result: pa.DataType) -> pa.DataType:
+    """The type of a percentile: an array of them for an array of shares. These are written out, from 0 to 1."""
+    several = isinstance(share, exp.Array)
+    for item in share.expressions if several and share is not None else [share]:
+        written = plain_number(item) if item is not None else None
+        if isinstance(item, exp.Null) or (item is not None and item.find(exp.Column)):
+            raise TypeMismatch(f"the share of {_name(node)} is not written out", hint="it is from 0 to 1")
+        if written is not None and not 0 <= float(written.rstrip("DFBLSYdfblsy")) <= 1:
+            raise TypeMismatch(f"{written} is no share for {_name(node)}", hint="it is from 0 to 1")
+    return list_of(result) if several else result
+
+
+def percentile(node: exp.Expr, of: Of) -> pa.DataType | None:
+    found = double("PERCENTILE")(node, of)
+    return None if found is None else shares(node, node.args.get("quantile"), found)
+
+
+def distinct_count(node: exp.Expr, of: Of) -> pa.DataType | None:
+    same(node, of)
+    error = node.args.get("accuracy")
+    if error is not None and (not isinstance(error, exp.Literal) or error.is_string or is_integer(of(error))):
+        raise TypeMismatch(
+            "the error of APPROX_COUNT_DISTINCT is a fraction that is written out", hint="write 0.05"
+        )
+    return BIGINT
+
+
+def approximate(node: exp.Expr, of: Of) -> pa.DataType | None:
+    a = same(node, of)
+    if a is not None and not (is_numeric(a) or a in (NULL, DURATION, *DATETIMES)):
+        raise mismatch(_name(node), a, hint="cast it to a number first" if a == STRING else None)
+    found = DOUBLE if a == NULL else a
+    return None if found is None else shares(node, node.args.get("quantile"), found)
 
 
 def ordered(node: exp.Expr, of: Of) -> pa.DataType | None:
     """MIN, MAX: the type of the argument, which must have an order."""
-    a = of(argument(node))
-    if a is not None and is_map(a):
-        raise mismatch(node.key.upper(), a)
+    a = same(node, of)
+    if a is not None and has_map(a):
+        raise mismatch(_name(node), a)
     return a
 
 
 def collected(node: exp.Expr, of: Of) -> pa.DataType | None:
-    a = of(argument(node))
+    a = same(node, of)
+    if a is not None and isinstance(node, exp.ArrayUniqueAgg) and has_map(a):
+        raise mismatch(_name(node), a)
     return None if a is None else list_of(a)
 
 
@@ -93,9 +166,11 @@ def within(node: exp.Expr, of: Of) -> pa.DataType | None:
     """PERCENTILE_CONT/DISC(p) and MODE() WITHIN GROUP (ORDER BY x)."""
     if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
         a = of(node.expression.expressions[0].this)
-        if a is not None and not is_numeric(a):
-            raise mismatch(node.this.key.upper(), a)
-        return None if a is None else DOUBLE
+        if a is None or a == DURATION:
+            return None
+        if not is_numeric(a) and a != NULL:
+            raise mismatch(_name(node.this), a, hint="cast it to a number first" if a == STRING else None)
+        return shares(node.this, node.this.this, DOUBLE)
     if isinstance(node.this, exp.Mode):
         return of(node.expression.expressions[0].this)
     return of(node.this)
@@ -106,7 +181,7 @@ def inner(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def filtered(node: exp.Expr, of: Of) -> pa.DataType | None:
-    of(node.expression.this)
+    condition("FILTER", node.expression.this, of)
     return of(node.this)
 
 
@@ -121,8 +196,8 @@ _REGRESSION = (
 
 RULES: dict[type[exp.Expr], Rule] = {
     exp.Count: always(BIGINT),
-    exp.CountIf: always(BIGINT),
-    exp.ApproxDistinct: always(BIGINT),
+    exp.CountIf: taking("boolean", BIGINT),
+    exp.ApproxDistinct: distinct_count,
     exp.RegrCount: always(BIGINT),
     exp.Sum: total,
     exp.Avg: mean,
@@ -136,14 +211,14 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Skewness: double("SKEWNESS"),
     exp.Kurtosis: double("KURTOSIS"),
     exp.Median: double("MEDIAN"),
-    exp.Quantile: double("PERCENTILE"),
+    exp.Quantile: percentile,
     exp.Corr: double("CORR"),
     exp.CovarPop: double("COVAR_POP"),
     exp.CovarSamp: double("COVAR_SAMP"),
     exp.RegrAvgx: lambda node, of: mean(exp.Avg(this=node.expression.copy()), of),
     exp.RegrAvgy: lambda node, of: mean(exp.Avg(this=node.this.copy()), of),
     **{kind: double(kind.sql_name()) for kind in _REGRESSION},
-    exp.ApproxQuantile: same,
+    exp.ApproxQuantile: approximate,
     exp.ArgMax: same,
     exp.ArgMin: same,
     exp.Mode: same,
@@ -153,14 +228,14 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.FirstValue: same,
     exp.LastValue: same,
     exp.NthValue: same,
-    exp.BitwiseAndAgg: same,
-    exp.BitwiseOrAgg: same,
-    exp.BitwiseXorAgg: same,
+    exp.BitwiseAndAgg: taking("integral"),
+    exp.BitwiseOrAgg: taking("integral"),
+    exp.BitwiseXorAgg: taking("integral"),
     exp.ArrayAgg: collected,
     exp.ArrayUniqueAgg: collected,
-    exp.GroupConcat: always(STRING),
-    exp.LogicalAnd: always(BOOLEAN),
-    exp.LogicalOr: always(BOOLEAN),
+    exp.GroupConcat: joined,
+    exp.LogicalAnd: taking("boolean", BOOLEAN),
+    exp.LogicalOr: taking("boolean", BOOLEAN),
     exp.RowNumber: always(INT),
     exp.Rank: always(INT),
     exp.DenseRank: always(INT),

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from millpond.sql.nodes import WindowStart
 from millpond.sql.typing.coercion import BIGINT, DATE, INT, NULL, STRING
-from millpond.sql.typing.implicit import implicit
+from millpond.sql.typing.implicit import implicit, wanted
 from millpond.sql.typing.rule import Of, Rule, always, mismatch
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -19,7 +19,7 @@ def _bring(name: str, node: exp.Expr, of: Of, expected: str, at: int) -> pa.Data
     given = of(node)
     found = None if given is None else implicit(given, expected)
     if given is not None and found is None:
-        raise mismatch(name, given, hint=f"argument {at} is {expected.replace('|', ' or ').upper()}")
+        raise mismatch(name, given, hint=f"argument {at} is {wanted(expected)}")
     return found
 
 

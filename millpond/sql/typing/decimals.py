@@ -69,4 +69,4 @@ def total(a: pa.DataType) -> pa.DataType:
 
 def mean(a: pa.DataType) -> pa.DataType:
     """The type of AVG."""
-    return adjusted(a.precision + 4, a.scale + 4)
+    return bounded(a.precision + 4, a.scale + 4)

@@ -28,7 +28,7 @@ from millpond.sql.typing.coercion import (
     list_of,
 )
 from millpond.sql.typing.conditionals import branches
-from millpond.sql.typing.implicit import implicit
+from millpond.sql.typing.implicit import implicit, wanted
 from millpond.sql.typing.literals import CASTS, named_type
 from millpond.sql.typing.operators import OPERATORS, concatenation, plain_number
 from millpond.sql.typing.rule import Of, Rule, always, mismatch
@@ -214,7 +214,7 @@ def reversal(node: exp.Expr, of: Of) -> pa.DataType | None:
 def _bound(name: str, given: pa.DataType, expected: str, at: int) -> pa.DataType:
     found = implicit(given, expected)
     if found is None:
-        raise mismatch(name, given, hint=f"argument {at} is {expected.replace('|', ' or ').upper()}")
+        raise mismatch(name, given, hint=f"argument {at} is {wanted(expected)}")
     return found
 
 
@@ -223,9 +223,9 @@ def sliced(*expected: str) -> Rule:
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         types = [of(e) for e in node.expressions]
-        for at, (dtype, wanted) in enumerate(zip(types, expected, strict=False), 1):
+        for at, (dtype, parameter) in enumerate(zip(types, expected, strict=False), 1):
             if dtype is not None:
-                _bound(node.name.upper(), dtype, wanted, at)
+                _bound(node.name.upper(), dtype, parameter, at)
         if types[0] is None:
             return None
         return BINARY if types[0] == BINARY else STRING

@@ -47,7 +47,7 @@ CONCRETE: dict[str, pa.DataType] = {
     "array<int>": list_of(INT),
     "map<string,string>": pa.map_(STRING, STRING),
 }
-_DATETIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
+DATETIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
 
 # A kind: what it takes as it is; what NULL and STRING become, if it takes them.
@@ -57,13 +57,13 @@ _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], pa.DataType | None, pa.Da
     "integral": (is_integer, INT, None),
     "decimal": (is_decimal, pa.decimal128(38, 18), pa.decimal128(38, 18)),
     "interval": (lambda t: t == DURATION, None, None),
-    "plain": (lambda t: not _has_map(t), NULL, STRING),
+    "plain": (lambda t: not has_map(t), NULL, STRING),
     "time": (lambda t: t in _TIMES, TIMESTAMP, TIMESTAMP),
 }
 
 
-def _has_map(dtype: pa.DataType) -> bool:
-    return is_map(dtype) or any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))
+def has_map(dtype: pa.DataType) -> bool:
+    return is_map(dtype) or any(has_map(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
@@ -77,8 +77,8 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
         return is_numeric(target) or target in (BOOLEAN, TIMESTAMP) or interval
     if source == BOOLEAN:
         return is_numeric(target)
-    if source in _DATETIMES:
-        return target in _DATETIMES or (source == TIMESTAMP and is_numeric(target))
+    if source in DATETIMES:
+        return target in DATETIMES or (source == TIMESTAMP and is_numeric(target))
     if source == DURATION:
         return is_integer(target) or is_decimal(target)
     if is_list(source) and is_list(target):
@@ -99,7 +99,7 @@ def assignable(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if target == STRING:
         return not is_nested(source)
-    if source in _DATETIMES and target in _DATETIMES:
+    if source in DATETIMES and target in DATETIMES:
         return True
     if is_list(source) and is_list(target):
         return assignable(source.value_type, target.value_type)
@@ -138,6 +138,22 @@ def implicit(given: pa.DataType, expected: str) -> pa.DataType | None:
     if given == STRING and not is_nested(target):
         return target
     return target if assignable(given, target) else None
+
+
+_WORDS = {
+    "plain": "without MAP",
+    "number": "a number",
+    "integral": "an integer",
+    "interval": "an INTERVAL",
+    "time": "TIMESTAMP or TIMESTAMP_NTZ",
+    "small": "INT",
+}
+
+
+def wanted(expected: str) -> str:
+    """What a parameter takes, in words."""
+    choices = expected.removesuffix("!").split("|")
+    return " or ".join(_WORDS.get(choice, choice.upper()) for choice in choices)
 
 
 def _one_of(given: pa.DataType, choices: list[str]) -> pa.DataType | None:

@@ -30,7 +30,7 @@ from millpond.sql.typing.coercion import (
     meet,
 )
 from millpond.sql.typing.conditionals import branches, compare
-from millpond.sql.typing.implicit import castable
+from millpond.sql.typing.implicit import castable, implicit
 from millpond.sql.typing.literals import (
     DAY_UNITS,
     YEAR_MONTH_UNITS,
@@ -201,6 +201,8 @@ def integer_division(node: exp.Expr, of: Of) -> pa.DataType | None:
     a, b = of(node.this), of(node.expression)
     if a is None or b is None:
         return None
+    if DURATION in (a, b) and all(t in (DURATION, NULL) for t in (a, b)):
+        return BIGINT
     common = numeric_operands(node, a, b)
     if common in FLOATS:
         raise mismatch('"DIV"', a, b)
@@ -338,10 +340,12 @@ def _interval(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def _is(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """IS NULL and IS UNKNOWN are of any value, IS TRUE of a BOOLEAN."""
+    """IS NULL is of any value, IS TRUE and IS UNKNOWN of a BOOLEAN."""
     a = of(node.this)
     if isinstance(node.expression, exp.Boolean):
         compare('"IS"', a, BOOLEAN)
+    elif isinstance(node.expression, exp.Var) and a is not None and implicit(a, "boolean") is None:
+        raise mismatch('"IS UNKNOWN"', a, hint="it takes BOOLEAN")
     return BOOLEAN
 
 

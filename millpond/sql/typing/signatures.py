@@ -11,7 +11,7 @@ from importlib.resources import files
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.typing.implicit import CONCRETE, implicit
+from millpond.sql.typing.implicit import CONCRETE, implicit, wanted
 from millpond.sql.typing.rule import Of, mismatch
 
 _LINE = re.compile(r"(?P<name>\w+)\((?P<parameters>.*)\) (?P<result>\S+)")
@@ -33,8 +33,7 @@ class Signature:
             expected = self.parameters[min(at, len(self.parameters) - 1)] if self.parameters else "any"
             target = implicit(dtype, expected)
             if target is None:
-                wanted = expected.replace("|", " or ").upper()
-                raise mismatch(self.name.upper(), dtype, hint=f"argument {at + 1} is {wanted}")
+                raise mismatch(self.name.upper(), dtype, hint=f"argument {at + 1} is {wanted(expected)}")
             found.append(target)
         return found
 
@@ -62,13 +61,9 @@ def _signature(line: str) -> Signature:
 
 def argument_types(node: exp.Anonymous, of: Of) -> list[pa.DataType] | None:
     """The types of a call's arguments; None if one is not known, is a lambda or has a name."""
-    found = []
-    for argument in node.expressions:
-        dtype = None if isinstance(argument, exp.Lambda | exp.Kwarg) else of(argument)
-        if dtype is None:
-            return None
-        found.append(dtype)
-    return found
+    found = [None if isinstance(a, exp.Lambda | exp.Kwarg) else of(a) for a in node.expressions]
+    known = [dtype for dtype in found if dtype is not None]
+    return known if len(known) == len(found) else None
 
 
 def signed(signature: Signature, node: exp.Anonymous, of: Of) -> pa.DataType | None:

@@ -21,6 +21,7 @@ SETTINGS: tuple[str, ...] = (
     "SET error_on_division_by_zero = true",
     "SET scalar_subquery_error_on_multiple_rows = true",
     "SET preserve_insertion_order = true",
+    "SET order_by_non_integer_literal = true",
     "SET disabled_optimizers = 'common_subexpressions'",
 )
 """What a connection must have set for the rendered SQL to mean what Spark means.

@@ -44,7 +44,7 @@ def count(r: Expressions, node: exp.Expr) -> Call:
 
 
 def count_if(r: Expressions, node: exp.Expr) -> Call:
-    return Call((f"count(CASE WHEN {r.to(argument(node), BOOLEAN)} THEN 1 END)",))
+    return Call((f"count({_distinct(node)}CASE WHEN {r.to(argument(node), BOOLEAN)} THEN 1 END)",))
 
 
 def total(r: Expressions, node: exp.Expr) -> Call:
@@ -78,6 +78,8 @@ def simple(name: str, suffix: str = "") -> Aggregate:
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         if r.type(argument(node)) == NULL:
             raise Unrenderable(f"{name} of NULL")
+        if r.type(argument(node)) != r.type(node):
+            raise Unrenderable(f"{name} of what is cast")
         if name in ("min", "max") and is_nested(r.type(argument(node))):
             raise Unrenderable("an order of arrays and structs")
         return Call((f"{name}({_distinct(node)}{r.sql(argument(node))}{suffix})",))
@@ -143,6 +145,8 @@ def joined(r: Expressions, node: exp.Expr) -> Call:
     between = r.sql(separator) if separator is not None else "''"
     if _distinct(node) and _order(r, node) and r.type(argument(node)) != STRING:
         raise Unrenderable("STRING_AGG of distinct values in the order of something that is no text")
+    if r.type(node) != STRING:
+        raise Unrenderable("STRING_AGG of BINARY")
     value = r.to(argument(node), STRING)
     return Call((f"string_agg({_distinct(node)}{value}, {between}{_order(r, node)})",))
 

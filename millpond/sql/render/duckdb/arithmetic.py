@@ -93,7 +93,9 @@ def _multiply(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.
 
 def _modulo(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
     both = decimals.union(a, b)
-    if both.precision - both.scale < max(a.precision - a.scale, b.precision - b.scale):
+    if both.scale < max(a.scale, b.scale) or both.precision - both.scale < max(
+        a.precision - a.scale, b.precision - b.scale
+    ):
         raise Unrenderable("a decimal remainder of more than 38 digits")
     return typed(f"({cast(left, a, both)} % {cast(right, b, both)})", result)
 

@@ -12,6 +12,7 @@ from millpond import allowance
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.names import Unrenderable
 from millpond.sql.render.duckdb.raising import guards
+from millpond.sql.render.duckdb.timestrings import written
 from millpond.sql.typing import type_of
 from millpond.sql.typing.signatures import signatures
 
@@ -66,6 +67,10 @@ class Expressions:
 
     def to(self, node: exp.Expr, dtype: pa.DataType) -> str:
         """The expression, brought to another type."""
+        if isinstance(node, exp.Literal) and node.is_string:
+            found = written(node.name, dtype)
+            if found is not None:
+                return found
         return cast(self.sql(node), self.type(node), dtype)
 
     def given(self, node: exp.Expr) -> list[str]:

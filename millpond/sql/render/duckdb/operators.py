@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,12 +12,11 @@ from millpond.sql.render.duckdb.casts import try_cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, once, quoted, text, typed
 from millpond.sql.render.duckdb.raising import cast_may_raise, may_raise
-from millpond.sql.render.duckdb.timestrings import written_date, written_time
+from millpond.sql.render.duckdb.timestrings import refuse_words
 from millpond.sql.typing import coercion, output_types
 from millpond.sql.typing.coercion import BINARY, BOOLEAN, NULL, STRING
 from millpond.sql.typing.literals import CASTS
 from millpond.sql.typing.operators import plain_number
-from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -202,6 +202,8 @@ def choice(name: str) -> Entry:
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         result = r.type(node)
+        if name != "coalesce" and coercion.is_nested(result):
+            raise Unrenderable("an order of arrays and structs")
         items = ", ".join(r.to(e, result) for e in (node.this, *node.expressions))
         return typed_null(f"{name}({items})", result)
 
@@ -221,6 +223,8 @@ def cast_entry(r: Expressions, node: exp.Expr) -> str:
     if node.args.get("safe"):
         if may_raise(node.this):
             raise Unrenderable("TRY_CAST of something that can raise itself")
+        if isinstance(node.this, exp.Literal) and node.this.is_string:
+            refuse_words(node.this.name, target)
         return try_cast(r.sql(node.this), r.type(node.this), target)
     if isinstance(node.this, exp.Literal) and node.this.is_string:
         return _written(r, node.this, target)
@@ -229,11 +233,12 @@ def cast_entry(r: Expressions, node: exp.Expr) -> str:
 
 def _written(r: Expressions, node: exp.Literal, target: pa.DataType) -> str:
     """A text that is written out and cast: what it is, is known here."""
-    if target == coercion.DATE:
-        return written_date(node.name)
-    if target in (TIMESTAMP, TIMESTAMP_NTZ):
-        return written_time(node.name, target)
+    if target in coercion.FLOATS and _NUMBER.fullmatch(node.name):
+        return typed(text(node.name), target)
     return r.to(node, target)
+
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]{1,3})?", re.IGNORECASE)
 
 
 def concatenation(r: Expressions, node: exp.Expr) -> str:

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, text
-from millpond.sql.render.duckdb.regex import plain_text, replacement, translate
+from millpond.sql.render.duckdb.regex import finds_nothing, plain_text, replacement, translate
 from millpond.sql.render.duckdb.strings import literal, number
 from millpond.sql.typing.coercion import STRING
 
@@ -115,7 +115,10 @@ def extract(r: Expressions, node: exp.Expr) -> str:
 def regexp_replace(r: Expressions, node: exp.Expr) -> str:
     if len(node.expressions) > 3:
         raise Unrenderable("REGEXP_REPLACE from a position")
-    pattern, groups = translate(literal(node.expressions[1], "a pattern"))
+    written = literal(node.expressions[1], "a pattern")
+    pattern, groups = translate(written)
+    if finds_nothing(written):
+        raise Unrenderable("REGEXP_REPLACE of what may be empty")
     new = replacement(literal(node.expressions[2], "a replacement"), groups)
     return f"regexp_replace({r.given(node)[0]}, {text(pattern)}, {text(new)}, 'g')"
 

@@ -57,6 +57,14 @@ def _escaped(char: str, known: dict[str, str]) -> str:
     return known[char]
 
 
+def finds_nothing(pattern: str) -> bool:
+    """Whether a pattern may find an empty text: Java and RE2 look for the next one at different places then."""
+    try:
+        return re.compile(pattern).search("") is not None or re.search(r"\\[bB]|[\^$]", pattern) is not None
+    except re.error:
+        return True
+
+
 def plain_text(pattern: str) -> str | None:
     """The text that a pattern stands for when it has no operators, else None."""
     text = re.sub(r"\\([^0-9A-Za-z])", lambda m: f"\0{ord(m.group(1))};", pattern)

@@ -23,7 +23,7 @@ def literal(node: exp.Expr | None, what: str) -> str:
 def number(node: exp.Expr | None, what: str) -> int:
     """An integer that is written out."""
     found = integer_value(node)
-    if found is None:
+    if found is None or not -_REST <= found <= _REST:
         raise Unrenderable(f"{what} that is not written out")
     return found
 
@@ -196,8 +196,11 @@ def position(value_at: int, part_at: int) -> Entry:
             return typed(
                 f"CASE WHEN {part} = '' AND {value} IS NOT NULL THEN 1 ELSE instr({value}, {part}) END", INT
             )
-        found = f"instr(substring({value}, {first}), {part})"
-        return typed(once(found, lambda f: f"CASE WHEN {f} = 0 THEN 0 ELSE {f} + {first - 1} END"), INT)
+        found = once(
+            f"instr(substring({value}, {first}), {part})",
+            lambda f: f"(CASE WHEN {f} = 0 THEN 0 ELSE {f} + {first - 1} END)",
+        )
+        return typed(f"CASE WHEN {part} = '' AND {value} IS NOT NULL THEN 1 ELSE {found} END", INT)
 
     return entry
 
@@ -263,6 +266,14 @@ def found(name: str) -> Entry:
     return entry
 
 
+def translate(r: Expressions, node: exp.Expr) -> str:
+    """What a character of code 0 stands for is left out, as in Spark."""
+    value, old, new = r.given(node)
+    if "\0" in literal(node.expressions[2], "a replacement"):
+        raise Unrenderable("TRANSLATE to a character of code 0")
+    return typed(f"translate({value}, {old}, {new})", STRING)
+
+
 def named(entry: Entry, *names: str) -> dict[str, Entry]:
     return dict.fromkeys(names, entry)
 
@@ -298,7 +309,7 @@ NAMED: dict[str, Entry] = {
     "MD5": digest("md5"),
     **named(digest("sha1"), "SHA", "SHA1"),
     "SHA2": sha2,
-    "TRANSLATE": call("translate({0}, {1}, {2})"),
+    "TRANSLATE": translate,
     "SPLIT_PART": split_part,
     "SUBSTRING_INDEX": substring_index,
 }

@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from millpond.sql.render.duckdb.names import DAYS, MICROS, NOW, Unrenderable, once, text
 from millpond.sql.times import days_of, micros_of
-from millpond.types import TIMESTAMP, type_name
+from millpond.sql.typing.coercion import DATE
+from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 _DATE = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _TIME = rf"{_DATE}(?:[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?Z?)?"
@@ -37,23 +38,28 @@ def time_from_string(sql: str, target: pa.DataType) -> str:
     )
 
 
-def written_date(value: str) -> str:
-    """A date that is written out; one that is none raises when the query runs."""
-    days = _known(value, days_of(value))
+def written(value: str, target: pa.DataType) -> str | None:
+    """A date or time that is written out; one that is none raises when the query runs. None for other types."""
+    refuse_words(value, target)
+    if target == DATE:
+        return _written_date(value)
+    return _written_time(value, target) if target in (TIMESTAMP, TIMESTAMP_NTZ) else None
+
+
+def refuse_words(value: str, target: pa.DataType) -> None:
+    """Words such as now are left to Spark."""
+    if target in (DATE, TIMESTAMP, TIMESTAMP_NTZ) and value.strip().lower().split(" ")[0] in _WORDS:
+        raise Unrenderable("a word for a time")
+
+
+def _written_date(value: str) -> str:
+    days = days_of(value)
     return date_from_string(text(value)) if days is None else f"(DATE '1970-01-01' + CAST({days} AS INTEGER))"
 
 
-def written_time(value: str, target: pa.DataType) -> str:
-    """A time that is written out."""
+def _written_time(value: str, target: pa.DataType) -> str:
     zoned = target == TIMESTAMP
-    micros = _known(value, micros_of(value, zoned=zoned))
+    micros = micros_of(value, zoned=zoned)
     if micros is None:
         return time_from_string(text(value), target)
     return f"make_timestamp{'tz' if zoned else ''}(CAST({micros} AS BIGINT))"
-
-
-def _known(value: str, number: int | None) -> int | None:
-    """Words such as now are left to Spark."""
-    if value.strip().lower().split(" ")[0] in _WORDS:
-        raise Unrenderable("a word for a time")
-    return number
