@@ -72,8 +72,10 @@ def _said(counts: str) -> str:
         return "an even number of arguments"
     if counts == "0":
         return "no arguments"
-    words = counts.replace("+", " or more").replace(",", " or ")
-    low, between, high = words.partition("-")
-    if between:
-        words = f"{low} {'or' if int(high) == int(low) + 1 else 'to'} {high}"
+    words = " or ".join(_part_said(part) for part in counts.split(","))
     return f"{words} argument{'' if counts == '1' else 's'}"
+
+
+def _part_said(part: str) -> str:
+    low, between, high = part.replace("+", " or more").partition("-")
+    return f"{low} {'or' if int(high) == int(low) + 1 else 'to'} {high}" if between else low
