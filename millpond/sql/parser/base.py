@@ -191,6 +191,12 @@ class BaseParser(SparkParser):
         index = self._index + ahead
         return self._tokens[index] if index < len(self._tokens) else None
 
+    def _to_prop_eq(self, expression: exp.Expr, index: int) -> exp.Expr:
+        """A field of STRUCT; that of a struct keeps its name."""
+        if isinstance(expression, exp.Dot) and isinstance(expression.expression, exp.Identifier):
+            return exp.PropertyEQ(this=expression.expression.copy(), expression=expression)
+        return super()._to_prop_eq(expression, index)
+
     def count_arguments(self) -> int:
         """How many arguments stand between here, just behind a bracket, and the bracket that closes it."""
         depth, commas, ahead = 0, 0, 0
