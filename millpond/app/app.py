@@ -91,6 +91,7 @@ from millpond.sql.querynames import made_name
 from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
+from millpond.sql.words import point_at_word
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
 
@@ -576,7 +577,7 @@ class App:
         try:
             result = execute(self, checked)
         except Error as error:
-            error.place = error.place or checked.statement.place
+            point_at_word(error, checked.statement)
             raise
         has_rows = result.count is None and not isinstance(result, RunningResult)
         if self._in_file and self._on_answer is not None and has_rows:

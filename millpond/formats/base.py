@@ -184,8 +184,10 @@ def misfit(
         wanted = type_name(holding) if holding is not None else "with a type that holds it"
         message += f", which the first rows were: declare {column} {wanted}"
         hint = f"declare the columns, among them {column} {wanted}"
-        if words and holding == pa.string() and is_numeric(dtype):
-            hint += f", or, if it stands for no value: 'null.value' = '{shown}'"
+    else:
+        holding = _holding(dtype, value)
+    if words and holding == pa.string() and is_numeric(dtype):
+        hint += f", or, if it stands for no value: 'null.value' = '{shown}'"
     return BadData(f"{where}: {message}" if where else message, hint=hint)
 
 

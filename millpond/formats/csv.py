@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -15,12 +17,14 @@ from millpond.formats.blocks import BOM, line_breaks
 from millpond.formats.csvblock import CsvReader
 from millpond.formats.csvrecords import CsvRecords
 from millpond.formats.received import Part
-from millpond.formats.text import further, guess, holds
+from millpond.formats.text import further, guess, holds, only_word
 from millpond.formats.textfile import TextFormat
 from millpond.types import Column, Schema, type_name, whole
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+
+_log = logging.getLogger(__name__)
 
 SAMPLE_ROWS = 10_000
 LOOK_ON = 2 << 20
@@ -68,6 +72,8 @@ class Csv(TextFormat):
         for name, column in zip(names, every.columns, strict=True):
             dtype = guess(whole(column.slice(0, SAMPLE_ROWS)))
             columns.append(Column(name, further(dtype, whole(column.slice(SAMPLE_ROWS)))))
+            if columns[-1].type == pa.string():
+                _offer_null(path, name, whole(column.slice(0, SAMPLE_ROWS)))
         return Schema(tuple(columns))
 
     def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
@@ -181,3 +187,20 @@ class Csv(TextFormat):
             )
         self._check_unique(path, [names[p] for p in places if p is not None])
         return places
+
+
+def _offer_null(path: str, column: str, texts: pa.Array) -> None:
+    """Tells of a column that would be one of numbers but for one word."""
+    word = only_word(texts)
+    if word is not None:
+        _tell_word(path, column, word)
+
+
+@lru_cache(maxsize=1024)
+def _tell_word(path: str, column: str, word: str) -> None:
+    """Tells it once: files are looked at when they are checked, and again when they are read."""
+    _log.warning(
+        'file "%s": column "%s" is STRING, as one of its values is "%s", and all others are numbers;'
+        " if it stands for no value: 'null.value' = '%s'",
+        *(path, column, word, word),
+    )

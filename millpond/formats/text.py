@@ -102,6 +102,16 @@ def holds(dtype: pa.DataType) -> bool:
     return not pa.types.is_nested(dtype) and not pa.types.is_duration(dtype)
 
 
+def only_word(texts: pa.Array) -> str | None:
+    """The one text that is not a number, if all others are, and are more."""
+    values = _tidy(texts, pa.int64()).drop_null()
+    numbers = pc.match_substring_regex(values, _NUMBER)
+    words = values.filter(pc.invert(numbers))
+    if not len(words) or 2 * len(words) >= len(values) or len(words.unique()) > 1:
+        return None
+    return str(words[0].as_py())
+
+
 def guess(texts: pa.Array) -> pa.DataType:
     """The type that all the texts are of, as Spark's inferSchema sees them; STRING if there is none.
 

@@ -82,6 +82,8 @@ class Catalog:
         self._indexes = dict(indexes or {})
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change; a copy has none."""
+        self.making: str | None = None
+        """The name, in lower case, of what the statement that is being checked makes: nobody can mean that yet."""
 
     def copy(self) -> Catalog:
         return Catalog(self._relations, self._indexes)
@@ -123,19 +125,25 @@ class Catalog:
     def names(self, *kinds: RelationKind) -> list[str]:
         return [r.name for r in self if not kinds or r.kind in kinds]
 
-    def unknown(self, name: str, what: str = "stream or table", place: Place | None = None) -> UnknownName:
-        """The error for a name that is not here, or is something else."""
+    def unknown(
+        self,
+        name: str,
+        what: str = "stream or table",
+        place: Place | None = None,
+        *,
+        source: bool = False,
+    ) -> UnknownName:
+        """The error for a name that is not here, or is something else. What stands in FROM, a ``source``, may be meant
+        for something outside even if there is a name like it."""
         there = self.find(name)
-        if there is not None:
+        if there is not None and name.lower() != self.making:
             return UnknownName(f'"{there.name}" is a {there.kind}, not a {what}', place=place)
         otherwise = "declare it first with CREATE STREAM or CREATE TABLE"
         if what == "stream or table" and _TOPIC.fullmatch(name):
             otherwise += f", or read a Kafka topic with kafka_topic('{name}')"
-        return UnknownName(
-            f'{what} "{name}" is not known',
-            hint=did_you_mean(name, self.names(), otherwise),
-            place=place,
-        )
+        near = did_you_mean(name, [n for n in self.names() if n.lower() != self.making])
+        hint = otherwise if near is None else f"{near} If not, {otherwise}" if source else near
+        return UnknownName(f'{what} "{name}" is not known', hint=hint, place=place)
 
 
 Describe = Callable[[str, str], Relation]

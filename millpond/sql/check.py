@@ -54,6 +54,7 @@ class Checker(Creates, Inserts):
     def check(self, statement: st.Statement) -> Checked | None:
         """The checked statement, or None; then ``errors`` has grown."""
         before = len(self.errors)
+        self.catalog.making = None
         self._source_values = {}
         self._query_values = {}
         self._defaults = {}

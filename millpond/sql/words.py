@@ -9,16 +9,20 @@ from millpond.sql.statements import Statement
 from millpond.sql.text import pieces
 
 _QUOTED = re.compile(r'"([^"]+)"')
+_CLAUSE = re.compile(
+    r"(EMIT|ERROR INTO|LIMIT|OFFSET|ORDER BY|HAVING|DISTINCT|QUALIFY|OR REPLACE)( FINAL| CHANGES)?\b"
+)
 
 
 def point_at_word(error: Error, statement: Statement) -> None:
-    """Places an error that is about the whole statement at the first name that its message quotes, if the statement has
-    that word."""
+    """Places an error that is about the whole statement at the first name that its message quotes, or the clause that
+    its message begins with, if the statement has that word."""
     if error.place is None:
         error.place = statement.place
     if error.place is not statement.place:
         return
-    for name in _QUOTED.findall(error.message):
+    clause = _CLAUSE.match(error.message)
+    for name in [*_QUOTED.findall(error.message), *([clause[0]] if clause else ())]:
         place = place_of_word(statement, name)
         if place is not None:
             error.place = place

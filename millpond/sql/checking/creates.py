@@ -276,6 +276,7 @@ class Creates(Queries):
         there = self.catalog.find(name)
         if there is None:
             check_free(name, kind, s.place)
+            self.catalog.making = name.lower()
             return False
         if s.if_not_exists:
             return True

@@ -46,16 +46,16 @@ class ColumnParser(QueryParser):
     def parse_columns(self) -> Columns:
         """``( a INT NOT NULL, …, PRIMARY KEY (a), WATERMARK FOR ts AS … )``."""
         found = Columns()
-        keys: list[tuple[Token, tuple[str, ...]]] = []
+        keys: list[tuple[Token, list[tuple[str, Token]]]] = []
         self.wrapped(lambda: self._parse_column_item(found, keys))
         if len(keys) > 1:
             self.fail(
                 "a table has one primary key", keys[1][0], hint="of several columns: PRIMARY KEY (a, b)"
             )
         if keys:
-            token, found.key = keys[0]
+            found.key = tuple(name for name, _ in keys[0][1])
             names = {c.name.lower(): c.name for c in found.columns}
-            for name in found.key:
+            for name, token in keys[0][1]:
                 if names and name.lower() not in names:
                     self.fail(
                         f'column "{name}" of the primary key is not among the columns',
@@ -67,10 +67,10 @@ class ColumnParser(QueryParser):
             found.columns = [replace(c, primary_key=c.name.lower() in lowered) for c in found.columns]
         return found
 
-    def _parse_column_item(self, found: Columns, keys: list[tuple[Token, tuple[str, ...]]]) -> None:
+    def _parse_column_item(self, found: Columns, keys: list[tuple[Token, list[tuple[str, Token]]]]) -> None:
         token = self._curr
         if self.match_token(TokenType.PRIMARY_KEY):
-            keys.append((token, tuple(self.wrapped(self.parse_column_name))))
+            keys.append((token, self.wrapped(lambda: (self.parse_column_name(), self._prev))))
         elif self.at_words("WATERMARK", "FOR"):
             if found.watermark:
                 self.fail("WATERMARK is there twice")
@@ -81,7 +81,7 @@ class ColumnParser(QueryParser):
                 self.fail(f'column "{column.name}" is declared twice', token)
             found.columns.append(column)
             if column.primary_key:
-                keys.append((token, (column.name,)))
+                keys.append((token, [(column.name, token)]))
 
     def parse_column_def(self) -> ColumnDef:
         """``name TYPE [NOT NULL] [PRIMARY KEY]``."""

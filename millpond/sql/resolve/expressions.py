@@ -94,6 +94,11 @@ class Expressions(ABC):
         span = own_span(node) if own else span_of(node)
         return self.locate(*span) if span and self.locate else None
 
+    def _part(self, node: exp.Expr, at: int) -> Place | None:
+        """The place of a part of a name with dots."""
+        parts = node.parts if isinstance(node, exp.Column) else []
+        return self.place(parts[at] if at < len(parts) else node)
+
     @abstractmethod
     def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         """A query, resolved, and its columns."""
@@ -477,7 +482,7 @@ class Expressions(ABC):
                 UnknownName(
                     f'column "{names[1]}" is not in "{alias}"',
                     hint=did_you_mean(names[1], known, f"its columns: {', '.join(known)}"),
-                    place=self.place(node),
+                    place=self._part(node, 1),
                 )
             )
             return
@@ -497,7 +502,7 @@ class Expressions(ABC):
                 UnknownName(
                     f'"{names[0]}" is not an input of this query',
                     hint=did_you_mean(names[0], aliases, f"its inputs: {', '.join(aliases) or 'none'}"),
-                    place=self.place(node),
+                    place=self._part(node, 0),
                 )
             )
             return

@@ -180,9 +180,11 @@ class Inputs(Expressions):
                 self.errors.append(error)
                 return None
         relation = self.catalog.find(node.name) if not node.args.get("db") else None
+        if relation is not None and node.name.lower() == self.catalog.making:
+            relation = None
         if relation is None:
             name = ".".join(p.name for p in node.parts)
-            self.errors.append(self.catalog.unknown(name, place=place))
+            self.errors.append(self.catalog.unknown(name, place=place, source=True))
         return relation
 
 

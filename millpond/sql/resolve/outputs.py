@@ -46,7 +46,7 @@ class Outputs(Joins):
                 UnknownName(
                     f'"{table}" is not an input of this query',
                     hint=did_you_mean(table, scope.inputs),
-                    place=self.place(projection),
+                    place=self._part(projection, 0),
                 )
             )
             return []
