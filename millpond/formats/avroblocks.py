@@ -21,6 +21,8 @@ _MARK = 16
 _CHUNK = 1 << 18
 _LARGEST = 1 << 30
 """Bytes of a block."""
+_LARGEST_UNPACKED = 256 << 20
+"""Bytes of a block's records. Writers make blocks of some KB to some MB."""
 
 
 class Header(NamedTuple):
@@ -145,26 +147,50 @@ CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
 
 
 def unpack(data: bytes, codec: str) -> bytes:
+    """The records of a block. Raises ValueError for more of them than a block may have: a few bytes can become any
+    number."""
     match codec:
         case "null":
             return data
         case "deflate":
-            return zlib.decompress(data, -15)
+            return _unpacked(zlib.decompressobj(-15), data)
         case "snappy":
             size = _snappy_size(data)
-            if size > _LARGEST:
+            if size > _LARGEST_UNPACKED:
                 raise ValueError(f"{size} bytes")
             found = bytes(pa.Codec("snappy").decompress(data[:-4], size, asbytes=True))
             if zlib.crc32(found) != int.from_bytes(data[-4:], "big"):
                 raise ValueError("the checksum is wrong")
             return found
         case "zstandard":
-            return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+            return _whole(_read_all(pa.CompressedInputStream(pa.BufferReader(data), "zstd")))
         case "bzip2":
-            return bz2.decompress(data)
+            return _unpacked(bz2.BZ2Decompressor(), data)
         case "xz":
-            return lzma.decompress(data)
+            return _unpacked(lzma.LZMADecompressor(), data)
     raise ValueError(f'the codec "{codec}" is not known')
+
+
+def _read_all(stream: pa.NativeFile) -> bytes:
+    """All of a stream, or a little more than is allowed."""
+    parts, size = [], 0
+    while size <= _LARGEST_UNPACKED and (part := stream.read(_CHUNK)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _unpacked(unpacker: Any, data: bytes) -> bytes:
+    found = _whole(unpacker.decompress(data, _LARGEST_UNPACKED + 1))
+    if not unpacker.eof:
+        raise ValueError("it is cut off")
+    return found
+
+
+def _whole(found: bytes) -> bytes:
+    if len(found) > _LARGEST_UNPACKED:
+        raise ValueError(f"more than {_LARGEST_UNPACKED:,} bytes")
+    return found
 
 
 def _snappy_size(data: bytes) -> int:

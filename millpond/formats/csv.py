@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millpond.errors import BadData, InvalidOption, NotSupported
 from millpond.formats.base import Piece, suffix_of
-from millpond.formats.blocks import BOM, line_breaks
+from millpond.formats.blocks import BOM, LONGEST_RECORD, line_breaks
 from millpond.formats.csvblock import CsvReader
 from millpond.formats.csvrecords import CsvRecords
 from millpond.formats.received import Part
@@ -127,6 +127,8 @@ class Csv(TextFormat):
                 record = data[: int(ends[0])] if len(ends) else data
                 if not len(ends) and (more := bytes(stream.read(len(data)))):
                     data += more
+                    if len(data) > 2 * (self.values.get("max.record") or LONGEST_RECORD):
+                        raise BadData(f'file "{path}": its first line has no end', hint=records.hint)
                     continue
                 if not record.strip(b"\r\n"):
                     at, line, data = at + len(record), line + 1, data[len(record) :]

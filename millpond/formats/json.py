@@ -15,6 +15,7 @@ from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER, text_of
 from millpond.formats.merge import widen_numbers
 from millpond.formats.received import Part, Spoiled
+from millpond.formats.textfile import read_whole
 from millpond.types import Schema
 
 SAMPLE = 1 << 20
@@ -120,7 +121,7 @@ class Json(Format):
 
     def _all(self, path: str) -> bytes:
         with self._lines.stream(path, 0, None) as stream:
-            content = bytes(stream.read()).removeprefix(BOM)
+            content = read_whole(stream, path).removeprefix(BOM)
         try:
             content.decode()
         except UnicodeDecodeError as e:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from millpond.errors import BadData
 from millpond.formats.base import Format, Piece, is_packed
 from millpond.formats.blocks import (
+    BLOCK,
     LONGEST_RECORD,
     Block,
     Positions,
@@ -26,6 +27,8 @@ from millpond.formats.blocks import (
 from millpond.formats.received import Part, Spoiled, no_rows
 
 BYTES_PER_PIECE = 64 << 20
+LARGEST_PACKED = 1 << 30
+"""Bytes that a packed file may become that is held as a whole. A few thousandths of that can be packed so."""
 
 
 class Where:
@@ -68,6 +71,23 @@ class _Unpacked:
             if error.errno is not None:
                 raise
             raise BadData(f'file "{self._path}" cannot be unpacked: {error}') from None
+
+
+def read_whole(stream: Any, path: str) -> bytes:
+    """All of a stream. Raises BadData for a packed file that becomes so large that it can only be meant to."""
+    if not is_packed(path):
+        return bytes(stream.read())
+    parts: list[bytes] = []
+    size = 0
+    while part := bytes(stream.read(BLOCK)):
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST_PACKED:
+            raise BadData(
+                f'file "{path}" becomes more than {LARGEST_PACKED >> 20} MB when it is unpacked',
+                hint="unpack it first, or write JSON lines: these are read in parts",
+            )
+    return b"".join(parts)
 
 
 class TextFormat(Format):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_O
 from millpond.sql.functions import FOR_CLIENTS, function_classes
 from millpond.sql.growth import check_growth
 from millpond.sql.outside import Named, named_outside
+from millpond.sql.patterns import check_patterns, has_patterns
 from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
@@ -118,8 +119,11 @@ class Calls:
     def check_condition(self, condition: Condition) -> None:
         """The same for a condition of a client, before it is evaluated."""
         text, tree = condition.text, condition.filter.tree
-        self.check(tree, lambda start, end: Place.of(text, start, end))
-        check_growth(tree, lambda start, end: Place.of(text, start, end))
+        locate = partial(Place.of, text)
+        self.check(tree, locate)
+        check_growth(tree, locate)
+        if has_patterns(tree) and condition.asks_spark:
+            check_patterns(tree, locate)
 
 
 def _begins(uri: str, prefix: str) -> bool:

@@ -21,6 +21,7 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
 from millpond.sql.growth import check_growth
+from millpond.sql.patterns import check_patterns, has_patterns
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
@@ -36,6 +37,7 @@ class HttpGate:
         self._service = service
         self._role = role
         self.limits = service.limits.of_texts()
+        self._locate: Locate
 
     @property
     def may_write(self) -> bool:
@@ -48,6 +50,7 @@ class HttpGate:
         self._service.allowed.check(statements)
         self._service.calls.check(statements, locate)
         check_growth(statements, locate)
+        self._locate = locate
 
     def checked(self, statements: Sequence[Checked]) -> None:
         allowance.check()
@@ -63,6 +66,14 @@ class HttpGate:
                     hint="make a table of it, and follow that: GET /tables/{table}/changes",
                 )
             check_running(self._role, checked)
+            if has_patterns(statement) and self._asks_spark(checked):
+                check_patterns(statement, self._locate)
+
+    def _asks_spark(self, checked: Checked) -> bool:
+        parts = () if checked.mutation is None else checked.mutation.parts
+        queries = [checked.resolved, *(part.query for part in parts)]
+        way = self._service.app._evaluator.way
+        return checked.runs or any(query is not None and way(query)[0] == "spark" for query in queries)
 
 
 def _free() -> None:

@@ -71,6 +71,11 @@ class Condition:
     def _numbered(self) -> Rows:
         return rows_of(self._evaluator, resolve_filter(with_numbers(self._relation), self.filter))
 
+    @property
+    def asks_spark(self) -> bool:
+        """Whether only Spark can tell for which rows it holds."""
+        return self._evaluator.way(resolve_filter(self._relation, self.filter))[0] == "spark"
+
     def rows(self, table: pa.Table) -> pa.Table:
         """Those rows of the table for which the condition holds; they may have their numbers."""
         numbered = table.num_columns > len(self._relation.schema)

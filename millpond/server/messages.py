@@ -15,6 +15,7 @@ from io import BufferedIOBase
 from typing import Any
 
 from millpond.errors import CheckFailed, Error, InvalidRecord, Place, SourceError
+from millpond.formats.jsondepth import MAX_DEPTH, is_deeper
 
 MAX_LINE = 64 * 1024 * 1024
 
@@ -28,10 +29,16 @@ def read_line(file: BufferedIOBase) -> dict[str, Any] | None:
     """The next message; None when the other side has gone."""
     line = file.readline(MAX_LINE)
     if not line.endswith(b"\n"):
-        return None
+        if len(line) < MAX_LINE:
+            return None
+        raise SourceError(
+            f"the message is longer than {MAX_LINE >> 20} MB", hint="send it in several, or rows to a stream"
+        )
     try:
+        if is_deeper(line, MAX_DEPTH):
+            raise SourceError(f"the message is nested deeper than {MAX_DEPTH} levels")
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise SourceError("the message is not JSON", hint='send {"sql": "…"} and a newline') from None
     if not isinstance(message, dict):
         raise SourceError("the message is not a JSON object", hint='send {"sql": "…"} and a newline')

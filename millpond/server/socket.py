@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 32
 """Clients at a time; one more is told to come back."""
+REQUEST_SECONDS = 30.0
+"""Until a request that has begun is there as a whole."""
+ANSWER_SECONDS = 600.0
+"""How long a client may read nothing of an answer that waits for it."""
 WAITING_ROWS = 2_000_000
 """Rows that a running query may hold for a client that does not read them."""
 
@@ -45,6 +49,8 @@ class SocketServer:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The state directory is locked by this app: a socket in it is left over from one that was killed.
         self._path.unlink(missing_ok=True)
+        # The mode is there before the file is: nobody else can connect in between.
+        os.fchmod(self._listener.fileno(), 0o600)
         with address_in(app._state.path) as address:
             self._listener.bind(address)
         os.chmod(self._path, 0o600)
@@ -79,7 +85,10 @@ class SocketServer:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                # Without free files none can be taken now; one that is closed takes none any more.
+                if self._stopping.wait(0.1):
+                    return
+                continue
             if self._places.acquire(blocking=False):
                 self._clients.add(connection)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -92,7 +101,8 @@ class SocketServer:
         conversation = Conversation(self._app)
         try:
             with connection, connection.makefile("rwb") as file:
-                while True:
+                while file.peek(1):  # a client may think for as long as it likes
+                    connection.settimeout(REQUEST_SECONDS)
                     try:
                         request = read_line(file)
                     except Error as error:
@@ -100,7 +110,9 @@ class SocketServer:
                         return
                     if request is None:
                         return
+                    connection.settimeout(ANSWER_SECONDS)
                     self._answer(request, file, connection, conversation)
+                    connection.settimeout(None)
         except OSError:
             return  # the client has gone
         finally:
@@ -135,7 +147,7 @@ class SocketServer:
     def _run(self, request: dict[str, Any], conversation: Conversation) -> Result:
         text, params, reads = request.get("sql"), request.get("params"), request.get("only_reads")
         unknown = set(request) - {"sql", "params", "only_reads"}
-        if not isinstance(text, str) or unknown:
+        if not isinstance(text, str) or unknown or not isinstance(params, list | dict | None):
             raise SqlError("the request is not understood", hint='send {"sql": "…", "params": […]}')
         return conversation.run(text, params, OnlyReads(self._path.parent) if reads else None)
 

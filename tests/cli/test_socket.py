@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import select
 import socket
 import stat
 import threading
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -187,3 +190,99 @@ def test_bad_text_over_the_socket_is_an_error_not_the_end(client):
     with pytest.raises(SqlError):
         client.ask("SELECT 'never closed")
     assert rows(client, "SELECT 1 AS one")
+
+
+def said(served: Path, request: bytes) -> bytes:
+    """All that a connection is answered on which nothing but that is sent."""
+    connection = connect(served)
+    assert connection is not None
+    connection.settimeout(20)
+    with connection:
+        with contextlib.suppress(BrokenPipeError):
+            connection.sendall(request)
+        parts = []
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(65536):
+                parts.append(part)
+        return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (b"hello\n", "is not JSON"),
+        (b"\xff\xfe\n", "is not JSON"),
+        (b"[1]\n", "not a JSON object"),
+        (b"[" * 100_000 + b"\n", "nested deeper"),
+        (b"x" * 2_000_000, "longer than 1 MB"),
+        (b'{"sql": "SELECT 1", "params": "x"}\n', "is not understood"),
+        (b'{"sql": 5}\n', "is not understood"),
+        (b'{"sql": "SELECT 1", "admin": true}\n', "is not understood"),
+    ],
+)
+def test_what_is_no_request(served, client, monkeypatch, request_, answer):
+    monkeypatch.setattr("millpond.server.messages.MAX_LINE", 1 << 20)
+    connection = connect(served)
+    connection.settimeout(20)
+    with connection, connection.makefile("rwb") as file:
+        with contextlib.suppress(BrokenPipeError):
+            connection.sendall(request_)
+        assert answer in json.loads(file.readline())["error"]["message"]
+    assert rows(client, "SELECT 1 AS one") == [{"one": 1}]
+
+
+def test_a_request_that_is_never_finished(served, monkeypatch):
+    monkeypatch.setattr("millpond.server.socket.REQUEST_SECONDS", 0.3)
+    assert said(served, b'{"sql": "SELECT') == b""
+    # those that have not begun one may take their time
+    patient = Client.of(served)
+    assert rows(patient, "SELECT 1 AS one") == [{"one": 1}]
+    select.select([patient._connection], [], [], 0.8)
+    assert rows(patient, "SELECT 2 AS two") == [{"two": 2}]
+    patient.close()
+
+
+def test_clients_that_never_read(served, monkeypatch):
+    """They are let go, and others are answered meanwhile."""
+    monkeypatch.setattr("millpond.server.socket.ANSWER_SECONDS", 1.0)
+    stuck = []
+    for _ in range(CONNECTIONS - 1):
+        connection = connect(served)
+        text = f"SELECT '{'x' * 300_000}' AS x FROM t"
+        connection.sendall(json.dumps({"sql": text}).encode() + b"\n")
+        stuck.append(connection)
+    other = Client.of(served)
+    assert rows(other, "SELECT 1 AS one") == [{"one": 1}]
+    deadline = time.monotonic() + 30
+    fresh = []
+    while len(fresh) < CONNECTIONS - 1:
+        assert time.monotonic() < deadline
+        client = Client.of(served)
+        try:
+            rows(client, "SELECT 1 AS one")
+            fresh.append(client)
+        except EngineError:
+            client.close()
+            time.sleep(0.1)
+    for one in (*stuck, *fresh, other):
+        one.close()
+
+
+def test_an_exhausted_file_table_does_not_end_it(served):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    waiting = socket.socket(socket.AF_UNIX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 30, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        waiting.connect(os.fspath(served / NAME))  # nobody can take it now
+        time.sleep(0.3)
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    late = Client(waiting)
+    assert rows(late, "SELECT 1 AS one") == [{"one": 1}]
+    late.close()
