@@ -72,6 +72,7 @@ _PARAMETER = re.compile(
 
 _LONG_LINE = 400
 """Characters of a line that a message shows."""
+_LOOKED_AT = 20_000
 
 
 def without_passwords(text: str) -> str:
@@ -109,7 +110,11 @@ class Place:
 
     def caret(self) -> str:
         """The line, without passwords, with a caret under the place. Of a long line, what is near the place."""
-        line, at, length = without_passwords(self.text), self.column - 1, self.length
+        text, at, length = self.text, self.column - 1, self.length
+        if len(text) > _LOOKED_AT:  # what is far away is not looked through for passwords, nor shown
+            first = max(0, at - _LOOKED_AT // 2)
+            text, at = text[first : first + _LOOKED_AT], at - first
+        line = without_passwords(text)
         if len(line) > _LONG_LINE:
             first = max(0, at - _LONG_LINE // 2)
             end = first + _LONG_LINE

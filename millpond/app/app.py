@@ -101,8 +101,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("millpond")
 T = TypeVar("T")
 Init = TypeVar("Init", bound=Callable[..., None])
-_SHORT = 10_000
-"""Characters of a client's text that is looked for among plans; what is longer is measured first."""
+_SHORT = 1_000
+"""Characters of a client's text that is looked for among plans. What is longer is measured first, and checked where
+nobody waits for it: plans are made under the lock of the app."""
 SWITCH_SECONDS = 0.0005
 """How long Python lets one thread run while others wait. Writers, pipelines and readers hand over to each other many
 times in one commit; with Python's own 5 ms a program that reads without pause would slow each of these steps."""
@@ -238,7 +239,7 @@ class App:
 
     def _ask(self, text: str, params: Params, gate: Gate | None = None) -> Result:
         """Runs a text; what ``gate`` does not let through is not begun."""
-        if gate is None or (len(text) <= _SHORT and "$" not in text):
+        if gate is None or (len(text) <= _SHORT and "$" not in text and not _has_lists(params)):
             writes = text.lstrip()[:1] in "IUDiud" and (gate is None or gate.may_write)
             found = (self._writes if writes else self._plans).find(text, params)
             if found is not None:
@@ -902,6 +903,11 @@ class App:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.tables())} tables, {len(self._pipelines)} queries"
         return f"<App: {state}>"
+
+
+def _has_lists(params: Params) -> bool:
+    values = params.values() if isinstance(params, Mapping) else params or ()
+    return any(isinstance(v, list | tuple | dict) for v in values)
 
 
 def _is_passing(checked: Checked) -> bool:

@@ -77,6 +77,7 @@ def _endpoint(service: Service, route: Route) -> Endpoint:
     async def answer(request: Request) -> Response:
         began = time.perf_counter()
         response = await respond(request)
+        response.headers["X-Content-Type-Options"] = "nosniff"
         service.requests.note(what, response.status_code, time.perf_counter() - began)
         return response
 

@@ -76,7 +76,7 @@ def body_of(error: Error) -> dict[str, Any]:
 
 def failed(error: Error) -> Response:
     status = status_of(error)
-    headers = {}
+    headers = {"X-Content-Type-Options": "nosniff"}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if status in (429, 503):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ROUTE = "GET /tables/{table}/rows/{key}"
 _ACCEPTED = (b"*/*", b"application/json")
+_HEADERS = ((b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff"))
 _is_own_host = lru_cache(maxsize=256)(is_own_host)
 
 
@@ -45,7 +46,7 @@ class Quick:
                 body = self._body(scope, raw, at)
                 if body is not None:
                     length = b"%d" % len(body)
-                    headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+                    headers = [*_HEADERS, (b"content-length", length)]
                     await send({"type": "http.response.start", "status": 200, "headers": headers})
                     await send({"type": "http.response.body", "body": body})
                     self._service.requests.note(ROUTE, 200, time.perf_counter() - began)
