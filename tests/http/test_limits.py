@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,25 @@ def test_lookups_that_find_too_much(serve: Serve) -> None:
     assert "more than 1,000,000 characters" in shop.sql(text, {"s": "y" * 100_000}).text
     many = "SELECT id FROM t WHERE " + " OR ".join(["id IN (:v)"] * 20)
     assert "more than 25,000 values" in shop.sql(many, {"v": list(range(2_000))}).text
+
+
+def test_eight_at_once_do_not_take_the_process(serve: Serve) -> None:
+    """What no engine can end in the middle, and none counts, is not begun."""
+    shop = serve("CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    texts = [
+        "SELECT repeat('x', 2000000000) AS x",
+        "SELECT length(repeat(s, 2000000000)) AS x FROM t",
+        "SELECT id FROM t WHERE s = lpad('x', 2000000000)",
+        "SELECT array_repeat(s, 2000000000) AS x FROM t",
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(shop.sql, texts * 6))
+    assert {a.status_code for a in answers} == {422}
+    assert all(a.json()["error"]["line"] == 1 and a.json()["error"]["hint"] for a in answers)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # it counts in KB
+    where = shop.client.get("/tables/t/rows", params={"where": "s = repeat('x', 2000000000)"})
+    assert where.status_code == 422 and where.json()["error"]["column"] == 5
 
 
 def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:

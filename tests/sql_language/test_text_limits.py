@@ -129,7 +129,7 @@ def test_each_limit_has_its_place(app: App) -> None:
     texts = {
         "characters": ("SELECT\n  '" + "x" * 300 + "'", 2, 194),
         "words and signs, and at most": ("SELECT 1,\n" + "1, " * 15 + "1", 2, 26),
-        "more than 20 words and signs": ("SELECT 1,\n" + "1, " * 30 + "1", 2, 57),
+        "more than 20 words and signs": ("SELECT 1,\n" + "1, " * 30 + "1", 2, 58),
         "levels": ("SELECT\n((((((1))))))", 2, 5),
         "tables and subqueries": ("SELECT 1 FROM a,\nb,\nc,\nd", None, None),
         "statements": ("SELECT 1;\nSELECT 2;\n SELECT 3", 3, 2),
