@@ -43,10 +43,11 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 def _nodes(node: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of an expression, without those of its subqueries."""
-    yield node
-    for child in node.iter_expressions():
-        if not isinstance(child, exp.Query):
-            yield from _nodes(child)
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += [n for n in found.iter_expressions(reverse=True) if not isinstance(n, exp.Query)]
 
 
 def contains_aggregate(node: exp.Expr) -> bool:

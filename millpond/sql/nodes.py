@@ -90,3 +90,29 @@ class WindowStart(exp.Expression):
     """
 
     arg_types = {"this": True, "size": True, "offset": False}
+
+
+def copied(tree: exp.Expr) -> exp.Expr:
+    """A copy of a tree. What is noted of a node is not looked into, which takes sqlglot's own copy most of its time."""
+    root = tree.__class__()
+    waiting: list[tuple[exp.Expr, exp.Expr]] = [(tree, root)]
+    while waiting:
+        node, made = waiting.pop()
+        made.comments, made._type = node.comments, node._type
+        if node._meta is not None:
+            made._meta = dict(node._meta)
+        for key, value in node.args.items():
+            if isinstance(value, exp.Expr):
+                child = value.__class__()
+                waiting.append((value, child))
+                made.set(key, child)
+            elif type(value) is list:
+                made.args[key] = []
+                for item in value:
+                    one = item.__class__() if isinstance(item, exp.Expr) else item
+                    if isinstance(item, exp.Expr):
+                        waiting.append((item, one))
+                    made.append(key, one)
+            else:
+                made.args[key] = value
+    return root

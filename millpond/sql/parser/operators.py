@@ -109,9 +109,7 @@ class OperatorParser(PathParser):
             kind = exp.NullSafeEQ if negated else exp.NullSafeNEQ
             return kind(this=value, expression=self._operand(self._parse_comparison))
         found: exp.Expr
-        if self.match_words("UNKNOWN"):
-            found = exp.Is(this=value, expression=exp.Var(this="UNKNOWN"))
-        elif self.match_token(TokenType.NULL):
+        if self.match_words("UNKNOWN") or self.match_token(TokenType.NULL):
             found = exp.Is(this=value, expression=exp.Null())
         elif self._match_set((TokenType.TRUE, TokenType.FALSE)):
             found = exp.Is(this=value, expression=exp.Boolean(this=self._prev.token_type == TokenType.TRUE))
@@ -176,6 +174,10 @@ class OperatorParser(PathParser):
                 number = suffixed(self, negative=True)
                 if number is not None:
                     return self._parse_column_ops(number)
+                following = self.peek(1)
+                if following and following.token_type == TokenType.DCOLON:
+                    # The sign belongs to the number: -5::STRING is a text.
+                    return self._parse_column_ops(exp.Neg(this=self._operand(self._parse_primary)))
             return exp.Neg(this=self._operand(self._parse_unary))
         if self.match_token(TokenType.PLUS):
             return call("POSITIVE", self._operand(self._parse_unary))

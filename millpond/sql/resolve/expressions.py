@@ -574,9 +574,21 @@ def _width(holder: exp.Expr | None) -> int:
     return 1
 
 
+def _copied(value: exp.Expr) -> exp.Expr:
+    """A copy. Nearly always it is of a column, where sqlglot's own way takes ten times as long."""
+    if type(value) is not exp.Column or not all(
+        isinstance(part, exp.Identifier) for part in value.args.values()
+    ):
+        return value.copy()
+    parts = {key: exp.Identifier(this=p.this, quoted=p.quoted) for key, p in value.args.items()}
+    made = exp.Column(**parts)
+    made.meta.update(value.meta)
+    return made
+
+
 def column_node(column: Visible, like: exp.Expr | None = None) -> exp.Expr:
     """What stands for a column, at the place in the text where it is named."""
-    made = column.value.copy()
+    made = _copied(column.value)
     span = span_of(like) if like is not None else None
     if span:
         made.meta.update(start=span[0], end=span[1] - 1)

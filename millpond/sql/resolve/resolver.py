@@ -16,7 +16,7 @@ from millpond.sql.grouping import (
     contains_window,
     drop_unused_keys,
 )
-from millpond.sql.nodes import StreamWindow
+from millpond.sql.nodes import StreamWindow, copied
 from millpond.sql.resolve.clauses import Clauses
 from millpond.sql.resolve.expressions import Columns
 from millpond.sql.resolve.model import Resolved
@@ -38,14 +38,14 @@ class Resolver(Clauses):
         """The query with its names resolved. Look at ``errors`` before using it."""
         before = len(self.inputs)
         self._aliases = set()
-        tree, columns = self._query(query.copy(), None)
+        tree, columns = self._query(copied(query), None)
         tree = _unique_outputs(tree, columns)
         schema = Schema(tuple(Column(name, dtype) for name, dtype in columns))
         return Resolved(tree, schema, tuple(self.inputs[before:]))
 
     def value(self, node: exp.Expr) -> exp.Expr:
         """An expression that reads no input, resolved."""
-        return self._expr(node.copy(), Scope())
+        return self._expr(copied(node), Scope())
 
     def _query(self, node: exp.Expr, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         if isinstance(node, exp.Subquery):

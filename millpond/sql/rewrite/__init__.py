@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from millpond.sql.nodes import copied
 from millpond.sql.rewrite.any_all import any_all
 from millpond.sql.rewrite.groups_first import groups_first
 from millpond.sql.rewrite.in_value import in_value
@@ -23,7 +24,7 @@ FOR_SPARK: tuple[Rewrite, ...] = (groups_first, any_all, in_value, ordered_list,
 
 def rewrite(tree: exp.Expr, rewrites: tuple[Rewrite, ...]) -> exp.Expr:
     """A copy of the tree with every rewrite applied in order."""
-    tree = tree.copy()
+    tree = copied(tree)
     for step in rewrites:
         tree = step(tree)
     return tree

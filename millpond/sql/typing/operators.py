@@ -30,7 +30,7 @@ from millpond.sql.typing.coercion import (
     meet,
 )
 from millpond.sql.typing.conditionals import branches, compare
-from millpond.sql.typing.implicit import castable, implicit
+from millpond.sql.typing.implicit import castable
 from millpond.sql.typing.literals import (
     DAY_UNITS,
     YEAR_MONTH_UNITS,
@@ -340,12 +340,10 @@ def _interval(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def _is(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """IS NULL is of any value, IS TRUE and IS UNKNOWN of a BOOLEAN."""
+    """IS NULL is of any value, IS TRUE of a BOOLEAN."""
     a = of(node.this)
     if isinstance(node.expression, exp.Boolean):
         compare('"IS"', a, BOOLEAN)
-    elif isinstance(node.expression, exp.Var) and a is not None and implicit(a, "boolean") is None:
-        raise mismatch('"IS UNKNOWN"', a, hint="it takes BOOLEAN")
     return BOOLEAN
 
 

@@ -89,7 +89,8 @@ def power(r: Expressions, node: exp.Expr) -> str:
 
 def _power(x: str, y: str) -> str:
     return (
-        f"(CASE WHEN {x} = 0 AND {y} < 0 THEN {INF} WHEN abs({x}) = 1 AND NOT isfinite({y}) THEN {NAN} "
+        f"(CASE WHEN {x} = 0 AND {y} < 0 AND signbit({x}) AND abs({y} % 2) = 1 THEN -{INF} "
+        f"WHEN {x} = 0 AND {y} < 0 THEN {INF} WHEN abs({x}) = 1 AND NOT isfinite({y}) THEN {NAN} "
         f"ELSE pow({x}, {y}) END)"
     )
 

@@ -160,7 +160,7 @@ def is_(r: Expressions, node: exp.Expr) -> str:
         right, word = right.this, "IS NOT"
     else:
         word = "IS"
-    if isinstance(right, exp.Null) or right.name == "UNKNOWN":
+    if isinstance(right, exp.Null):
         return f"({r.sql(node.this)} {word} NULL)"
     if isinstance(right, exp.Boolean):
         return f"({r.to(node.this, BOOLEAN)} {word} {'TRUE' if right.this else 'FALSE'})"

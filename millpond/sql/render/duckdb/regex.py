@@ -48,7 +48,18 @@ def translate(pattern: str, *, finds: bool = False) -> tuple[str, int]:
             piece = _DOLLAR
         groups += piece == "("
         parts.append(piece)
+    if not _is_one(pattern):
+        raise Unrenderable("a regular expression that is none")
     return "".join(parts), groups
+
+
+def _is_one(pattern: str) -> bool:
+    """Whether brackets and quantifiers are where they belong."""
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _escaped(char: str, known: dict[str, str]) -> str:
@@ -59,10 +70,7 @@ def _escaped(char: str, known: dict[str, str]) -> str:
 
 def finds_nothing(pattern: str) -> bool:
     """Whether a pattern may find an empty text: Java and RE2 look for the next one at different places then."""
-    try:
-        return re.compile(pattern).search("") is not None or re.search(r"\\[bB]|[\^$]", pattern) is not None
-    except re.error:
-        return True
+    return re.compile(pattern).search("") is not None or re.search(r"\\[bB]|[\^$]", pattern) is not None
 
 
 def plain_text(pattern: str) -> str | None:
