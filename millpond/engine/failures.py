@@ -40,6 +40,7 @@ _OF_THE_PLAN = ("AnalysisException", "ParseException", "IllegalArgumentException
 _OF_SPARK = ("INTERNAL_ERROR", "MISSING_ATTRIBUTES", "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY")
 _TAIL = re.compile(r"\s*SQLSTATE: .*", re.DOTALL)
 """What Spark adds for programs."""
+_UNKNOWN_TYPE = re.compile(r"\b(\w+Type)\([^()]*\) is not supported in conversion to Arrow")
 _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 """An error of ours that was raised in one of Spark's Python processes."""
 
@@ -86,9 +87,17 @@ def explain(error: BaseException) -> Error:
             )
     match = _CLASS.search(text)
     if match and (type(error).__name__ in _OF_THE_PLAN or match[1].startswith(_OF_SPARK)):
+        why = "" if match[1] == "INTERNAL_ERROR" else f": {match[1].lower().replace('_', ' ')}"
         return QueryFailed(
-            f"Spark has no plan for this query: {match[1].lower().replace('_', ' ')}",
+            f"Spark has no plan for this query{why}",
             hint="only Spark can answer it (EXPLAIN says why); ask it in steps, or in another form",
+        )
+    unknown = _UNKNOWN_TYPE.search(text)
+    if unknown is not None:
+        kind = unknown[1].removesuffix("Type").removesuffix("Interval")
+        return QueryFailed(
+            f"an answer has a column of a type that is not known here ({kind})",
+            hint="cast it to STRING, a number or a time",
         )
     line = match[2] if match else (text.strip().splitlines() or [repr(error)])[0]
     return QueryFailed(_TAIL.sub("", line).strip())

@@ -70,7 +70,12 @@ def _chosen(resolved: Resolved, found: Mapping[str, Place]) -> tuple[str, ...]:
         key = [by_column.get(k.lower()) for k in only.relation.schema.key]
         if key and all(key):
             return tuple(k for k in key if k)
-    return tuple(found)[:_MOST_COLUMNS]
+    chosen: list[str] = []
+    for name, place in found.items():
+        # Two columns that are the same one of an input divide it no further than one of them.
+        if not any(place[view] == found[c][view] for c in chosen for view in place):
+            chosen.append(name)
+    return tuple(chosen[:_MOST_COLUMNS])
 
 
 def _hashable(dtype: pa.DataType | None) -> bool:

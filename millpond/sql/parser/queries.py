@@ -17,6 +17,15 @@ from millpond.sql.statements import Query
 _ENDS_NAME = (TokenType.COMMA, TokenType.FROM, TokenType.DOT, TokenType.R_PAREN, TokenType.ALIAS)
 
 
+_OF_QUERIES: dict[TokenType, type[exp.Expr]] = {
+    TokenType.EXISTS: exp.Exists,
+    TokenType.ANY: exp.Any,
+    TokenType.SOME: exp.Any,
+    TokenType.ALL: exp.All,
+}
+_COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.GT, TokenType.GTE, TokenType.LT, TokenType.LTE)
+
+
 @dataclass
 class Tail:
     """The clauses that may end a statement, in any order."""
@@ -102,6 +111,32 @@ class QueryParser(WindowParser):
         if not projections:
             self.fail_expected("what to select")
         return projections, None
+
+    def _parse_unary(self) -> exp.Expr | None:
+        return self._parse_of_queries() or super()._parse_unary()
+
+    def _parse_of_queries(self) -> exp.Expr | None:
+        """`EXISTS ((SELECT …) UNION …)`, `x = ANY ((SELECT …) …)`, which look like functions: of these the first has a
+        second argument, and the others do not stand behind a comparison."""
+        found = [self.peek(i) for i in range(3)]
+        kinds = [token.token_type for token in found if token]
+        made = _OF_QUERIES.get(kinds[0]) if kinds else None
+        if made is None or kinds[1:] != [TokenType.L_PAREN, TokenType.L_PAREN]:
+            return None
+        if made is not exp.Exists and self._prev.token_type not in _COMPARISONS:
+            return None
+        index, ahead = self._index, 3
+        while (token := self.peek(ahead)) and token.token_type == TokenType.L_PAREN:
+            ahead += 1
+        if token is None or token.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.VALUES):
+            return None
+        self._advance(2)
+        query = self._parse_query_expression()
+        if not self.at_token(TokenType.R_PAREN):
+            self._retreat(index)
+            return None
+        self._advance()
+        return self.expression(made(this=query))
 
     def _parse_primary(self) -> exp.Expr | None:
         """Strings that stand side by side are one string."""

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from millpond.sql.userfunctions import UserFunction
 
 Columns = list[tuple[str, pa.DataType | None]]
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
-_QUANTIFIERS: dict[str, type[exp.Expr]] = {"ALL": exp.All, "ANY": exp.Any, "SOME": exp.Any}
 Locate = Callable[[int, int], Place]
 
 
@@ -141,8 +139,6 @@ class Expressions(ABC):
             return tree
         if isinstance(node, exp.Func | exp.Distinct):
             self._spread(node, scope)
-        if isinstance(node, _COMPARISONS):
-            _quantify(node)
         if isinstance(node, exp.Window):
             return self._over(node, scope, names)
         if is_aggregate(node):
@@ -549,15 +545,6 @@ def star_of(node: exp.Expr) -> exp.Star | None:
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) and not node.args.get("db"):
         return node.this
     return None
-
-
-def _quantify(node: exp.Expr) -> None:
-    """`x > ALL ((SELECT …) UNION …)`: the query in parentheses makes it look like a function."""
-    for key in ("this", "expression"):
-        side = node.args[key]
-        kind = _QUANTIFIERS.get(str(side.this).upper()) if isinstance(side, exp.Anonymous) else None
-        if kind is not None and len(side.expressions) == 1 and isinstance(side.expressions[0], exp.Query):
-            node.set(key, kind(this=side.expressions[0]))
 
 
 def _resolved(column: Visible) -> exp.Expr:

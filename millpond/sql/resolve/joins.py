@@ -42,6 +42,8 @@ class Joins(Inputs):
 
     def _side(self, node: exp.Expr, scope: Scope) -> Side:
         """An input, or what stands in parentheses: a join, which may have an alias."""
+        if isinstance(node, exp.Subquery) and (values := _values_in(node.this)) is not None:
+            node.set("this", values)
         if not _is_join(node):
             return self._input(node, scope)
         inner = node.this
@@ -203,6 +205,14 @@ def _equal(left: Visible, right: Visible) -> exp.Expr:
     return exp.EQ(this=left.value.copy(), expression=right.value.copy())
 
 
+def _values_in(node: exp.Expr) -> exp.Values | None:
+    """`(VALUES … AS v(a, b))` is a query: outside of the parentheses v means nothing."""
+    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Values) or node.args.get("joins"):
+        return None
+    node.this.set("alias", node.args.get("alias"))
+    return node.this
+
+
 def _is_join(node: exp.Expr) -> bool:
     """Whether parentheses hold inputs, not a query."""
     if not isinstance(node, exp.Subquery):
@@ -210,4 +220,4 @@ def _is_join(node: exp.Expr) -> bool:
     inner = node.this
     if isinstance(inner, exp.Table) or inner.args.get("joins"):
         return isinstance(inner, exp.Table | exp.Subquery | exp.Values)
-    return isinstance(inner, exp.Subquery | exp.Values) and (bool(inner.alias) or _is_join(inner))
+    return isinstance(inner, exp.Subquery) and (bool(inner.alias) or _is_join(inner))

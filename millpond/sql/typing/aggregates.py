@@ -23,8 +23,8 @@ from millpond.sql.typing.coercion import (
     is_numeric,
     list_of,
 )
-from millpond.sql.typing.conditionals import branches, condition
-from millpond.sql.typing.implicit import DATETIMES, has_map, implicit, wanted
+from millpond.sql.typing.conditionals import condition
+from millpond.sql.typing.implicit import DATETIMES, assignable, has_map, implicit, wanted
 from millpond.sql.typing.operators import plain_number
 from millpond.sql.typing.rule import Of, Rule, always, mismatch, visit
 
@@ -158,8 +158,14 @@ def collected(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def neighbour(node: exp.Expr, of: Of) -> pa.DataType | None:
-    default = node.args.get("default")
-    return of(node.this) if default is None else branches(node.key.upper(), [node.this, default], of)
+    """LAG and LEAD have the type of their value; a default is cast to it."""
+    default, own = node.args.get("default"), of(node.this)
+    given = of(default) if default is not None else None
+    if own is None or given is None:
+        return own if default is None else None
+    if given != STRING and not assignable(given, own):
+        raise mismatch(node.key.upper(), own, given)
+    return own
 
 
 def within(node: exp.Expr, of: Of) -> pa.DataType | None:

@@ -48,13 +48,6 @@ def is_nested(dtype: pa.DataType) -> bool:
     return is_list(dtype) or is_map(dtype) or is_struct(dtype)
 
 
-def has_map(dtype: pa.DataType) -> bool:
-    """Whether a type is a map, or has one in it: its entries have no order, and an evaluator may give them one."""
-    if is_struct(dtype):
-        return any(has_map(f.type) for f in dtype)
-    return is_map(dtype) or (is_list(dtype) and has_map(dtype.value_type))
-
-
 def meet(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     """The widest common type of two, or None when they have none.
 

@@ -212,13 +212,13 @@ class Queries:
 
     def _correlation(self, at: Place, outer: Place) -> list[str]:
         """A condition that compares something of the query with something around it."""
-        kinds = [k for k in PLAIN if at.leaves([k]) and _qualified(outer.leaves([k]))]
+        known = {k: (at.leaves([k]), _qualified(outer.leaves([k]))) for k in PLAIN}
+        kinds = [k for k, (here, there) in known.items() if here and there]
         if not kinds:
             return []
-        kind = self.choices.pick(kinds)
-        there = self.choices.pick(_qualified(outer.leaves([kind])))
+        here, there = known[self.choices.pick(kinds)]
         operator = self.choices.pick(["=", "=", "=", "=", "<", ">=", "<>", "<=>"])
-        return [f"{self.choices.pick(at.leaves([kind]))} {operator} {there}"]
+        return [f"{self.choices.pick(here)} {operator} {self.choices.pick(there)}"]
 
     def _plain(
         self, relation: Relation, at: Place, where: str, kinds: Sequence[str] | None, depth: int

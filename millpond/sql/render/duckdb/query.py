@@ -12,8 +12,9 @@ from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, quoted
 from millpond.sql.typing import output_types, type_of
-from millpond.sql.typing.coercion import BOOLEAN, has_map, is_nested
+from millpond.sql.typing.coercion import BOOLEAN, is_nested
 from millpond.sql.typing.functions import integer_value
+from millpond.sql.typing.implicit import has_map
 
 _SELECT = {
     "expressions",
