@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date
 from typing import Any
 
 from sqlglot import exp
@@ -35,6 +36,7 @@ _JOINS = ("concat", "concat_ws", "array_join", "array_append", "array_prepend", 
 _FOLDS = ("aggregate", "reduce")
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
+_LONG_UNITS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _WIDTH = re.compile(r"%[^a-zA-Z%]*?(\d{3,})")
 
 
@@ -243,12 +245,30 @@ def _filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
 
 
 def _sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """From one number to another. Of times and of columns nothing is known: lists of them stay in Spark."""
-    ends = [_number(a) for a in given[:2]]
-    step = _number(given[2]) if len(given) > 2 else 1.0
-    if len(ends) < 2 or ends[0] is None or ends[1] is None or not step:
+    """From one number to another, or from one day to another: of days that are not written out, some."""
+    if len(given) < 2:
         return _Size()
-    return _Size(_CELL * abs((ends[1] - ends[0]) / step))
+    step = given[2] if len(given) > 2 else None
+    days = [_day(a) for a in given[:2]]
+    if isinstance(step, exp.Interval) or (step is None and any(d is not None for d in days)):
+        unit = step.args.get("unit") if isinstance(step, exp.Interval) else None
+        if unit is not None and unit.name.upper().rstrip("S") not in _LONG_UNITS:
+            return _Size(_CELL * m.number(given[0]))
+        known = [d for d in days if d is not None]
+        return _Size(_CELL * (abs(known[0] - known[1]) if len(known) == 2 else _ELEMENTS))
+    ends = [m.number(a) if _number(a) is None else _number(a) or 0.0 for a in given[:2]]
+    by = 1.0 if step is None else _number(step) or 1.0
+    return _Size(_CELL * abs((ends[1] - ends[0]) / by))
+
+
+def _day(node: exp.Expr) -> int | None:
+    """The number of a day that is written out."""
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        try:
+            return date.fromisoformat(node.this.this[:10]).toordinal()
+        except ValueError:
+            return None
+    return None
 
 
 def _replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
