@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, typed
+from millpond.sql.typing import type_of
 from millpond.sql.typing.coercion import DATE, DURATION, INT, NULL
 from millpond.sql.typing.literals import interval_units, unit_name
 
@@ -44,7 +45,7 @@ def date_arithmetic(r: Expressions, node: exp.Expr) -> str:
     result, left, right = r.type(node), node.this, node.expression
     if result == DURATION:
         raise Unrenderable("a difference of times as an interval")
-    if NULL in (r.type(left), r.type(right)):
+    if NULL in (type_of(left), type_of(right)):
         return typed("NULL", result)
     symbol = "+" if isinstance(node, exp.Add) else "-"
     if (
