@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,8 +16,10 @@ import pyarrow.compute as pc
 
 from millpond import faults, steps
 from millpond.app.aggregates import Merged
+from millpond.app.aside import Aside, mark_of
 from millpond.app.groups import Groups
 from millpond.app.running import NO_MORE, Rows, RunningStatement, high_of
+from millpond.app.unit import safely
 from millpond.changes import Changes, Position
 from millpond.digits import all_written
 from millpond.errors import NotSupported, TimedOut
@@ -96,6 +99,7 @@ class Delivering(RunningStatement):
             self._sink.check(rows)
         elif rows.num_rows:
             deliver(self.app, self._sink, rows, position)
+            faults.reach("sink: written")
 
     def close(self) -> None:
         sink: Sink | None = getattr(self, "_sink", None)
@@ -106,15 +110,31 @@ class Delivering(RunningStatement):
 class Outgoing(Delivering, Rows):
     """A query whose rows go to a sink, each by itself."""
 
+    _aside: Aside | None = None
+
+    def _open(self) -> bool:
+        followed = super()._open()
+        if self._sink.exact:
+            self._aside = Aside(self.app._store, self.plan.name, self.plan.errors)
+        return followed
+
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        if self._sink.exact and self._more and not self._trying:
+        if self._aside is not None and self._more and not self._trying:
             # When the sink has its commit the batch is not applied again: what is put aside counts before.
             more, self._more = self._more, NO_MORE
-            self.app._store.write(lambda moment: (more, None), None, into=tuple(more))
+            self._aside.put(more, position)
+            faults.reach("sink: put aside")
         self.hand_out(rows, position)
         if not self._trying:
             self.write(lambda moment: ({}, None), position)
+            if self._aside is not None:
+                self._aside.noted()
+            faults.reach("sink: noted")
         return int(rows.num_rows)
+
+    def drop(self) -> None:
+        super().drop()
+        safely(partial(self.app._store.forget, mark_of(self.plan.name)))
 
 
 class OutgoingGroups(Delivering, Groups):

@@ -430,6 +430,7 @@ class Store:
             changed.clear()
             changes, answer = find(self.moment({database: writing}))
             changing.enter_context(allowance.shielded())
+            faults.reach("database: read")
             if not all([writing.advance(mark) for mark in marks]):
                 return False, answer
             for name, change in changes.items():
@@ -437,11 +438,13 @@ class Store:
                 changed[name.lower()] = fitting = backend.check(change)
                 changing.enter_context(backend.changing(fitting))
                 writing.apply(backend.behind, fitting)
+            faults.reach("database: applied")
             return True, answer
 
         with ExitStack() as changing:
             with steps.step("commit in the database") as noted:
                 applied, answer = database.write(work)
+                faults.reach("database: committed")
                 noted.tell(*_extent(changed, None))
             for name, change in changed.items():
                 self._tables[name].noted(change)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond import faults
 from millpond.changes import Position
 from millpond.errors import BadData, NetworkIssue, NotSupported
 from millpond.options import Option
@@ -235,7 +236,9 @@ class KafkaSink(NativeSink):
         producer, self._producer = self._producer, None
         try:
             producer.begin_transaction()
+            faults.reach("sink: begun")
             self._produce(producer, messages)
+            faults.reach("sink: produced")
             if position is not None:
                 noted = {
                     "pipeline": position.pipeline,
@@ -244,6 +247,7 @@ class KafkaSink(NativeSink):
                 }
                 mark = TopicPartition(self._topic.topic, 0, position.batch + 1, metadata=_metadata(noted))
                 producer.send_offsets_to_transaction([mark], self._group, 60)
+            faults.reach("sink: positioned")
             producer.commit_transaction(60)
         except KafkaException as error:
             raise issue_of(error, self._topic.servers) from None

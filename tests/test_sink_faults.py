@@ -1,0 +1,184 @@
+"""Faults at every named point of what leaves the app: an exception, and SIGKILL, in the Kafka sink and in commits to
+databases. After the next start everything is as in an app that nobody disturbed.
+
+This file is also the program that is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond import App, Error, faults
+from millpond.testing.faults import Injected, failing, killing, recorded
+from tests.servers import Kafka, Servers
+from tests.test_kafka import new_topic, uri
+from tests.test_kill import run_to_the_end, running
+
+ROWS, BATCH = 60, 20
+STREAM = f"CREATE STREAM s (id BIGINT, k STRING) WITH ('batch.max.rows' = '{BATCH}');"
+KAFKA = """
+INSERT INTO {target} SELECT k AS _key, id, CAST(k AS INT) AS n FROM s
+WITH ('delivery' = 'exactly-once', 'query.name' = 'out');
+"""
+DATABASE = """
+CREATE TABLE log (id BIGINT) WITH ({options});
+CREATE TABLE last (k STRING PRIMARY KEY, id BIGINT) WITH ({options});
+INSERT INTO log SELECT id FROM s WHERE k <> 'no';
+INSERT INTO last SELECT k, id FROM s;
+CREATE TABLE sums WITH ({options}) AS SELECT k, COUNT(*) AS n, SUM(id) AS total FROM s GROUP BY k;
+"""
+IN_KAFKA = [p for p in faults.POINTS if p.startswith("sink: ")]
+IN_DATABASES = [p for p in faults.POINTS if p.startswith("database: ")]
+TABLES = ("log", "last", "sums")
+Found = dict[str, list[str]]
+
+
+def prepare(state: Path) -> None:
+    """A stream whose rows are there, three batches of them, some of which cannot be written."""
+    with App(STREAM, state=state) as app:
+        for first in range(0, ROWS, 6):
+            app.send(
+                "s", [{"id": i, "k": "no" if i % 25 == 7 else str(i % 5)} for i in range(first, first + 6)]
+            )
+
+
+def contents(app: App) -> Found:
+    """The rows of tables and of error tables, without times."""
+    found = {}
+    for name in app._catalog.names("table"):
+        rows = app.sql(f"SELECT * FROM `{name}`").rows()
+        kept = [{k: v for k, v in row.items() if k != "time"} for row in rows]
+        found[name] = sorted(json.dumps(row, default=str) for row in kept)
+    return found
+
+
+def run(text: str, state: Path | str) -> Found:
+    with App(STREAM + text, state=state, _direct=True) as app:
+        app.drain(120)
+        return contents(app)
+
+
+def work(text: str, state: str, point: str, visit: str) -> None:
+    with killing(point, visit=int(visit)) if point else nullcontext():
+        print(json.dumps(run(text, state)), flush=True)
+
+
+class Place:
+    """What is written to, anew for each app."""
+
+    def __init__(self, text: str, topic: str | None = None, kafka: Kafka | None = None):
+        self.text = text
+        self._topic, self._kafka = topic, kafka
+
+    def contents(self, found: Found) -> Found:
+        if self._kafka is None or self._topic is None:
+            return found
+        messages = [[(k or b"").decode(), (v or b"").decode()] for k, v in self._kafka.consume(self._topic)]
+        return found | {"topic": sorted(map(json.dumps, messages))}
+
+
+class Places:
+    """Topics, or schemas and prefixes of databases, that nothing has used yet."""
+
+    def __init__(self, kind: str, servers: Servers):
+        self._kind, self._servers = kind, servers
+
+    def new(self) -> Place:
+        name = f"p{random.randrange(10**9)}"
+        if self._kind == "kafka":
+            kafka = self._servers.kafka
+            topic = new_topic(kafka)
+            return Place(KAFKA.format(target=uri(kafka, topic)), topic, kafka)
+        options = {
+            "sqlite": lambda: "'extension' = 'sqlite'",
+            "postgresql": lambda: (
+                f"'extension' = 'postgresql', 'url' = '{self._servers.postgresql.new_schema(name)}'"
+            ),
+            "redis": lambda: (
+                f"'extension' = 'redis', 'url' = '{self._servers.redis.url()}', 'prefix' = '{name}:'"
+            ),
+        }[self._kind]()
+        return Place(DATABASE.format(options=options))
+
+
+KINDS = ["sqlite", *(pytest.param(k, marks=pytest.mark.slow) for k in ("kafka", "postgresql", "redis"))]
+
+
+def points_of(kind: str) -> list[str]:
+    return IN_KAFKA if kind == "kafka" else IN_DATABASES
+
+
+def undisturbed(places: Places, directory: Path) -> tuple[Found, Counter[str]]:
+    """What an app that nobody disturbs leaves, and how often it reaches each point."""
+    place = places.new()
+    prepare(directory / "plain")
+    with recorded() as visits:
+        found = run(place.text, directory / "plain")
+    return place.contents(found), visits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exception_at_every_point(kind: str, servers: Servers, tmp_path: Path) -> None:
+    places = Places(kind, servers)
+    expected, visits = undisturbed(places, tmp_path)
+    assert expected["topic" if kind == "kafka" else "log"]
+    for point in points_of(kind):
+        assert visits[point], point
+        place, state = places.new(), tmp_path / point.replace(" ", "-").replace(":", "")
+        prepare(state)
+        try:
+            with failing(point, visit=max(1, visits[point] // 2)):
+                run(place.text, state)
+        except Error as error:
+            assert Injected.__name__ in repr(error) or point in str(error), error
+        assert place.contents(run(place.text, state)) == expected, point
+
+
+def kill(place: Place, state: Path, point: str, visit: int) -> None:
+    with running(sys.executable, "-m", __name__, place.text, str(state), point, str(visit)) as process:
+        _, err = process.communicate(timeout=200)
+        assert process.returncode == -9, (point, visit, err)
+
+
+def killed(places: Places, state: Path, kills: list[tuple[str, int]]) -> Found:
+    place = places.new()
+    prepare(state)
+    for point, visit in kills:
+        kill(place, state, point, visit)
+    out = run_to_the_end(sys.executable, "-m", __name__, place.text, str(state), "", "0")
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return place.contents(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["kafka", "sqlite", "postgresql", "redis"])
+def test_kills(kind: str, servers: Servers, tmp_path: Path) -> None:
+    """One start after the other is killed, each at another point."""
+    places = Places(kind, servers)
+    expected, _ = undisturbed(places, tmp_path)
+    kills = [(point, 1) for point in points_of(kind)]
+    random.Random(kind).shuffle(kills)
+    assert killed(places, tmp_path / "killed", kills[:3]) == expected
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", ["kafka", "sqlite", "postgresql", "redis"])
+def test_a_kill_at_every_visit_of_every_point(kind: str, servers: Servers, tmp_path: Path) -> None:
+    places = Places(kind, servers)
+    expected, visits = undisturbed(places, tmp_path)
+    for point in points_of(kind):
+        for visit in range(1, visits[point] + 1):
+            state = tmp_path / f"{point.replace(': ', '-').replace(' ', '-')}-{visit}"
+            assert killed(places, state, [(point, visit)]) == expected, (point, visit)
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:])
