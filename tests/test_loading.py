@@ -104,7 +104,7 @@ def test_a_query_waits_so_long(tmp_path: Path, miss: str) -> None:
         start = threading.Thread(target=app._start)
         start.start()
         app.send("s", [{"id": 1}, {"id": 299_999}])
-        until(lambda: "join" not in app._runner.waiting)
+        until(lambda: "join" not in app._runner.starter.needed())
         if miss == "fail":
             with pytest.raises(Error, match="table big is not loaded after"):
                 app.drain()

@@ -262,7 +262,8 @@ class Starter:
                 continue
             self._waiting.pop(name, None)
             self._stalled.pop(waiting.plan.query, None)
-            made[name] = waiting.unit
+            # One that waited for its tables in vain has failed, and stays: it can be started when they are there.
+            made[name] = None if late else waiting.unit
         return made
 
     def refuse(self, plan: PipelinePlan, unit: Unit | None, error: Error) -> None:

@@ -171,7 +171,7 @@ def _variance(less: int, *, root: bool) -> Build:
 
         def final(c: Columns) -> exp.Expr:
             found = _divided(c[2], c[0], less)
-            return exp.Sqrt(this=found) if root else found
+            return _square_root(found) if root else found
 
         squares = exp.VariancePop(this=double(item.copy()))
         values = (
@@ -214,7 +214,7 @@ def _related(read: Callable[[Columns], exp.Expr]) -> Build:
 
 
 def _correlation(c: Columns) -> exp.Expr:
-    spread = exp.Sqrt(this=exp.Mul(this=c[4].copy(), expression=c[5].copy()))
+    spread = _square_root(exp.Mul(this=c[4].copy(), expression=c[5].copy()))
     return exp.Div(this=c[3].copy(), expression=exp.Nullif(this=spread, expression=number(0, _DOUBLE)))
 
 
@@ -279,3 +279,7 @@ PARTS: dict[type[exp.Expr], Build] = {
 
 REPEATABLE = frozenset({exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.BitwiseAndAgg, exp.BitwiseOrAgg})
 """Those for which it makes no difference how often a value comes: DISTINCT says nothing."""
+
+
+def _square_root(value: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this="SQRT", expressions=[value])
