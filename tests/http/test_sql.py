@@ -61,7 +61,7 @@ def test_a_large_answer_comes_in_pieces(serve: Serve) -> None:
         ("SELECT 'x", 400, "syntax", (1, 8)),
         ("SELECT 1/0", 422, "query_failed", None),
         ("SELECT * FROM nowhere", 400, "unknown_name", (1, 15)),
-        ("CREATE TABLE items (id INT)", 409, "already_exists", (1, 1)),
+        ("CREATE TABLE items (id INT)", 409, "already_exists", (1, 14)),
         ("ALTER TABLE items ADD COLUMN x INT", 422, "not_supported", (1, 1)),
         ("SELECT * FROM orders", 422, "not_supported", None),
         ("SELECT * FROM items EMIT CHANGES", 422, "not_supported", None),
@@ -94,7 +94,7 @@ def test_several_mistakes_come_together(shop: Serving) -> None:
         (b'{"sql": "SELECT 1", "parms": []}', '"parms" is not known'),
         (b'{"sql": "SELECT ?", "params": [NaN]}', "NaN"),
         (b"\xff", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
     ],
 )
 def test_bodies_that_are_wrong(shop: Serving, body: bytes, says: str) -> None:
