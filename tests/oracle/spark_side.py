@@ -82,10 +82,15 @@ class SparkSide:
 
     def _analysed(self, texts: Sequence[str]) -> list[Analysed | Refused]:
         frame = self.frame._jdf.selectExpr(self._seq([f"({text}) AS c{i}" for i, text in enumerate(texts)]))
-        outputs = frame.queryExecution().analyzed().projectList()
+        plan = frame.queryExecution().analyzed()
+        # An aggregate makes another node than a projection.
+        outputs = plan.projectList() if plan.nodeName() == "Project" else None
         schema = StructType.fromJson(json.loads(frame.schema().json()))
         return [
-            Analysed(field.dataType.simpleString(), outputs.apply(i).child().canonicalized())
+            Analysed(
+                field.dataType.simpleString(),
+                None if outputs is None else outputs.apply(i).child().canonicalized(),
+            )
             for i, field in enumerate(schema)
         ]
 
