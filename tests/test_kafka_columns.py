@@ -139,7 +139,7 @@ def test_new_fields_become_columns(kafka: Kafka, tmp_path: Path) -> None:
     kafka.produce(topic, ['{"id": 4, "price": 1.5, "note": "x"}', '{"id": "five"}', '{"id": 6}'])
     with App(sql, state=tmp_path) as app:
         app.drain(120)
-        assert described(app, "keyed")["price"] == "DOUBLE"
+        assert described(app, "keyed")["price"] == "DECIMAL(38,19)"
         assert app.sql("SELECT id, note, price FROM keyed WHERE id > 1 ORDER BY id").rows() == [
             {"id": 2, "note": "new", "price": None},
             {"id": 3, "note": None, "price": None},

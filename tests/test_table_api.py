@@ -399,10 +399,10 @@ def test_wildcard_aggregates(kind: str) -> None:
     assert ask("COUNT(positions.*.shares)") == 3
     assert ask("max(positions.*.shares)") == 150
     assert ask("MIN(positions.*.shares)") == 25
-    assert ask("AVG(positions.*.shares)") == pytest.approx(83.3333333)
+    assert float(ask("AVG(positions.*.shares)")) == pytest.approx(83.3333333)
     assert ask("SUM(positions.*.shares)") == 250
     assert ask("SUM(orders[*].amount)") == Decimal("426.50")
-    assert ask("AVG(orders[*].amount)") == Decimal("142.166667")
+    assert round(ask("AVG(orders[*].amount)"), 6) == Decimal("142.166667")
     assert ask("COUNT(positions.*.shares > 50)") == 2
     assert ask("SUM(nothing.*)") is None and ask("COUNT(nothing.*)") == 0
     assert ask("SUM(positions.*.shares)", "id = 2") is None

@@ -109,10 +109,19 @@ def unwrap(offset: dict[str, Any]) -> Offset | None:
 
 
 def reading_session(spark: SparkSession) -> SparkSession:
-    """A session of its own that can read our sources. It must not be made in the thread that Spark hands batches to:
-    there Spark looks for names in the session of the query, and finds that ours is taken."""
+    """A session of its own that can read our sources. Spark looks for names that are taken in the session that a
+    thread last used, whichever that is: so it is this one, for a moment."""
     session = new_session(spark)
-    session.dataSource.register(MillpondSource)
+    sessions: Any = session._get_j_spark_session_class(session._jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(MillpondSource)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
     return session
 
 
