@@ -233,10 +233,11 @@ def since_1970(per_second: int) -> Entry:
 
 
 def unix_timestamp(r: Expressions, node: exp.Expr) -> str:
-    """UNIX_TIMESTAMP of a time, rounded towards 1970."""
-    if not node.expressions or r.type(node.expressions[0]) in (STRING, NULL):
+    """UNIX_TIMESTAMP of a time, rounded towards 1970; of none, that of now."""
+    if node.expressions and r.type(node.expressions[0]) in (STRING, NULL):
         raise Unrenderable("UNIX_TIMESTAMP of a string")
-    return f"(epoch_us({_time(r, node.expressions[0])}) // CAST(1000000 AS BIGINT))"
+    time = _time(r, node.expressions[0]) if node.expressions else current_time(r, node)
+    return f"(epoch_us({time}) // CAST(1000000 AS BIGINT))"
 
 
 def time_from_number(factor: int) -> Entry:
