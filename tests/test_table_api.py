@@ -406,8 +406,11 @@ def test_wildcard_aggregates(kind: str) -> None:
     assert ask("COUNT(positions.*.shares > 50)") == 2
     assert ask("SUM(nothing.*)") is None and ask("COUNT(nothing.*)") == 0
     assert ask("SUM(positions.*.shares)", "id = 2") is None
-    with pytest.raises(TypeMismatch, match="SUM"):
-        ask("SUM(positions.*)")
+    if kind == "json":
+        assert ask("SUM(positions.*)") is None  # objects in text are no numbers
+    else:
+        with pytest.raises(TypeMismatch, match="SUM"):
+            ask("SUM(positions.*)")
     for wrong in ("SUM()", "MEDIAN(positions.*.shares)", "positions.*.shares"):
         with pytest.raises(SqlSyntaxError):
             ask(wrong)

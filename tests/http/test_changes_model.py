@@ -99,7 +99,9 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
     table = app.table("t")
     table.delete("true")
     table.bulk_insert([{"k": "a", "v": 7}, {"k": "b", "v": 2}])
-    channel = Channel(table, Limits(history_commits=kept), "boot", lambda: None)
+    channel = Channel(
+        table, Limits(history_commits=kept), "boot", lambda: None, lambda followers, error: None
+    )
     app._store.watch("t", channel)
     clients = [Client(channel, wish) for wish in WISHES]
 
