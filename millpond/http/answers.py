@@ -88,7 +88,7 @@ async def answer_rows(
         pieces = (b"\n".join(objects(p)) + b"\n" for p in _pieces(rows) if p.num_rows)
     else:
         pieces = _json(rows, after or {})
-    if rows.num_rows <= _FEW_ROWS and rows.nbytes <= _FEW_BYTES:
+    if rows.num_rows <= _FEW_ROWS and _bytes(rows) <= _FEW_BYTES:
         return Response(b"".join(pieces), media_type=media)  # quicker than a thread
     if rows.num_rows <= _piece_rows(rows):
         return Response(await in_thread(b"".join, pieces), media_type=media)
@@ -107,8 +107,13 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _piece_rows(rows: pa.Table) -> int:
-    fitting = _PIECE_BYTES * int(rows.num_rows) // max(1, int(rows.nbytes))
+    fitting = _PIECE_BYTES * int(rows.num_rows) // max(1, _bytes(rows))
     return max(1, min(_PIECE_ROWS, fitting))
+
+
+def _bytes(rows: pa.Table) -> int:
+    """About how many bytes are sent. Every row has the names of the columns in it, and these may be long."""
+    return int(rows.nbytes) + int(rows.num_rows) * sum(len(name) for name in rows.column_names)
 
 
 def _json(rows: pa.Table, after: dict[str, Any]) -> Iterator[bytes]:
