@@ -14,7 +14,7 @@ from millpond.types import type_name
 
 _ASKS = re.compile(
     r"'(?:[^'\\]|\\.)*'|`[^`]*`"
-    r"|\b(NOW\(\)|CURRENT_TIMESTAMP\(\)|LOCALTIMESTAMP\(\)|CURRENT_DATE\b(?:\(\))?)",
+    r"|\b(NOW\(\)|CURRENT_TIMESTAMP\(\)|LOCALTIMESTAMP\(\)|UNIX_TIMESTAMP\(\)|CURRENT_DATE\b(?:\(\))?)",
     re.DOTALL,
 )
 """Strings and names, which stay, and what asks for the time."""
@@ -40,6 +40,8 @@ def _moment(found: re.Match[str], now: datetime) -> str:
             return found[0]
         case "CURRENT_DATE":
             return f"DATE '{now:%Y-%m-%d}'"
+        case "UNIX_TIMESTAMP":
+            return f"CAST({int(now.timestamp())} AS BIGINT)"
         case "LOCALTIMESTAMP":
             return f"TIMESTAMP_NTZ '{now:%Y-%m-%d %H:%M:%S.%f}'"
     return f"TIMESTAMP '{now:%Y-%m-%d %H:%M:%S.%f}Z'"
