@@ -222,7 +222,7 @@ def test_a_statement_is_not_repeated_if_the_journal_did_not_hear_of_it(options: 
     )
     app._in_file = True
     with pytest.raises(KeyboardInterrupt):
-        app._run("INSERT INTO log VALUES ('once')", None)
+        app.sql("INSERT INTO log VALUES ('once')")
     app._journal.commit = keep
     app._crash()
     for _ in range(2):

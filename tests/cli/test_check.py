@@ -249,13 +249,13 @@ def test_all_mistakes_at_once_each_at_its_word():
     ]
     assert [(line, word) for line, word, _ in found] == [
         (1, "STRNG"),
-        (3, "u.name"),
-        (3, "u.idd"),
+        (3, "name"),
+        (3, "idd"),
         (5, "foo"),
         (5, "bar"),
         (5, "idd"),
         (6, "missing"),
-        (6, "u.nme"),
+        (6, "nme"),
         (7, "uper"),
         (8, "nme"),
         (8, "idd"),
