@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -584,10 +584,15 @@ class Remembered:
 
 
 QUERIES = ("SELECT * FROM", "SELECT id + 0 AS id, step FROM {} WHERE step >= 0")
+GONE_WITHOUT_ROWS: list[tuple[str, str, list[int]]] = [
+    ("create", "b", []), ("look", "a", []), ("rewrite", "a", []), ("delete", "b", [])
+]  # fmt: skip
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(life, min_size=1, max_size=12), keyed=st.booleans(), query=st.sampled_from(QUERIES))
+@example(GONE_WITHOUT_ROWS, False, QUERIES[0])
+@example(GONE_WITHOUT_ROWS, True, QUERIES[1])
 def test_whatever_happens_rows_of_files_that_are_gone_are_told_from_others(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, str, list[int]]],

@@ -207,7 +207,10 @@ class Filling(OverSources):
             self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
         faults.reach("load: all chunks committed")
         nothing = self.plan.query.schema.arrow().empty_table()
-        self._commit(Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}))
+        noted = origins.every() if at is None and (origins := self._noting()) is not None else None
+        self._commit(
+            Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}), noted=noted
+        )
         done = replace(of, table=name, rows=rows, bytes=of.total or 0, files=of.of_files or 0, finished=True)
         self._report(done)
         return rows
@@ -368,9 +371,7 @@ class Filling(OverSources):
             by = self.plan.by
             assert by is not None
             kept = self.sources[by.view].left(position.offsets["at"][by.view]) if anew else None
-            made[self._origins.table] = (
-                self._origins.renewed(noted, kept or frozenset()) if anew else Changes(noted)
-            )
+            made[self._origins.table] = self._origins.renewed(noted, kept) if anew else Changes(noted)
         self._app._store.commit(made, position)
 
 

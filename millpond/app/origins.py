@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from millpond.app.app import App
 
 Hashes = npt.NDArray[np.uint64]
+_EVERY = -1
+"""The part of a record without hashes: where it is there, a part that has no record had no rows."""
 _SCHEMA = Schema(
     (
         Column("part", pa.int64(), False),
@@ -58,10 +60,17 @@ class Origins:
             schema=_SCHEMA.arrow(),
         )
 
-    def renewed(self, records: pa.Table, kept: frozenset[int]) -> Changes:
-        """The changes that put records in the place of all that is noted, but of the parts that are ``kept``."""
+    def every(self) -> pa.Table:
+        """What is noted when the rows of every part are."""
+        return pa.table([[_EVERY], [0], [self._made_by], [b""]], schema=_SCHEMA.arrow())
+
+    def renewed(self, records: pa.Table, kept: frozenset[int] | None) -> Changes:
+        """The changes that put records in the place of all that is noted, but of the parts that are ``kept``; None if
+        these are not known."""
         known = self._app._backend(self.table).snapshot().scan()
-        gone = known.filter(pc.invert(pc.is_in(known["part"], pa.array(sorted(kept), pa.int64()))))
+        gone = known.filter(pc.invert(pc.is_in(known["part"], pa.array([_EVERY, *(kept or ())], pa.int64()))))
+        if kept == frozenset():
+            records = pa.concat_tables([records, self.every()])
         deleted = np.zeros(gone.num_rows + records.num_rows, bool)
         deleted[: gone.num_rows] = True
         return Changes(pa.concat_tables([gone, records]), pa.array(deleted))
@@ -69,8 +78,11 @@ class Origins:
     def find(self, rows: pa.Table, parts: frozenset[int]) -> pa.Table | None:
         """Those of the rows that come from these parts; None if that is not known of all of them."""
         known = self._app._backend(self.table).snapshot().scan()
+        every = pc.any(pc.equal(known["part"], _EVERY)).as_py()
         known = known.filter(pc.is_in(known["part"], pa.array(sorted(parts), pa.int64())))
-        if set(known["part"].to_pylist()) != parts or set(known["made_by"].to_pylist()) - {self._made_by}:
+        if not every and set(known["part"].to_pylist()) != parts:
+            return None
+        if set(known["made_by"].to_pylist()) - {self._made_by}:
             return None
         wanted = np.frombuffer(b"".join(known["hashes"].to_pylist()), np.uint64)
         return rows.filter(pa.array(_as_often(self._hashes(rows), wanted)))
