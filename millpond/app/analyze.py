@@ -30,7 +30,7 @@ def analyze(app: App, checked: Checked, run: Run) -> pa.Table:
     assert isinstance(explain, st.Explain)
     inner = explain.statement
     if isinstance(inner, st.NamedQuery):
-        return explained_table(app, checked, *_look(app, app._queries.find(inner.name)))
+        return _looked(app, checked, app._queries.find(inner.name))
     lines = plan_lines(app, checked)
     name = _running(app, inner)
     if name is None and (checked.running or (checked.live and isinstance(inner, st.Select))):
@@ -44,8 +44,7 @@ def analyze(app: App, checked: Checked, run: Run) -> pa.Table:
         name = _running(app, inner)
         if name is None:
             return explained_table(app, checked, [*lines, told], record)
-    found, steps = _look(app, name)
-    return explained_table(app, checked, [*lines, *found], steps)
+    return _looked(app, checked, name, lines)
 
 
 def answer_analyzed(app: App, checked: Checked, run: Run) -> pa.Table:
@@ -58,8 +57,9 @@ def answer_analyzed(app: App, checked: Checked, run: Run) -> pa.Table:
 
 def _run(app: App, checked: Checked, run: Run) -> tuple[str, Steps]:
     """Runs a statement; what it gave, in words, and what its steps took."""
-    record, statement, began = Steps(), checked.statement, time.perf_counter()
+    record, statement = Steps(), checked.statement
     by = lookup_columns(app, statement.text) if isinstance(statement, st.Select) else ()
+    began = time.perf_counter()
     with recording(record):
         result = _look_up(app, checked, by) if by else None
         result = result or run(checked)
@@ -90,25 +90,25 @@ def _running(app: App, statement: st.Statement) -> str | None:
     return texts.get(statement.text)
 
 
-def _record(app: App, name: str) -> tuple[list[Step], list[str]] | None:
-    """What a query has taken, and how it is, in words."""
+def _record(app: App, name: str) -> tuple[str, list[Step]] | None:
+    """How a query is, in words, and what it has taken."""
     parts = [p for p in app._runner if p.plan.query == name]
     if parts:
         steps = [s for p in parts for s in p.steps]
         state = parts[-1].state
         batches, rows = sum(p.batches for p in parts), parts[-1].rows_out
-        return steps, [f"query {name}: {state}, {batches:,} batches, {rows:,} rows out since the app started"]
+        return f"query {name}: {state}, {batches:,} batches, {rows:,} rows out since the app started", steps
     view = app._views.get(name)
     if view is not None:
         told = f"{view.state}, {view.rounds:,} rounds, {view.rows:,} rows changed since the app started"
-        return list(view.steps), [f"query {name}: {told}"]
+        return f"query {name}: {told}", list(view.steps)
     load = app._loads.get(name.partition(":")[2].lower()) if name.startswith("table:") else None
     if load is not None:
-        return list(load.steps), [f"load of {name.partition(':')[2]}: {load.far()}"]
+        return f"load of {name.partition(':')[2]}: {load.far()}", list(load.steps)
     return None
 
 
-def _look(app: App, name: str) -> tuple[list[str], list[Step]]:
-    found = _record(app, name)
-    steps, lines = found if found is not None else ([], [])
-    return lines, steps
+def _looked(app: App, checked: Checked, name: str, plan: Sequence[str] = ()) -> pa.Table:
+    """The plan, and what a running query has taken."""
+    told, steps = _record(app, name) or (None, [])
+    return explained_table(app, checked, [*plan, *([told] if told is not None else [])], steps)

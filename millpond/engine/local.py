@@ -43,9 +43,9 @@ class LocalStage:
             return self._plan.output.arrow().empty_table()
         inputs = {self._plan.stream.view: batch}
         for table in self._plan.tables:
-            keys = self._keys(table, inputs, tables)
+            snapshot = tables.snapshot(table.table)
+            keys = self._keys(table, snapshot, inputs)
             with steps.step(f"{'read' if keys is None else 'look up in'} table {table.table}") as noted:
-                snapshot = tables.snapshot(table.table)
                 if keys is None or table.lookup is None:
                     inputs[table.view] = snapshot.scan()
                 else:
@@ -53,9 +53,9 @@ class LocalStage:
                 noted.tell_of(inputs[table.view])
         return in_order(self._answer(inputs))
 
-    def _keys(self, table: TableInput, inputs: dict[str, pa.Table], tables: Tables) -> pa.Table | None:
+    def _keys(self, table: TableInput, snapshot: Snapshot, inputs: dict[str, pa.Table]) -> pa.Table | None:
         """What a table is looked up by; None if it is taken whole."""
-        snapshot, lookup = tables.snapshot(table.table), table.lookup
+        lookup = table.lookup
         if lookup is None or (not snapshot.remote and len(snapshot) <= SMALL):
             return None
         if lookup.of is not None:

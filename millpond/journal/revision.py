@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from millpond.journal.catalog import Entry, remove_entry, write_entry
 from millpond.journal.facts import Facts
 from millpond.journal.roll import trim
+from millpond.journal.stored import remove_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,4 @@ def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> 
 
 def forget_changes(connection: sqlite3.Connection, table: str, up_to: int) -> list[str]:
     """Removes the table's changes of commits up to that number; answers the files that they were in."""
-    condition = "name = ? AND number <= ?"
-    files = connection.execute(
-        f"SELECT DISTINCT file FROM changes WHERE {condition} AND file IS NOT NULL", (table, up_to)
-    ).fetchall()
-    connection.execute(f"DELETE FROM changes WHERE {condition}", (table, up_to))
-    return [row[0] for row in files]
+    return remove_rows(connection, "changes", "name = ? AND number <= ?", (table, up_to))

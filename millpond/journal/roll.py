@@ -9,7 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.journal.blobs import PART_ROWS, decode, encode, to_file
-from millpond.journal.stored import Rows, Schemas, Segment, read_segments, write_segments
+from millpond.journal.stored import (
+    Rows,
+    Schemas,
+    Segment,
+    read_segments,
+    remove_rows,
+    write_segments,
+)
 
 ROLL_BYTES = 1 << 23
 _RUN_SECONDS = 60.0
@@ -64,9 +71,4 @@ def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:
 
 def trim(connection: sqlite3.Connection, stream: str, before: int) -> list[str]:
     """Removes the segments that end at or below ``before``; answers the files that they were in."""
-    condition = "name = ? AND first + rows <= ?"
-    files = connection.execute(
-        f"SELECT DISTINCT file FROM segments WHERE {condition} AND file IS NOT NULL", (stream, before)
-    ).fetchall()
-    connection.execute(f"DELETE FROM segments WHERE {condition}", (stream, before))
-    return [row[0] for row in files]
+    return remove_rows(connection, "segments", "name = ? AND first + rows <= ?", (stream, before))

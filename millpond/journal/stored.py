@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -209,3 +209,18 @@ def files_in_use(connection: sqlite3.Connection, among: Sequence[str] | None = N
         query += f" AND file IN ({', '.join('?' * len(among))})"
         values = among
     return {row[0] for t in ("changes", "segments") for row in connection.execute(query.format(t), values)}
+
+
+def remove_rows(
+    connection: sqlite3.Connection,
+    kind: Literal["changes", "segments"],
+    condition: str,
+    values: Sequence[Any],
+) -> list[str]:
+    """Removes what a condition says of the changes of tables, or the segments of streams; answers the files that
+    rows of it were in."""
+    files = connection.execute(
+        f"SELECT DISTINCT file FROM {kind} WHERE {condition} AND file IS NOT NULL", values
+    ).fetchall()
+    connection.execute(f"DELETE FROM {kind} WHERE {condition}", values)
+    return [row[0] for row in files]

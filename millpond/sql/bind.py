@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar, cast
 
@@ -13,6 +13,7 @@ from sqlglot import exp
 from millpond.errors import InvalidRecord, SqlError
 from millpond.sql.limits import OWN, TextLimits
 from millpond.sql.statements import Statement
+from millpond.sql.trees import trees_in
 
 Params = Sequence[Any] | Mapping[str, Any] | None
 S = TypeVar("S", Statement, exp.Expr)
@@ -33,18 +34,12 @@ class Binder:
 
     def bind(self, statement: S) -> S:
         """The statement with its placeholders replaced."""
-        nodes = sorted(
-            (p for root in _roots(statement) for p in root.find_all(exp.Placeholder)),
-            key=lambda p: (p._meta or {}).get("start", 0),
-        )
-        if not nodes:
+        if not any(tree.find(exp.Placeholder) for tree in trees_in(statement)):
             return statement
         copied = _copy(statement)
-        nodes = sorted(
-            (p for root in _roots(copied) for p in root.find_all(exp.Placeholder)),
-            key=lambda p: (p._meta or {}).get("start", 0),
-        )
-        swaps = {id(p): self._value(p) for p in nodes}
+        found = [p for tree in trees_in(copied) for p in tree.find_all(exp.Placeholder)]
+        found.sort(key=lambda p: (p._meta or {}).get("start", 0))
+        swaps = {id(p): self._value(p) for p in found}
         return cast(S, _swap(copied, swaps))
 
     def _value(self, node: exp.Placeholder) -> exp.Expr:
@@ -143,18 +138,6 @@ def _number(text: str) -> exp.Expr:
 
 def _cast(value: exp.Expr, to: str) -> exp.Expr:
     return exp.Cast(this=value, to=exp.DataType.build(to, dialect="spark"))
-
-
-def _roots(value: Any) -> Iterator[exp.Expr]:
-    """The trees in a statement, however deep."""
-    if isinstance(value, exp.Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _roots(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _roots(getattr(value, field.name))
 
 
 def _copy(value: Any) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sqlglot import exp
 
-from millpond.errors import NotSupported, Place
+from millpond.errors import NotSupported
 from millpond.sql.functions import FOR_CLIENTS, function_classes
+from millpond.sql.trees import trees_in
 
 CALLED = "called"
 """In the meta of an expression: the lower-case name of the function that it was written as."""
@@ -39,17 +39,11 @@ def called(node: exp.Expr) -> str | None:
 def calls_in(value: Any) -> Iterator[tuple[str, exp.Expr]]:
     """Every function that a statement or expression calls, with the node that does. A statement is looked through
     as it was parsed: views that it names are not."""
-    if isinstance(value, exp.Expr):
-        for node in value.walk():
+    for tree in trees_in(value):
+        for node in tree.walk():
             name = called(node)
             if name is not None:
                 yield name, node
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from calls_in(item)
-    elif is_dataclass(value) and not isinstance(value, Place | type):
-        for field in fields(value):
-            yield from calls_in(getattr(value, field.name))
 
 
 def calls_for_everybody(value: Any) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -20,6 +20,7 @@ from millpond.errors import NotSupported, Place
 from millpond.sql import statements as st
 from millpond.sql.calls import arguments_of, called
 from millpond.sql.spans import own_span
+from millpond.sql.trees import trees_in
 
 Locate = Callable[[int, int], Place]
 
@@ -73,7 +74,7 @@ class _Measure:
         self._levels: dict[int, list[float]] = {}
 
     def check(self) -> None:
-        trees = list(_trees(self._value))
+        trees = list(trees_in(self._value))
         rows = any(tree.find(exp.From) for tree in trees) or not isinstance(self._value, st.Statement)
         rows = rows or isinstance(self._value, st.Update | st.Delete | st.Merge | st.Upsert)
         self._most = _BYTES if rows else _BYTES_ALONE
@@ -301,14 +302,3 @@ _MADE: dict[str, Made] = {
     "printf": _formatted,
 }
 """Functions whose result may be larger than all of their arguments together."""
-
-
-def _trees(value: Any) -> Iterator[exp.Expr]:
-    if isinstance(value, exp.Expr):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _trees(item)
-    elif is_dataclass(value) and not isinstance(value, Place | type):
-        for each in fields(value):
-            yield from _trees(getattr(value, each.name))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sqlglot import exp
@@ -16,6 +15,7 @@ from sqlglot import exp
 from millpond.errors import NotSupported, Place
 from millpond.sql.calls import arguments_of, called
 from millpond.sql.spans import span_of
+from millpond.sql.trees import trees_in
 
 Locate = Callable[[int, int], Place]
 
@@ -96,15 +96,9 @@ def is_slow(pattern: str) -> bool:
 
 def _patterns(value: Any) -> Iterator[tuple[str, exp.Expr]]:
     """The patterns with the names of what matches them."""
-    if isinstance(value, exp.Expr):
-        for node in value.walk():
+    for tree in trees_in(value):
+        for node in tree.walk():
             yield from _of(node)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _patterns(item)
-    elif is_dataclass(value) and not isinstance(value, Place | type):
-        for field in fields(value):
-            yield from _patterns(getattr(value, field.name))
 
 
 def _of(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:

@@ -81,14 +81,7 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
         return target in DATETIMES or (source == TIMESTAMP and is_numeric(target))
     if source == DURATION:
         return is_integer(target) or is_decimal(target)
-    if is_list(source) and is_list(target):
-        return castable(source.value_type, target.value_type)
-    if is_map(source) and is_map(target):
-        return castable(source.key_type, target.key_type) and castable(source.item_type, target.item_type)
-    if is_struct(source) and is_struct(target):
-        same = len(source) == len(target)
-        return same and all(castable(a.type, b.type) for a, b in zip(source, target, strict=True))
-    return False
+    return _all_parts(source, target, castable)
 
 
 def assignable(source: pa.DataType, target: pa.DataType) -> bool:
@@ -101,13 +94,20 @@ def assignable(source: pa.DataType, target: pa.DataType) -> bool:
         return not is_nested(source)
     if source in DATETIMES and target in DATETIMES:
         return True
+    return _all_parts(source, target, assignable)
+
+
+def _all_parts(
+    source: pa.DataType, target: pa.DataType, rule: Callable[[pa.DataType, pa.DataType], bool]
+) -> bool:
+    """Whether two nested types are of one kind, and a rule holds for each of their parts."""
     if is_list(source) and is_list(target):
-        return assignable(source.value_type, target.value_type)
+        return rule(source.value_type, target.value_type)
     if is_map(source) and is_map(target):
-        return assignable(source.key_type, target.key_type) and assignable(source.item_type, target.item_type)
+        return rule(source.key_type, target.key_type) and rule(source.item_type, target.item_type)
     if is_struct(source) and is_struct(target):
         same = len(source) == len(target)
-        return same and all(assignable(a.type, b.type) for a, b in zip(source, target, strict=True))
+        return same and all(rule(a.type, b.type) for a, b in zip(source, target, strict=True))
     return False
 
 
