@@ -16,6 +16,8 @@ from millpond.errors import QueryFailed, TimedOut
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 SLOW = "SELECT COUNT(*) AS n FROM t a JOIN t b ON a.id <> b.id JOIN t c ON b.id <> c.id"
 
 

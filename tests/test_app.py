@@ -352,6 +352,7 @@ def test_use_after_close() -> None:
     assert "closed" in repr(app)
 
 
+@pytest.mark.slow
 def test_three_hundred_apps_one_after_another() -> None:
     before = threading.active_count()
     for i in range(300):

@@ -25,6 +25,8 @@ from millpond.sql.filters import parse_columns
 from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.cache import CacheTable
 
+pytestmark = pytest.mark.slow
+
 
 class Home:
     """Changes of a cache without an app."""

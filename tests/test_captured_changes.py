@@ -17,6 +17,8 @@ from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, PUT
 from millpond.tables.base import find_backend
 from millpond.types import Column, Schema
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = (Column("id", pa.int64()), Column("a", pa.string()), Column("b", pa.int64()))
 ROW = pa.schema([(c.name, c.type) for c in COLUMNS])
 

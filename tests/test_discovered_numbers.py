@@ -15,6 +15,8 @@ from millpond import App, Error
 from millpond.formats import jsontypes, text
 from millpond.formats.jsontext import to_json
 
+pytestmark = pytest.mark.slow
+
 DOUBLE = pa.float64()
 
 

@@ -23,6 +23,8 @@ from millpond.types import Schema
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, uri
 
+pytestmark = pytest.mark.slow
+
 Row = dict[str, Any]
 Message = tuple[str, str | None]
 """Key and value."""

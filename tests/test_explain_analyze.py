@@ -13,6 +13,8 @@ from millpond import App
 from millpond.errors import Error, SqlError, UnknownName
 from millpond.steps import Steps, recording, step
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def app() -> Any:

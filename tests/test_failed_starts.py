@@ -15,6 +15,8 @@ from millpond.testing.faults import Injected, failing, recorded
 from tests.fingerprint import ELSEWHERE, fingerprint
 from tests.statement_kinds import KINDS, REFUSED, Kind, classes_of, make_files, open_shop
 
+pytestmark = pytest.mark.slow
+
 Fault = tuple[str, int, type[Exception]]
 FAILURES: tuple[type[Exception], ...] = (QueryFailed, Injected)
 """An error of ours, and one that no code expects."""

@@ -10,7 +10,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from millpond import App
+
+pytestmark = pytest.mark.slow
 
 BEGIN = """
 import os, resource, sys

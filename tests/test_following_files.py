@@ -25,6 +25,8 @@ from millpond.errors import FileMissing, SourceError
 from millpond.sources import _watching
 from millpond.sources.file import FileSource
 
+pytestmark = pytest.mark.slow
+
 DEBOUNCE = "'watch.debounce' = '50ms'"
 
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from millpond import App, Error
 from tests.webserver import Asked, WebServer
 
+pytestmark = pytest.mark.slow
+
 ALL = "SELECT * FROM t ORDER BY id"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
@@ -27,6 +28,8 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
 from millpond.tables.base import Backend, Snapshot, find_backend
+
+pytestmark = pytest.mark.slow
 
 ZERO = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 END = 10_000

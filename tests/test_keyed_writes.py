@@ -16,6 +16,8 @@ from millpond import App, Error, Table
 from millpond.errors import DuplicateKey, InvalidRecord, SqlError
 from millpond.sql.render.duckdb import Unrenderable
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = """id INT, code STRING, small TINYINT, n INT, big BIGINT, d DECIMAL(10,2), wide DECIMAL(38,10), x DOUBLE,
     f FLOAT, s STRING, ok BOOLEAN, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, must INT NOT NULL, tags ARRAY<INT>,
     PRIMARY KEY (id, code)"""

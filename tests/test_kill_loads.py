@@ -23,6 +23,8 @@ from tests.servers import Servers
 from tests.test_kill import run_to_the_end, running
 from tests.test_kill_capture import InMariaDb, InPostgres
 
+pytestmark = pytest.mark.slow
+
 FILES = """
 CREATE TABLE appended AS SELECT * FROM file://{0}/*.jsonl;
 CREATE TABLE keyed (PRIMARY KEY (id)) AS SELECT id, v FROM file://{0}/*.jsonl;

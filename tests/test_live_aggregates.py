@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
@@ -28,6 +29,8 @@ from millpond.sql.parse import parse
 from millpond.sql.resolve import Resolved
 from millpond.tables.base import Backend, Snapshot, find_backend
 from millpond.types import Schema
+
+pytestmark = pytest.mark.slow
 
 COLUMNS = "k STRING, x INT, y DOUBLE, d DECIMAL(12,2), t STRING, ts TIMESTAMP"
 NAMES = ("k", "x", "y", "d", "t", "ts")

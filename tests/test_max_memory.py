@@ -21,6 +21,8 @@ from millpond.tables._coldkeys import ColdKeys
 from millpond.tables._keys import MISS, NAN
 from millpond.tables._shelf import Shelf
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = (
     "id BIGINT PRIMARY KEY, name STRING, tier STRING, x DOUBLE, price DECIMAL(12, 2), tags ARRAY<STRING>,"
     " pad STRING"

@@ -16,6 +16,8 @@ from millpond import App, Error
 from millpond.types import quote
 from tests.contract.places import EVERY, Place, Places
 
+pytestmark = pytest.mark.slow
+
 NASTY = [
     "with space",
     "a.b",

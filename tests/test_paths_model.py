@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from millpond import Table
 from millpond.errors import NotSupported, TypeMismatch
 
+pytestmark = pytest.mark.slow
+
 LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "INT": st.integers(-3, 3),
     "BIGINT": st.sampled_from([-(2**40), 0, 5, 2**40]),

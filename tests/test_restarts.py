@@ -23,6 +23,8 @@ from hypothesis import strategies as some
 
 from millpond import App
 
+pytestmark = pytest.mark.slow
+
 SQL = """
 CREATE STREAM s (k STRING, x INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
 CREATE TABLE groups AS SELECT k, COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT x) AS d, MEDIAN(x) AS m,

@@ -27,6 +27,8 @@ from millpond.plan.plans import target_of
 from millpond.sql.blocks import grouped
 from millpond.sql.parse import parse
 
+pytestmark = pytest.mark.slow
+
 DECLARED = """
 CREATE STREAM e (id INT, a INT, b INT);
 CREATE STREAM log (id INT, x INT, a INT);

@@ -21,6 +21,7 @@ def _all() -> Iterator[object]:
         for case in read_cases(path):
             for mode in modes_of(case):
                 marks = [pytest.mark.spark] if _needs_spark(case, mode) else []
+                marks += [pytest.mark.slow] if mode == "restart" else []
                 yield pytest.param(case, mode, id=f"{path.stem}-{case.name}-{mode}", marks=marks)
 
 

@@ -11,6 +11,8 @@ import pytest
 from millpond import App
 from tests.states.make import HERE, SQL, contents, go_on
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("version", sorted(path.stem for path in HERE.glob("*.json")))
 def test_an_app_of_an_earlier_version_goes_on(version: str, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from millpond import App, Error, Table
 from millpond.errors import Closed, Conflict, InvalidRecord, NotSupported, UnknownName
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "INT", "name": "STRING", "age": "INT"}
 PEOPLE = [{"id": i, "name": f"n{i % 3}", "age": 10 * i} for i in range(1, 6)]
 KINDS = ("alone", "memory", "cache", "sqlite")

@@ -20,6 +20,8 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
 
+pytestmark = pytest.mark.slow
+
 TABLES = """
 CREATE TABLE a (id INT PRIMARY KEY, g STRING, n DECIMAL(10,2));
 CREATE TABLE b (id BIGINT PRIMARY KEY, aid INT, g STRING);

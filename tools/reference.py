@@ -294,7 +294,7 @@ def _functions() -> Iterator[str]:
     yield ""
     yield f"The {len(known)} functions that a query may name: Spark's, by Spark's rules (ANSI mode). A query on tables"
     yield f"in which only the {count} in **bold** occur is answered in this process, within milliseconds, where the"
-    yield "types of its arguments permit; with any other Spark is asked. So it is with the batches of a running query on"
+    yield "types of its arguments permit; with any other Spark is asked. So it is with batches of running queries on"
     yield "one machine, and on a cluster with batches up to 10,000 rows; larger ones are Spark's there."
     yield ""
     yield "Each has a class, by what its value depends on; `SHOW FUNCTIONS` lists it. It is in brackets where it is"

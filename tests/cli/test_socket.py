@@ -23,6 +23,8 @@ from millpond.server.client import Client
 from millpond.server.messages import dump_error, load_error
 from millpond.server.socket import CONNECTIONS, SocketServer
 
+pytestmark = pytest.mark.slow
+
 SQL = "CREATE TABLE t (id BIGINT PRIMARY KEY, price DECIMAL(10,2)); INSERT INTO t VALUES (1, 1.50), (2, 2.25)"
 
 

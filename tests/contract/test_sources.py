@@ -222,7 +222,16 @@ WORLDS: dict[str, type[World]] = {
 }
 
 
-@pytest.fixture(params=[*WORLDS, *(pytest.param(name, marks=pytest.mark.slow) for name in DATABASES)])
+SERVED = ("kafka", "objects", *DATABASES)
+"""Worlds that need a server."""
+
+
+@pytest.fixture(
+    params=[
+        *(name for name in WORLDS if name not in SERVED),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in SERVED),
+    ]
+)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "kafka":
         KafkaWorld.broker = request.getfixturevalue("servers").kafka

@@ -24,6 +24,8 @@ from millpond.formats.csvrecords import CsvRecords
 from millpond.formats.jsonl import JsonLines
 from millpond.types import Column, Schema
 
+pytestmark = pytest.mark.slow
+
 ROW = Schema((Column("id", pa.int64()), Column("s", pa.string())))
 Found = tuple[list[Any], list[Any]]
 

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from millpond.formats.base import find_format
 from millpond.types import TIMESTAMP, Column, Schema
+
+pytestmark = pytest.mark.slow
 
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),

@@ -10,6 +10,8 @@ import pytest
 
 from tests.http.conftest import Serve, Serving
 
+pytestmark = pytest.mark.slow
+
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

@@ -16,6 +16,8 @@ from tests.http.conftest import Serve, Serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 REFUSED = sorted(n for n, kind in function_classes().items() if kind in ("session", "outside"))
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.http.conftest import Serve, Serving
 
+pytestmark = pytest.mark.slow
+
 
 def talk(shop: Serving, request: bytes, timeout: float = 10) -> bytes:
     """Sends bytes as they are and reads all that comes back."""

@@ -22,6 +22,8 @@ from millpond.journal import Journal, StateDirectory
 from millpond.journal.segments import parts, read_part
 from millpond.journal.survey import survey
 
+pytestmark = pytest.mark.slow
+
 # Commits batch after batch from three threads, each batch to two tables and a stream in one commit, and says
 # what has been acknowledged. Every seventh batch is large enough for a file.
 WRITER = """

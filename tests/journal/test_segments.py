@@ -13,6 +13,8 @@ import pytest
 from millpond.journal import Journal
 from millpond.journal.segments import Part, parts, read_part, stream_end, stream_start
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
