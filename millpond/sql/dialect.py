@@ -39,7 +39,7 @@ _WORDS = frozenset(
 _PHRASES = frozenset(
     "CLUSTER BY,DISTRIBUTE BY,GROUP BY,GROUPING SETS,ORDER BY,PARTITION BY,PRIMARY KEY,SORT BY".split(",")
 )
-_OPERATORS = frozenset("/*+ == :: || >= <= <> != := <=> -> =>".split())
+_OPERATORS = frozenset("/*+ == :: || |> >= <= <> != := <=> -> =>".split())
 
 # What sqlglot writes for these is not what was read.
 _REPLACED = (exp.WithinGroup, exp.TsOrDsToDate)

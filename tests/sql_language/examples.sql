@@ -57,6 +57,9 @@ DROP VIEW v;
 DROP MATERIALIZED VIEW IF EXISTS v;
 -- L4
 SELECT * FROM orders;
+FROM orders |> WHERE qty > 1 |> EXTEND qty * price AS worth |> SET qty = qty + 1 |> SELECT id, worth;
+TABLE orders |> AS o |> JOIN customers c ON o.customer = c.id |> AGGREGATE SUM(o.qty) AS n GROUP BY c.name |> ORDER BY n |> LIMIT 3;
+FROM orders |> DROP note |> UNION ALL TABLE more |> LIMIT 1 OFFSET 2;
 SELECT * FROM kafka://orders;
 SELECT * FROM kafka://orders o;
 SELECT * FROM kafka://orders AS o WHERE o.x = 1;

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from millpond.errors import UnknownName, did_you_mean
-from millpond.sql.parser.queries import QueryParser
+from millpond.sql.parser.pipes import PipeParser
 from millpond.sql.statements import ColumnDef, Watermark
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -42,7 +42,7 @@ class Columns:
     watermark: Watermark | None = None
 
 
-class ColumnParser(QueryParser):
+class ColumnParser(PipeParser):
     def parse_columns(self) -> Columns:
         """``( a INT NOT NULL, …, PRIMARY KEY (a), WATERMARK FOR ts AS … )``."""
         found = Columns()

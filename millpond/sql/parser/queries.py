@@ -151,13 +151,9 @@ class QueryParser(WindowParser):
             following = self.peek(1)
             if following is None or following.token_type != TokenType.L_PAREN:
                 return None  # EXCEPT begins the next query
+            if self._curr.text.upper() not in ("EXCEPT", "REPLACE"):
+                self.fail_unexpected()
         return super()._parse_star_op(*keywords)
-
-    def _parse_from(
-        self, joins: bool = False, skip_from_token: bool = False, consume_pipe: bool = False
-    ) -> exp.From | None:
-        # sqlglot sets consume_pipe where it looks for a query that begins with FROM.
-        return None if consume_pipe else super()._parse_from(joins, skip_from_token)
 
     def _name_all(self, ends: Collection[TokenType]) -> None:
         """Makes ALL behind SELECT or GROUP BY the name of a column, if one of these tokens follows."""

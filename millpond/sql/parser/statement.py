@@ -59,6 +59,7 @@ _INSTEAD = {
     "USE": "there are no databases or schemas: all names of an app are in one place",
     "GRANT": "there are no users: who may read the state directory may use the app",
 }
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
 _SHOWN = ("STREAMS", "TABLES", "QUERIES", "FUNCTIONS")
 
 
@@ -164,7 +165,7 @@ class MillpondParser(WriteParser):
         word = first.text.upper()
         if first.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
             self.fail_expected("a statement")
-        if first.token_type == TokenType.L_PAREN or word in ("SELECT", "WITH", "VALUES"):
+        if first.token_type == TokenType.L_PAREN or word in _QUERIES:
             tail = Tail()
             query = self.parse_query(tail)
             return Select(query, tuple(tail.settings), tail.errors_into)
@@ -172,7 +173,7 @@ class MillpondParser(WriteParser):
         if parse is None:
             if not word[:1].isalpha():
                 self.fail_expected("a statement")
-            known = ["SELECT", "WITH", "VALUES", *self._statements()]
+            known = [*_QUERIES, *self._statements()]
             self.fail(
                 f"statement {self.shown()} is not known",
                 hint=_INSTEAD.get(word)

@@ -10,7 +10,7 @@ from millpond.sql.parser.definitions import DefinitionParser
 from millpond.sql.parser.queries import Tail
 from millpond.sql.statements import Delete, Insert, Merge, Query, Update, Upsert
 
-_QUERY_STARTS = (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN)
+_QUERY_STARTS = (TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN)
 
 
 class WriteParser(DefinitionParser):

@@ -147,6 +147,10 @@ class Expressions(ABC):
 
     def _spread(self, node: exp.Expr, scope: Scope) -> None:
         """Puts the columns in place of `*` and `x.*` among the arguments of a function; `COUNT(*)` stays."""
+        for star in (s for v in node.args.values() for s in (v if isinstance(v, list) else [v])):
+            if isinstance(star, exp.Star) and star.args.get("replace"):
+                message = "REPLACE stands behind the * of a SELECT, not of a function"
+                self.errors.append(SqlError(message, place=self.place(star) or self.place(node)))
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
             return
         for key, value in list(node.args.items()):
@@ -427,7 +431,7 @@ class Expressions(ABC):
         first = next((m for m in matches if m.alias), None)
         self.errors.append(
             UnknownName(
-                f'column "{name}" is ambiguous: it is in {" and ".join(owners)}',
+                f'column "{name}" is ambiguous: it is in {" and ".join(owners) or "one input twice"}',
                 hint=f"write {first.alias}.{first.name}"
                 if first is not None and len(set(owners)) == len(owners)
                 else "give its inputs aliases, and its columns names, that differ",

@@ -56,14 +56,36 @@ class Outputs(Joins):
         dropped = self._excepted(star, columns)
         columns = [c for c in columns if c not in dropped]
         names = [c.name.lower() for c in columns]
+        replaced = self._replaced(star, columns, scope)
         outputs: list[exp.Alias] = []
         for column in columns:
+            if column.name.lower() in replaced:
+                outputs.append(replaced[column.name.lower()])
+                continue
             twice = names.count(column.name.lower()) > 1 and column.alias
             name = f"{column.alias}_{column.name}" if twice else column.name
             made = exp.Alias(this=column_node(column), alias=exp.to_identifier(name, quoted=True))
             made.meta["star"] = True
             outputs.append(made)
         return outputs
+
+    def _replaced(self, star: exp.Star, columns: list[Visible], scope: Scope) -> dict[str, exp.Alias]:
+        """The values that stand in the place of columns of `*`, by the name of the column."""
+        found: dict[str, exp.Alias] = {}
+        for value in star.args.get("replace") or ():
+            mine = [c for c in columns if c.name.lower() == value.alias.lower()]
+            at = value.args["alias"]
+            if not mine:
+                hint = did_you_mean(value.alias, [c.name for c in columns])
+                message = f'column "{value.alias}" is not there to be replaced'
+                self.errors.append(UnknownName(message, hint=hint, place=self.place(at)))
+            elif len(mine) > 1:
+                self._ambiguous(value.alias, mine, at)
+            resolved = self._expr(value.this, scope)
+            self._type(resolved)
+            name = exp.to_identifier(value.alias, quoted=True)
+            found[value.alias.lower()] = exp.Alias(this=resolved, alias=name)
+        return found
 
     def _excepted(self, star: exp.Star, columns: list[Visible]) -> list[Visible]:
         """The columns that EXCEPT takes out of `*`."""
