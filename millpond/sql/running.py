@@ -72,6 +72,13 @@ def check_running(
 ) -> Iterator[SqlError]:
     """The reasons why a query over a stream cannot run."""
     yield from _check(resolved.expression, Streams(resolved), place, at, outermost=True)
+    for lateral in resolved.expression.find_all(exp.Lateral, exp.Table):
+        if not isinstance(lateral.this, exp.Identifier) and not lateral.args.get("view"):
+            yield NotSupported(
+                "LATERAL, or a function in FROM, in a statement over a stream is not supported",
+                hint="keep the rows with CREATE TABLE … AS, and ask that table; LATERAL VIEW explode(…) works",
+                place=place(lateral.this) or at,
+            )
     for path in resolved.expression.find_all(PathValues):
         if path.meta["json"]:
             yield NotSupported(

@@ -37,6 +37,10 @@ class Scope:
     unknown: bool = False
     """An input is not known, nor are its columns."""
     ctes: dict[str, Cte] = field(default_factory=dict)
+    select: bool = False
+    """It is that of a SELECT, not of what only stands around one."""
+    lateral: bool = False
+    """It is around a query behind LATERAL, which may ask for ``x.*`` of its inputs."""
 
     def has(self, alias: str) -> bool:
         """Whether an input has this alias."""

@@ -398,6 +398,7 @@ class Expressions(ABC):
                 value, rest = found
                 grouped = names is None or names.groups is None or value in names.groups
                 if grouped or not aliases:
+                    self._check_lateral(level, scope, node)
                     return self._fields(value, rest, node)
             if aliases:
                 if len(aliases) > 1 and names is not None and not (names.first or names.several):
@@ -414,6 +415,18 @@ class Expressions(ABC):
         self._unknown_column(node, parts, scope)
         node.meta["dtype"] = None
         return node
+
+    def _check_lateral(self, level: Scope, scope: Scope, node: exp.Expr) -> None:
+        """Refuses a column of inputs left of LATERAL in a query that is further inside, as Spark does."""
+        if not level.lateral or level is scope:
+            return
+        inside = scope.outer
+        while inside is not None and inside is not level and not inside.select:
+            inside = inside.outer
+        if inside is not level:
+            message = f'"{node.sql()}" is of a query that is not the one around this one'
+            hint = "name it in the query behind LATERAL, and refer to that"
+            self.errors.append(SqlError(message, hint=hint, place=self.place(node)))
 
     def _in_scope(self, names: list[str], scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[str]] | None:
         """What a name means among the inputs of one SELECT, and the fields that are asked of it."""

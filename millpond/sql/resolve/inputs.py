@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import Error, NotSupported, TypeMismatch
+from millpond.errors import Error, NotSupported, SqlError, TypeMismatch
+from millpond.sql.calls import called
 from millpond.sql.catalog import Relation
 from millpond.sql.resolve.expressions import Columns, Expressions
+from millpond.sql.resolve.generators import generated, generates
 from millpond.sql.resolve.model import Input
 from millpond.sql.resolve.ranges import range_of
 from millpond.sql.scope import Cte, Scope, Visible
@@ -18,6 +20,7 @@ from millpond.sql.typing import widest
 from millpond.sql.windowing import lower_window
 
 _ITEM = frozenset({"this", "alias", "db", "catalog", "joins", "expressions", "with_"})
+_LATERAL = frozenset({"this", "alias"})
 
 
 @dataclass(slots=True)
@@ -80,6 +83,8 @@ class Inputs(Expressions):
             node = node.this
         if isinstance(node, exp.Table) and (numbers := range_of(node)) is not None:
             node = numbers
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Func) and generates(node.this):
+            return self._generator(node.this, node, None, scope)
         if isinstance(node, exp.Table):
             alias = node.alias or node.name
             node, columns = self._table(node, alias, scope)
@@ -95,22 +100,72 @@ class Inputs(Expressions):
             node.set("this", inner)
             _set_alias(node, self._unique(alias or "__q"), columns if names and names.columns else None)
         else:
-            lateral = isinstance(node, exp.Lateral)
-            self.errors.append(
-                NotSupported(
-                    f"{type(node).__name__.upper()} in FROM is not supported",
-                    hint="a join, or a subquery in SELECT or WHERE, can say the same" if lateral else None,
-                    place=self.place(node),
-                )
-            )
+            message = f"{type(node).__name__.upper()} in FROM is not supported"
+            self.errors.append(NotSupported(message, place=self.place(node)))
             return Side(node, unknown=True)
+        return self._seen(node, alias, columns)
+
+    def _lateral_input(self, node: exp.Lateral, left: Side | None, scope: Scope) -> Side:
+        """``LATERAL (SELECT …)``, whose query names the columns of the inputs ``left`` of it."""
+        query = node.this
+        if isinstance(query, exp.Func):
+            return self._generator(query, node, left, scope)
+        if not isinstance(query, exp.Subquery) or isinstance(query.this, exp.Table):
+            message = "LATERAL stands before a query in parentheses"
+            self.errors.append(SqlError(message, place=self.place(node)))
+            return Side(node, unknown=True)
+        self._nothing_more(node, _LATERAL, "after LATERAL")
+        around = left.scope(scope) if left is not None else Scope(scope.outer, ctes=all_ctes(scope))
+        around.lateral = left is not None
+        alias = node.alias
+        inner, columns = self._query(query.this, around)
+        outside = around.tables()
+        for found in inner.find_all(exp.AggFunc, exp.Anonymous):
+            if found.meta.get("outer") and {c.table.lower() for c in found.find_all(exp.Column)} <= outside:
+                message = "an aggregate in LATERAL needs a column of its own query"
+                self.errors.append(SqlError(message, place=self.place(found)))
+        columns = self._renamed(node, columns)
+        named = node.args.get("alias")
+        renamed = columns if isinstance(named, exp.TableAlias) and named.args.get("columns") else None
+        made: exp.Expr = exp.Subquery(this=inner)
+        if left is not None:
+            made = exp.Lateral(this=made)
+        _set_alias(made, self._unique(alias or "__q"), renamed)
+        return self._seen(made, alias, columns)
+
+    def _generator(self, call: exp.Func, node: exp.Expr, left: Side | None, scope: Scope) -> Side:
+        """A function that gives rows: ``LATERAL explode(…)``, or in FROM alone. Spark evaluates it."""
+        if not generates(call):
+            numbers = range_of(exp.Table(this=call, alias=node.args.get("alias")))
+            if numbers is not None:
+                return self._input(numbers, scope)
+            message = f"{call.sql()} in FROM is not supported"
+            self.errors.append(NotSupported(message, place=self.place(node)))
+            return Side(node, unknown=True)
+        self._nothing_more(node, _LATERAL, "after a function")
+        around = left.scope(scope) if left is not None else Scope(scope.outer, ctes=all_ctes(scope))
+        resolved = self._expr(call, around)
+        columns = generated(resolved, self._type)
+        if columns is None:
+            message = f"what {called(call)} gives here cannot be told"
+            hint = "explode takes an ARRAY or a MAP, inline an ARRAY of STRUCT, stack a number first"
+            self.errors.append(TypeMismatch(message, hint=hint, place=self.place(node)))
+            return Side(node, unknown=True)
+        alias = node.alias
+        columns = self._renamed(node, columns)
+        made = exp.Lateral(this=resolved) if left is not None else exp.Table(this=resolved)
+        _set_alias(made, self._unique(alias or "__g"), columns)
+        return self._seen(made, alias, columns)
+
+    def _seen(self, node: exp.Expr, alias: str, columns: Columns) -> Side:
+        """A resolved input with the columns that it shows under an alias."""
         shown = len(columns) - int(node.meta.get("hidden") or 0)
         self.is_open |= not columns
-        own = _apart([name for name, _ in columns])
+        own, name_of = _apart([name for name, _ in columns]), node.alias_or_name
         if own != [name for name, _ in columns]:
-            _set_alias(node, node.alias_or_name, [(name, None) for name in own])
+            _set_alias(node, name_of, [(name, None) for name in own])
         visible = [
-            Visible(alias, name, column_of(node.alias_or_name, own[i], dtype), i >= shown)
+            Visible(alias, name, column_of(name_of, own[i], dtype), i >= shown)
             for i, (name, dtype) in enumerate(columns)
         ]
         return Side(node, [], visible, [alias] if alias else [], not columns)

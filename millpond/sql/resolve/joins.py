@@ -35,9 +35,20 @@ class Joins(Inputs):
             self._lateral(lateral, scope)
 
     def _joined(self, first: exp.Expr, joins: list[exp.Join], scope: Scope) -> Side:
-        left = self._side(first, scope)
+        left = self._lateral_input(first, None, scope) if isinstance(first, exp.Lateral) else None
+        left = left or self._side(first, scope)
         for join in joins:
-            left = self._join(left, join, self._one(self._side(join.this, scope)), scope)
+            if isinstance(join.this, exp.Lateral):
+                if (join.side or "").upper() in ("RIGHT", "FULL") or (join.kind or "").upper() in _HALVES:
+                    message = "LATERAL stands behind a comma, JOIN, CROSS JOIN or LEFT JOIN"
+                    self.errors.append(SqlError(message, place=self.place(join.this)))
+                if join.args.get("method") or join.args.get("using"):
+                    message = "a join with LATERAL is not NATURAL and has no USING"
+                    self.errors.append(SqlError(message, hint="write ON …", place=self.place(join.this)))
+                right = self._lateral_input(join.this, left, scope)
+            else:
+                right = self._one(self._side(join.this, scope))
+            left = self._join(left, join, right, scope)
         return left
 
     def _side(self, node: exp.Expr, scope: Scope) -> Side:

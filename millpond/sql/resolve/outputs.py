@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.errors import NotSupported, SqlError, UnknownName, did_you_mean
+from millpond.errors import SqlError, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
+from millpond.sql.calls import called
+from millpond.sql.grouping import contains_aggregate
 from millpond.sql.resolve.expressions import Aliases, column_node, star_of
+from millpond.sql.resolve.generators import generated, generates
+from millpond.sql.resolve.inputs import column_of
 from millpond.sql.resolve.joins import Joins
 from millpond.sql.scope import Scope, Visible
 
@@ -22,16 +26,54 @@ class Outputs(Joins):
                 outputs.extend(self._expand(projection, star, scope))
                 continue
             name = projection.alias if isinstance(projection, exp.Alias) else auto_name(projection)
-            value = projection.this if isinstance(projection, exp.Alias) else projection
+            value = projection.this if isinstance(projection, exp.Alias | exp.Aliases) else projection
+            resolved = self._expr(value, scope, Aliases(outputs))
+            if generates(value) and (found := self._generated(projection, resolved, node)) is not None:
+                outputs.extend(found)
+                continue
             if isinstance(projection, exp.Aliases):
                 self.errors.append(
-                    NotSupported("several aliases for one expression", place=self.place(projection))
+                    SqlError(
+                        "several aliases are for a function that gives several columns",
+                        place=self.place(projection),
+                    )
                 )
-            resolved = self._expr(value, scope, Aliases(outputs))
             self._type(resolved)
             outputs.append(exp.Alias(this=resolved, alias=exp.to_identifier(name, quoted=True)))
         node.set("expressions", outputs)
         return outputs
+
+    def _generated(self, projection: exp.Expr, call: exp.Expr, node: exp.Select) -> list[exp.Alias] | None:
+        """The columns of a function that gives rows of several: it becomes an input beside the others. None for one
+        that gives a single column."""
+        columns = generated(call, self._type)
+        several = isinstance(projection, exp.Aliases)
+        if columns is None or (len(columns) == 1 and not several):
+            return None
+        if several:
+            names = [a.name for a in projection.expressions]
+        else:
+            names = [projection.alias] if isinstance(projection, exp.Alias) else [n for n, _ in columns]
+        problem = None
+        if len(names) != len(columns):
+            problem = f"{called(call)} gives {len(columns)} columns here, and has {len(names)} aliases"
+        elif node.args.get("group") or sum(generates(p.unalias()) for p in node.expressions) > 1:
+            problem = f"{called(call)} stands alone in its SELECT, without GROUP BY"
+        elif any(contains_aggregate(p) for p in node.expressions):
+            problem = f"{called(call)} does not stand beside an aggregate"
+        if problem is not None:
+            self.errors.append(SqlError(problem, place=self.place(projection)))
+        alias = self._unique("__g")
+        own = [exp.to_identifier(f"c{i}", quoted=True) for i in range(len(columns))]
+        table = exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=own)
+        if node.args.get("from_") is None:
+            node.set("from_", exp.From(this=exp.Table(this=call, alias=table)))
+        else:
+            node.append("joins", exp.Join(this=exp.Lateral(this=call, alias=table), kind="CROSS"))
+        return [
+            exp.Alias(this=column_of(alias, c.name, dtype), alias=exp.to_identifier(name, quoted=True))
+            for c, name, (_, dtype) in zip(own, names, columns, strict=False)
+        ]
 
     def _is_path(self, projection: exp.Expr, scope: Scope) -> bool:
         """Whether ``x.*`` is a path: x is no input of the query, but a column."""
@@ -41,7 +83,11 @@ class Outputs(Joins):
     def _expand(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[exp.Alias]:
         """The columns of `*` or `x.*`; a name that several inputs have comes out as alias_name."""
         table = projection.table if isinstance(projection, exp.Column) else ""
+        own = scope
+        while table and not scope.has(table) and scope.outer is not None and scope.outer.lateral:
+            scope = scope.outer
         if table and not scope.has(table):
+            scope = own
             self.errors.append(
                 UnknownName(
                     f'"{table}" is not an input of this query',

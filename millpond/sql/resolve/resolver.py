@@ -119,7 +119,7 @@ class Resolver(Clauses):
         return self._order_by(node, Scope(outer), columns, []), columns
 
     def _select(self, node: exp.Select, outer: Scope | None) -> tuple[exp.Expr, Columns]:
-        scope = Scope(outer)
+        scope = Scope(outer, select=True)
         self._nothing_more(node, _SELECT, "in SELECT")
         self._with(node, scope)
         self._from(node, scope)

@@ -144,6 +144,9 @@ class Queries:
             found = f"({self.query(node.this)})"
         elif isinstance(node, exp.Values):
             found = f"({self.query(node)})"
+        elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
+            _only(node, {"this", "alias"})
+            found = f"LATERAL ({self.query(node.this)})"
         else:
             raise Unrenderable(f"{node.key.upper()} in FROM")
         alias = node.args.get("alias")
@@ -159,6 +162,8 @@ class Queries:
         if word is None:
             raise Unrenderable(f"{side} {kind} JOIN")
         on, using = node.args.get("on"), node.args.get("using")
+        if isinstance(node.this, exp.Lateral):
+            _check_lateral(node, plain=word != "LEFT JOIN" or on is None or on == exp.true())
         if on is None and not using and word == "JOIN":
             word = "CROSS JOIN"
         parts = [word, self._source(node.this)]
@@ -259,6 +264,17 @@ class Queries:
                 f"({', '.join(self.expressions.to(c, t) for c, t in zip(cells, types, strict=True))})"
             )
         return "VALUES " + ", ".join(rows)
+
+
+def _check_lateral(join: exp.Expr, *, plain: bool) -> None:
+    """Refuses forms of LATERAL that DuckDB has not."""
+    around = join.find_ancestor(exp.Lateral, exp.Subquery, exp.Exists, exp.In)
+    while isinstance(around, exp.Subquery) and isinstance(around.parent, exp.From | exp.Join):
+        around = around.find_ancestor(exp.Lateral, exp.Subquery, exp.Exists, exp.In)
+    if around is not None:
+        raise Unrenderable("LATERAL in a subquery")
+    if not plain:
+        raise Unrenderable("LEFT JOIN LATERAL with a condition")
 
 
 def _several_groupings(group: exp.Expr | None) -> bool:
