@@ -223,6 +223,51 @@ def always_failing(point: str) -> Iterator[None]:
         faults.on_reach(None)
 
 
+def rows_of(app: App) -> list[str]:
+    return sorted(map(str, app.sql("SELECT * FROM t").rows()))
+
+
+CHANGES_OUTSIDE: dict[str, Callable[[App], object]] = {
+    "insert": lambda app: app.sql("INSERT INTO t VALUES (2, 2)").count,
+    "update": lambda app: app.sql("UPDATE t SET x = 5 WHERE k = 1").count,
+    "delete": lambda app: app.sql("DELETE FROM t WHERE k = 1").count,
+    "merge": lambda app: (
+        app.sql("MERGE INTO t USING (SELECT 1 AS k) s ON t.k = s.k WHEN MATCHED THEN DELETE").count
+    ),
+    "row": lambda app: app.table("t").insert({"k": 2, "x": 2}),
+    "bulk": lambda app: app.table("t").bulk_insert([{"k": 2, "x": 2}, {"k": 3, "x": 3}]),
+    "get and set": lambda app: app.table("t").update("k = 1", {"x": 7}),
+    "transaction": lambda app: (
+        app.sql("BEGIN; INSERT INTO t VALUES (4, 4); DELETE FROM t WHERE k = 1; COMMIT").count
+    ),
+}
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("change", CHANGES_OUTSIDE)
+def test_what_a_database_has_committed_is_not_told_to_have_failed(
+    change: str, cached: bool, tmp_path: Path
+) -> None:
+    found: list[list[object]] = []
+    for disturbed in (False, True):
+        state = tmp_path / str(disturbed)
+        kept = (
+            f"'extension' = 'cache', 'max_size' = '9', 'cache.over' = 'sqlite:///{tmp_path}/{disturbed}.db'"
+        )
+        kept = kept if cached else "'extension' = 'sqlite'"
+        sql = f"CREATE TABLE t (k INT PRIMARY KEY, x INT) WITH ({kept}); INSERT INTO t VALUES (1, 1)"
+        with App(sql, state=state) as app:
+            app.table("t").get_record(1)
+            with failing("database: committed", MemoryError()) if disturbed else nullcontext():
+                told = CHANGES_OUTSIDE[change](app)
+            here = [app.table("t").get_record(k) for k in range(1, 5)]
+            found.append([told, here, rows_of(app)])
+        with App(sql, state=state) as app:
+            found[-1].append(rows_of(app))
+    assert found[0] == found[1]
+    assert found[0][2] == found[0][3]
+
+
 def test_a_table_that_cannot_take_a_commit_stops_the_app(tmp_path: Path) -> None:
     """What is durable is not told to have failed; nothing is read of what is behind; a restart has all of it."""
     app = App("CREATE TABLE t (k INT PRIMARY KEY, x INT); CREATE TABLE u (x INT)", state=tmp_path)

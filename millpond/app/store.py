@@ -441,21 +441,38 @@ class Store:
             faults.reach("database: applied")
             return True, answer
 
-        with ExitStack() as changing:
-            with steps.step("commit in the database") as noted:
-                applied, answer = database.write(work)
-                faults.reach("database: committed")
-                noted.tell(*_extent(changed, None))
-            for name, change in changed.items():
-                self._tables[name].noted(change)
+        with ExitStack() as changing, steps.step("commit in the database") as noted:
+            applied, answer = database.write(work)
+            interrupt = self._note(changed)
+            noted.tell(*_extent(changed, None))
         with self.publishing:
-            interrupt = self.tell(changed)
-        if done:
-            self.journal.commit({}, None, {}, done)
+            interrupt = self.tell(changed) or interrupt
+        try:
+            if done:
+                self.journal.commit({}, None, {}, done)
+        except Exception as error:
+            log.warning("a database has committed what the journal could not note as done: %r", error)
         self.committed()
         if interrupt is not None:
             raise interrupt
         return applied, answer
+
+    def _note(self, changed: Mapping[str, Changes]) -> BaseException | None:
+        """Lets tables know what their database has committed. Rows that it changed are in no cache since before, so
+        that one which fails is not behind. Answers as ``bring_in``."""
+        interrupt: BaseException | None = None
+        try:
+            faults.reach("database: committed")
+        except BaseException as error:
+            log.warning("a database has committed, and what follows failed: %r", error)
+            interrupt = _interrupt(error)
+        for name, change in changed.items():
+            try:
+                self._tables[name].noted(change)
+            except BaseException as error:
+                log.warning('table "%s" could not note what its database has committed: %r', name, error)
+                interrupt = _interrupt(error) or interrupt
+        return interrupt
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""
