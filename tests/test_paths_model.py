@@ -82,14 +82,51 @@ def children(value: Any, dtype: Type) -> list[tuple[Any, Type]]:
     return [(v, inner) for v in (value.values() if kind == "map" else value)]
 
 
-def walk(value: Any, dtype: Type, steps: list[str]) -> list[Any]:
-    """What a path finds."""
+def types_of(dtype: Type, steps: list[str], by_key: bool = False) -> list[tuple[Type, bool]]:
+    """The types of what a path can find, and whether a name on the way is a key of a map."""
     if not steps:
-        return [value]
+        return [(dtype, by_key)]
+    step, rest = steps[0], steps[1:]
+    kind, inner = dtype
+    inside = list(inner.values()) if kind == "struct" else [] if kind == "leaf" else [inner]
+    if step == ".**":
+        own = (
+            [(dtype, by_key)]
+            if kind == "leaf" and not rest
+            else types_of(dtype, rest, by_key)
+            if rest
+            else []
+        )
+        return [*own, *(found for t in inside for found in types_of(t, steps, by_key))]
+    if step in (".*", "[*]"):
+        return [found for t in inside for found in types_of(t, rest, by_key)]
+    if step in ("[0]", "[1]"):
+        return types_of(inner, rest, by_key) if kind == "array" else []
+    if kind == "array":
+        return types_of(inner, steps, by_key) if inner[0] in ("struct", "map") else []
+    if kind == "map":
+        return types_of(inner, rest, True)
+    if kind == "struct" and step[1:].lower() in inner:
+        return types_of(inner[step[1:].lower()], rest, by_key)
+    return []
+
+
+def meant(found: list[tuple[Any, Type]], dtype: Type, steps: list[str]) -> list[Any]:
+    """What an array of SQL has of it: where keys of maps are of another type than declared fields, these alone."""
+    possible = types_of(dtype, steps)
+    declared = [t for t, by_key in possible if not by_key]
+    fits = all(t == possible[0][0] for t, _ in possible) or not declared
+    return [v for v, t in found if fits or t == declared[0]]
+
+
+def walk(value: Any, dtype: Type, steps: list[str]) -> list[tuple[Any, Type]]:
+    """What a path finds, with its type."""
+    if not steps:
+        return [(value, dtype)]
     step, rest = steps[0], steps[1:]
     kind, inner = dtype
     if step == ".**":
-        own = [value] if kind == "leaf" and not rest else []
+        own = [(value, dtype)] if kind == "leaf" and not rest else []
         if rest and not (kind == "array" and rest[0] in (".x", ".Y", ".k")):
             own = walk(value, dtype, rest)
         return [*own, *(found for child, t in children(value, dtype) for found in walk(child, t, steps))]
@@ -155,11 +192,13 @@ def check(case: tuple[str, Type, list[Any], list[list[str]]]) -> None:
     leaf, dtype, rows, asked = case
     table = Table({"id": "INT", "c": sql(dtype)}, key="id")
     table.bulk_insert([{"id": i, "c": value} for i, value in enumerate(rows)])
-    for steps in asked:
-        path = "c" + "".join(steps)
-        by_row = [walk(value, dtype, steps) for value in rows]
+    for written in asked:
+        path = "c" + "".join(written)
+        steps = [s for i, s in enumerate(written) if s != ".**" or written[max(i - 1, 0) : i] != [".**"]]
+        walked = [walk(value, dtype, steps) for value in rows]
+        assert same(table.sql_wildcard_values(path), [v for found in walked for v, _ in found]), path
+        by_row = [meant(found, dtype, steps) for found in walked]
         found = [v for values_ in by_row for v in values_]
-        assert same(table.sql_wildcard_values(path), found), path
         try:
             arrays = table.sql_column_values(path)
         except TypeMismatch as error:

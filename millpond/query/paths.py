@@ -86,7 +86,8 @@ def parse_path(text: str) -> Path:
         found = _STEP.match(text, at)
         if found is None:
             raise _wrong(text, at, "a field, * or **")
-        steps.append(_DEEP if found["deep"] else _ANY if found["any"] else _named(found))
+        if not (found["deep"] and steps[-1:] == [_DEEP]):  # any number of levels, twice
+            steps.append(_DEEP if found["deep"] else _ANY if found["any"] else _named(found))
         at = found.end()
         while found := _INDEX.match(text, at):
             steps.append(_ANY if found["any"] else int(found["at"]) if found["at"] else _text(found["key"]))

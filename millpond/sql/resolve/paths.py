@@ -36,7 +36,8 @@ def steps_of(nodes: Sequence[exp.Expr]) -> Steps:
     steps: list[Step] = []
     for node in nodes:
         if isinstance(node, AnyDepth):
-            steps.append((DEEP, ""))
+            if steps[-1:] != [(DEEP, "")]:  # any number of levels, twice
+                steps.append((DEEP, ""))
         elif isinstance(node, exp.Star) or (isinstance(node, Index) and isinstance(node.this, exp.Star)):
             steps.append((ANY, ""))
         elif isinstance(node, exp.Identifier):
