@@ -651,6 +651,7 @@ class App:
 
     def _declare(self, checked: Checked, unit: Unit) -> Saved:
         """Makes a stream, table or view known; answers what the journal is to keep of it."""
+        checked = self._with_types(checked)
         relation = checked.relation
         assert relation is not None
         unit.on_failure(partial(take_back, self, relation))

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from millpond import allowance
 from millpond.allowance import Allowance
-from millpond.engine.failures import explain
+from millpond.engine.failures import explain, unknown_type
 from millpond.engine.functions import register
 from millpond.engine.onspark import to_frame
 from millpond.engine.session import new_session
 from millpond.errors import Error
+from millpond.types import normal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,14 +39,24 @@ def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Tab
                 to_frame(session, rows).createOrReplaceTempView(name)
             register(session, sql)
             if limit is None:
-                return session.sql(sql).toArrow()
+                return _known(session.sql(sql).toArrow())
             session.conf.set("spark.sql.optimizer.excludedRules", _IN_JOBS)
-            return _collect(session.sql(sql), limit)
+            return _known(_collect(session.sql(sql), limit))
     except Error:
         raise
     except Exception as error:
         allowance.check()  # it may have failed because it was ended
         raise explain(error) from error
+
+
+def _known(rows: pa.Table) -> pa.Table:
+    """The rows, if all their types are known here."""
+    for field in rows.schema:
+        try:
+            normal(field.type)
+        except TypeError:
+            raise unknown_type("Time") from None
+    return rows
 
 
 @contextmanager

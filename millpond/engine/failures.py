@@ -61,6 +61,14 @@ def _kafka(text: str) -> Error:
     return NetworkIssue(f"Kafka does not answer: {said}")
 
 
+def unknown_type(kind: str) -> QueryFailed:
+    """The error for an answer of Spark with a type that tables and results have not."""
+    return QueryFailed(
+        f"an answer has a column of a type that is not known here ({kind})",
+        hint="cast it to STRING, a number or a time",
+    )
+
+
 def explain(error: BaseException) -> Error:
     """The error that a person should see."""
     if isinstance(error, Error):
@@ -94,10 +102,6 @@ def explain(error: BaseException) -> Error:
         )
     unknown = _UNKNOWN_TYPE.search(text)
     if unknown is not None:
-        kind = unknown[1].removesuffix("Type").removesuffix("Interval")
-        return QueryFailed(
-            f"an answer has a column of a type that is not known here ({kind})",
-            hint="cast it to STRING, a number or a time",
-        )
+        return unknown_type(unknown[1].removesuffix("Type").removesuffix("Interval"))
     line = match[2] if match else (text.strip().splitlines() or [repr(error)])[0]
     return QueryFailed(_TAIL.sub("", line).strip())

@@ -128,6 +128,8 @@ class Queries:
         self.errors.extend(resolver.errors)
         if resolver.errors or resolver.is_open:
             return None
+        if isinstance(s, st.CreateTable | st.CreateStream) and not resolved.schema.known:
+            self._refuse_collation(resolved, s)
         if resolved.running:
             resolved = beside_streams(resolved, self._source_values)
             resolved, problems = lower_joins(resolved, resolver.place, s.place)
@@ -151,6 +153,15 @@ class Queries:
                 place=first[0].place,
             )
         return resolved
+
+    def _refuse_collation(self, resolved: Resolved, s: st.Statement) -> None:
+        """Refuses to keep texts that are compared in another way than by their bytes: columns have no collation."""
+        for node in resolved.expression.find_all(exp.Collate, exp.DataType):
+            if isinstance(node, exp.Collate) or node.args.get("collate"):
+                message = "a column that is kept has no collation"
+                hint = "leave COLLATE out here, and write it where texts are compared"
+                self.errors.append(NotSupported(message, hint=hint, place=s.place))
+                return
 
     def _for_running(self, resolved: Resolved, s: st.Statement) -> list[Setting]:
         """The options that only a statement over a stream has; a table that is loaded may have records put aside as

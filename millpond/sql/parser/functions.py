@@ -225,13 +225,15 @@ def _with_unit(name: str) -> Callable[..., exp.Expr]:
     def parse(parser: BaseParser) -> exp.Expr:
         called, first, after = parser._tokens[parser._index - 2], parser._curr, parser.peek(1)
         args: list[exp.Expr] = []
-        if first and first.text.upper() in UNITS and after and after.token_type == TokenType.COMMA:
+        bare = first and first.token_type != TokenType.STRING and first.text.upper() in UNITS
+        if bare and after and after.token_type == TokenType.COMMA:
             parser._advance(2)
             args.append(exp.Var(this=first.text.upper()))
         args += parser._parse_csv(parser._parse_lambda)
         check_count(parser, name, len(args), called)
         if len(args) == 3 and not isinstance(args[0], exp.Var):
-            parser.fail(f"{first.text} is not a unit", first, hint=f"units are {', '.join(sorted(UNITS))}")
+            units = ", ".join(sorted(UNITS))
+            parser.fail(f"{first.text} is not a unit", first, hint=f"units, without quotes: {units}")
         return exp.Anonymous(this=name, expressions=args)
 
     return parse

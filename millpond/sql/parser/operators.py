@@ -67,7 +67,7 @@ class OperatorParser(PathParser):
     def _predicate(self, value: exp.Expr) -> exp.Expr:
         """The value, or what one predicate says of it."""
         index = self._index
-        negated = self.match_token(TokenType.NOT)
+        negated = self._match_not()
         if self._match_set((TokenType.LIKE, TokenType.ILIKE)):
             return self._like(value, negated)
         if self._match_set((TokenType.RLIKE,)):
@@ -103,8 +103,17 @@ class OperatorParser(PathParser):
             self.fail_expected("a character in quotes")
         return exp.Escape(this=found, expression=self._operand(self._parse_primary))
 
+    def _match_not(self) -> bool:
+        """NOT before a predicate. ``!`` stands before a condition only."""
+        word = self._curr
+        if not self.match_token(TokenType.NOT):
+            return False
+        if word.text == "!":
+            self.fail('"!" stands before a condition', word, hint="write NOT")
+        return True
+
     def _is(self, value: exp.Expr) -> exp.Expr:
-        negated = self.match_token(TokenType.NOT)
+        negated = self._match_not()
         if self.match_words("DISTINCT", "FROM"):
             kind = exp.NullSafeEQ if negated else exp.NullSafeNEQ
             return kind(this=value, expression=self._operand(self._parse_comparison))

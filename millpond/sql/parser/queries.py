@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,12 +12,17 @@ from sqlglot.tokens import TokenType
 
 from millpond.options import Setting
 from millpond.sql.nodes import StreamWindow
+from millpond.sql.parser.functions import UNITS
 from millpond.sql.parser.windows import WindowParser, window_clause
 from millpond.sql.statements import Query
 
 _ENDS_NAME = (TokenType.COMMA, TokenType.FROM, TokenType.DOT, TokenType.R_PAREN, TokenType.ALIAS)
 
 
+_PART = r"[+-]?\s*(\d+(\.\d*)?|\.\d+)\s+(year|month|week|day|hour|minute|second|millisecond|microsecond)s?"
+_INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECASE | re.ASCII)
+_NUMBERS = re.compile(r"[\s\d.:+-]+", re.ASCII)
+"""What may stand in quotes behind INTERVAL: numbers with units, or, before a unit, numbers alone."""
 _OF_QUERIES: dict[TokenType, type[exp.Expr]] = {
     TokenType.EXISTS: exp.Exists,
     TokenType.ANY: exp.Any,
@@ -170,7 +176,16 @@ class QueryParser(WindowParser):
         return group
 
     def _parse_interval(self, *args: Any, **kwargs: Any) -> exp.Add | exp.Interval | None:
+        text, unit = self.peek(1), self.peek(2)
+        if self.at_token(TokenType.INTERVAL) and text and text.token_type == TokenType.STRING:
+            with_unit = unit is not None and unit.text.upper().rstrip("S") in UNITS
+            if not (_NUMBERS if with_unit else _INTERVAL).fullmatch(text.text):
+                hint = "write INTERVAL '2' DAY, INTERVAL '1 2:3:4' DAY TO SECOND or INTERVAL '2 days 3 hours'"
+                self.fail(f"{self.shown(text)} is no interval", text, hint=hint)
         interval = super()._parse_interval(*args, **kwargs)
+        ranged = interval is not None and any(interval.find_all(exp.IntervalSpan))
+        if ranged and isinstance(interval, exp.Add):
+            self.fail("an interval of the form a TO b stands alone", self._prev)
         if isinstance(interval, exp.Interval) and isinstance(interval.this, (exp.Star, exp.Null)):
             self.fail("expected a number and a unit after INTERVAL", self._prev)
         if isinstance(interval, exp.Add):

@@ -67,8 +67,8 @@ def named_type(node: exp.Expr) -> pa.DataType | None:
     if node.this in (T.DECIMAL, T.DECIMAL32, T.DECIMAL64, T.DECIMAL128):
         numbers = [int(p.name) for p in node.expressions] or [10]
         return pa.decimal128(numbers[0], numbers[1] if len(numbers) > 1 else 0)
-    if node.this in (T.VARCHAR, T.CHAR) and node.expressions:
-        return None
+    if (node.this in (T.VARCHAR, T.CHAR) and node.expressions) or node.args.get("collate"):
+        return None  # Spark cuts, pads or compares such texts in its own way
     inner = [_inner(e) for e in node.expressions]
     if any(t is None for _, t in inner):
         return None
@@ -83,7 +83,7 @@ def named_type(node: exp.Expr) -> pa.DataType | None:
 
 def _inner(node: exp.Expr) -> tuple[str, pa.DataType | None]:
     if isinstance(node, exp.ColumnDef):
-        return node.name, named_type(node.args["kind"])
+        return node.name, None if node.args.get("constraints") else named_type(node.args["kind"])
     return "", named_type(node)
 
 
