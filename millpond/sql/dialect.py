@@ -9,6 +9,7 @@ from sqlglot.generators.spark import SparkGenerator
 from sqlglot.tokens import TokenType
 
 from millpond.sql.nodes import (
+    LETTER,
     AnyDepth,
     AnyValue,
     ArraySum,
@@ -86,6 +87,10 @@ class Millpond(Spark):
             exp.Space: lambda self, e: self.func("SPACE", e.this),
             exp.ToChar: lambda self, e: self.func("TO_CHAR", e.this, e.args.get("format")),
         }
+
+        def cast_sql(self, node: exp.Cast, safe_prefix: str | None = None) -> str:
+            letter = node.meta.get(LETTER)
+            return f"{self.sql(node, 'this')}{letter}" if letter else super().cast_sql(node, safe_prefix)
 
         def tsordstodate_sql(self, node: exp.TsOrDsToDate) -> str:
             if node.args.get("format"):

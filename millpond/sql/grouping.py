@@ -72,10 +72,17 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
     keys = grouping_keys(select)
     clauses = list(clauses_of(select))
     for clause in clauses:
-        for node in _nodes(clause):
-            if is_aggregate(node) and any(is_aggregate(n) for n in _nodes(node) if n is not node):
+        for node in filter(is_aggregate, _nodes(clause)):
+            if any(is_aggregate(n) for n in _nodes(node) if n is not node):
                 yield SqlError(
                     "an aggregate cannot stand inside another one", place=place(node) or place(select)
+                )
+                return
+            if contains_window(node):
+                yield SqlError(
+                    "OVER cannot stand inside an aggregate",
+                    hint="compute it in a subquery, and aggregate there",
+                    place=place(node) or place(select),
                 )
                 return
     own = {i.alias_or_name.lower() for i in _inputs(select)}

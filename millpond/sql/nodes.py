@@ -6,6 +6,9 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+LETTER = "letter"
+"""Meta of a CAST that was written as the letter of a number: the letter."""
+
 
 class StreamWindow(exp.Expression):
     """``WINDOW TUMBLING(…)`` of a query that is not the outermost: an entry of its Select's ``windows``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,14 +12,7 @@ import pyarrow as pa
 
 from millpond.errors import CheckFailed, Error, SqlError
 from millpond.types import normal, type_name
-
-FOREIGN = re.compile(
-    r"Binder Error|Parser Error|Catalog Error|Conversion Error|Invalid Input Error|Not implemented Error|"
-    r"Referenced table|Referenced column|syntax error at or near|SQLSTATE|internal error|Traceback|INTERNAL|"
-    r"duckdb|Py4J|org\.apache\.spark|__t\d|__q\d",
-    re.IGNORECASE,
-)
-"""What no message of ours may have in it."""
+from tests.oracle.foreign import FOREIGN
 
 
 @dataclass(frozen=True)

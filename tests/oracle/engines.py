@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.types import StructType
 
 from millpond import App
 from tests.oracle.answers import Answer, answer_of
-from tests.oracle.shapes import SCHEMAS, World
+from tests.oracle.shapes import INDEXES, SCHEMAS, World
 from tests.oracle.shapes.tables import Change, columns_sql
 
 if TYPE_CHECKING:
@@ -37,14 +39,16 @@ class Oracle:
     def show(self, tables: Mapping[str, pa.Table]) -> None:
         """Gives it the rows of tables."""
         for name, table in tables.items():
-            schema = ", ".join(f"{c} {t}" for c, t in SCHEMAS[name].items())
-            frame = (
-                self._session.createDataFrame(table)
-                if table.num_rows
-                else self._session.createDataFrame([], schema)
-            )
+            frame = self._session.createDataFrame(table) if table.num_rows else self._empty(name)
             casts = [f"CAST({c} AS {t}) AS {c}" for c, t in SCHEMAS[name].items()]
             frame.selectExpr(*casts).createOrReplaceTempView(name)
+
+    def _empty(self, name: str) -> DataFrame:
+        """No rows, by a relation that Spark does not know to be empty, and reads without Python."""
+        java, context = self._session._jsparkSession, self._session.sparkContext
+        columns = StructType.fromDDL(", ".join(f"{c} {t}" for c, t in SCHEMAS[name].items()))
+        schema = java.parseDataType(columns.json())
+        return DataFrame(java.createDataFrame(context._jsc.emptyRDD(), schema), self._session)
 
     def ask(self, text: str) -> Answer:
         try:
@@ -65,9 +69,16 @@ def said(error: Exception) -> str:
 
 
 @contextmanager
-def app_with(world: World) -> Iterator[App]:
+def app_with(world: World, *, indexes: bool = False) -> Iterator[App]:
     """An app with the tables of a world, as they begin."""
-    with App("; ".join(f"CREATE TABLE {name} ({columns_sql(name)})" for name in SCHEMAS)) as app:
+    made = [f"CREATE TABLE {name} ({columns_sql(name)})" for name in SCHEMAS]
+    if indexes:
+        made += [
+            f"CREATE INDEX i{i}_{name} ON {name} ({c})"
+            for name, listed in INDEXES.items()
+            for i, c in enumerate(listed)
+        ]
+    with App("; ".join(made)) as app:
         for name, rows in world.rows.items():
             app.table(name).bulk_insert(rows)
         yield app

@@ -1,4 +1,4 @@
-"""The ways in which a statement is asked here: in process, of Spark, as a live view, as a running statement."""
+"""The ways in which a statement is asked here: by an index, in process, of Spark, as a live view, as a running one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from millpond import App, Error
+from millpond.query.result import LookupResult
 from tests.oracle.answers import Answer, difference, ours
 from tests.oracle.engines import Oracle, app_with, change, tables_of
 from tests.oracle.search import Found
@@ -23,7 +24,7 @@ def compare(
     statements: Sequence[Statement], world: World, oracle: Oracle, *, paths: Sequence[str]
 ) -> Iterator[Found]:
     """What differs. Spark is asked once, over the rows at the end; views are there from the beginning."""
-    with app_with(world) as app:
+    with app_with(world, indexes="index" in paths) as app:
         views = [_view(app, i, made) if "view" in paths else None for i, made in enumerate(statements)]
         for _ in range(ROUNDS):
             change(app, world.changes())
@@ -39,6 +40,8 @@ def compare(
                 if found := difference(made.text, theirs, mine, ordered=ordered):
                     yield Found(made, path, *found)
                     break
+                if path == "index" and not mine.when and not isinstance(app.sql(made.text), LookupResult):
+                    yield Found(made, path, "way", str(theirs), "no lookup")
 
 
 def _ask(app: App, text: str, path: str) -> Answer:

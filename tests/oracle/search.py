@@ -24,8 +24,9 @@ class Found:
 
     @property
     def explained(self) -> bool:
-        """Whether the list of what differs on purpose has it."""
-        return self.how != "foreign" and bool(
+        """Whether the list of what differs on purpose has it. Messages of others, and ways that were not taken, it has
+        not."""
+        return self.how not in ("foreign", "way") and bool(
             explain(self.how, self.statement.text, spark=self.spark, ours=self.ours)
         )
 

@@ -19,7 +19,7 @@ from tests.oracle.cells import RAISED, Refused, cells
 from tests.oracle.values import relation
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _CONDITION = re.compile(r"\[([A-Z0-9_.]+)\]\s*([^\n]*)")
 TOGETHER = 40
@@ -108,6 +108,19 @@ class SparkSide:
             half = len(texts) // 2
             return [*self.values(texts[:half]), *self.values(texts[half:])]
 
+    def error(self, text: str, row: int | None) -> str | None:
+        """What Spark says when an expression fails on a row, or on any."""
+        try:
+            self._one(text, row).toArrow()
+        except Exception as error:
+            found = _CONDITION.search(str(error))
+            return f"[{found[1]}] {found[2]}" if found else str(error).splitlines()[0]
+        return None
+
+    def _one(self, text: str, row: int | None) -> DataFrame:
+        frame = self.frame if row is None else self.frame.where(f"k = {row}")
+        return frame.selectExpr(f"({text}) AS c")
+
 
 class SparkGroups(SparkSide):
     """What Spark says of aggregates over the groups of ``t``."""
@@ -137,6 +150,9 @@ class SparkGroups(SparkSide):
                 return [[RAISED]]
             half = len(texts) // 2
             return [*self.values(texts[:half]), *self.values(texts[half:])]
+
+    def _one(self, text: str, row: int | None) -> DataFrame:
+        return self.spark.sql(f"SELECT {text} AS c FROM t GROUP BY g")
 
 
 @contextmanager

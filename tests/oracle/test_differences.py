@@ -12,6 +12,21 @@ def test_every_entry_has_a_name_and_a_reason() -> None:
 
 
 def test_what_is_not_in_the_list_is_a_defect() -> None:
-    assert explain("quiet", "1 / 0 = 1 AND FALSE") is not None
-    assert explain("raised", "1 / 0 = 1 AND FALSE") is None
-    assert explain("quiet", "1 / 0") is None
+    said = "[DIVIDE_BY_ZERO] Division by zero."
+    assert explain("quiet", "1 / 0 = 1 AND FALSE", spark=said) is not None
+    assert explain("quiet", "1 / 0 = 1 AND FALSE", spark="[UNRESOLVED_COLUMN] a") is None
+    assert explain("raised", "1 / 0 = 1 AND FALSE", spark=said) is None
+    assert explain("quiet", "1 / 0", spark=said) is None
+
+
+def test_a_part_must_fail_by_itself() -> None:
+    said = "[DIVIDE_BY_ZERO] Division by zero."
+    assert explain("quiet", "1 / 0 = 1 AND FALSE", spark=said, part=lambda: True) is not None
+    assert explain("quiet", "1 / 0 = 1 AND FALSE", spark=said, part=lambda: False) is None
+
+
+def test_digits_may_differ_where_the_list_says_so() -> None:
+    assert explain("value", "stddev(x)", spark="[1.5, 2]", ours="[1.50000000000001, 2]") is not None
+    assert explain("value", "stddev(x)", spark="[1.5, 2]", ours="[1.5001, 2]") is None
+    assert explain("value", "stddev(x)", spark="[1.5, 2]", ours="[1.5, 2, 2]") is None
+    assert explain("value", "sum(x)", spark="1.5", ours="1.50000000000001") is None

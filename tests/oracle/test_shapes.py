@@ -10,14 +10,15 @@ import pytest
 from tests.oracle.engines import Oracle
 from tests.oracle.paths import compare, compare_streams
 from tests.oracle.search import Found, search
-from tests.oracle.shapes import Statement, World, statement, stream_statement
+from tests.oracle.shapes import Statement, World, lookup_statement, statement, stream_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PIECES = [f"piece {n}" for n in range(20)]
-"""Seeds of the full form: of each 400 queries in process, of these 60 also by Spark and as live views, and 100 running
-statements, some 10,000 in all."""
+"""Seeds of the full form: of each 400 queries in process, of these 60 also by Spark and as live views, 100 running
+statements, and 100 that an index answers: 14,400 in all."""
+FORMS = {"index": lookup_statement, "stream": stream_statement}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,14 @@ def oracle(spark: SparkSession) -> Oracle:
 
 
 @pytest.mark.parametrize(
-    ("seed", "path", "count"), [("short", "duckdb", 60), ("short", "spark", 10), ("short", "stream", 10)]
+    ("seed", "path", "count"),
+    [
+        ("short", "index", 100),
+        ("short", "duckdb", 60),
+        ("short", "spark", 10),
+        ("short", "view", 10),
+        ("short", "stream", 10),
+    ],
 )
 def test_some_shapes(oracle: Oracle, seed: str, path: str, count: int) -> None:
     _find(oracle, seed, path, count, shortened=0)
@@ -34,7 +42,10 @@ def test_some_shapes(oracle: Oracle, seed: str, path: str, count: int) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.spark
-@pytest.mark.parametrize(("path", "count"), [("duckdb", 400), ("spark", 60), ("view", 60), ("stream", 100)])
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [("index", 100), ("duckdb", 400), ("spark", 60), ("view", 60), ("stream", 100)],
+)
 @pytest.mark.parametrize("seed", PIECES)
 def test_many_shapes(oracle: Oracle, seed: str, path: str, count: int) -> None:
     _find(oracle, seed, path, count, shortened=3)
@@ -47,7 +58,6 @@ def _find(oracle: Oracle, seed: str, path: str, count: int, shortened: int) -> N
     def streams(statements: Sequence[Statement], world: str) -> Iterator[Found]:
         return compare_streams(statements, World(world), oracle)
 
-    running = path == "stream"
-    make, differ = (stream_statement, streams) if running else (statement, tables)
-    found = search(seed, range(count), make, differ, shortened)
+    differ = streams if path == "stream" else tables
+    found = search(seed, range(count), FORMS.get(path, statement), differ, shortened)
     assert not found, f"{len(found)} of {count} differ:\n" + "\n".join(found)

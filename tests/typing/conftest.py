@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,11 +22,10 @@ from millpond.sql.render.duckdb import NOW, Unrenderable, render
 from millpond.sql.statements import Select
 from millpond.sql.typing import type_of
 from millpond.types import normal, type_name
+from tests.oracle.cells import RAISED, same
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-RAISED = "raised"
 
 COLUMNS = {
     "i8": "TINYINT", "i16": "SMALLINT", "i": "INT", "j": "INT", "l": "BIGINT", "m": "BIGINT",
@@ -109,21 +106,6 @@ def _columns(
         if "dtype" not in column.meta:
             _bind(column, tree, schemas)
     return {e.alias_or_name.lower(): type_of(e) for e in inner.selects}
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal values; floats up to their last bits, NaN equal to NaN."""
-    if isinstance(a, float) and isinstance(b, float):
-        if math.isnan(a) or math.isnan(b):
-            return math.isnan(a) and math.isnan(b)
-        return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-300)
-    if isinstance(a, Decimal) and isinstance(b, Decimal):
-        return a.as_tuple() == b.as_tuple() or (a == 0 and b == 0)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    return type(a) is type(b) and bool(a == b)
 
 
 @dataclass

@@ -139,6 +139,8 @@ _OWN: dict[str, Builder] = {
     "VAR_POP": _this(exp.VariancePop),
     "VAR_SAMP": _this(exp.Variance),
 }
+_SPARKS_NAMES = {"COLLECT": "COLLECT_LIST", "COVAR": "COVAR_SAMP"}
+"""What Spark calls the functions that it does not know by their name here."""
 _WITH_UNITS = frozenset("DATEADD DATE_ADD TIMESTAMPADD DATEDIFF DATE_DIFF TIMEDIFF TIMESTAMPDIFF".split())
 UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND".split())
 
@@ -149,18 +151,21 @@ def own_functions() -> dict[str, Builder]:
 
 
 def _whole(name: str, builder: Builder) -> Builder:
+    def as_written(args: list[exp.Expr]) -> exp.Expr:
+        return exp.Anonymous(this=_SPARKS_NAMES.get(name, name), expressions=args)
+
     def build(args: list[exp.Expr]) -> exp.Expr:
         first = args[0] if args else None
         if isinstance(first, exp.Distinct) and len(first.expressions) > 1 and name != "COUNT":
-            return exp.Anonymous(this=name, expressions=args)
+            return as_written(args)
         try:
             built = builder(args)
         except (ValueError, IndexError):
-            return exp.Anonymous(this=name, expressions=args)
+            return as_written(args)
         if all(a.root() is built or isinstance(a, exp.Boolean | exp.Literal) for a in args):
             built.meta[CALLED] = name.lower()
             return built
-        return exp.Anonymous(this=name, expressions=args)
+        return as_written(args)
 
     return build
 

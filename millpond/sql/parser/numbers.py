@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
+from millpond.sql.nodes import LETTER
+
 if TYPE_CHECKING:
     from millpond.sql.parser.base import BaseParser
 
@@ -45,7 +47,11 @@ def _typed(text: str, suffix: str) -> exp.Expr | None:
     if suffix in _INTEGERS:
         name, bits = _INTEGERS[suffix]
         fits = value == value.to_integral_value() and -(2**bits) <= value < 2**bits
-        return _cast(exp.Literal.number(abs(int(value))), name, value < 0) if fits else None
+        if not fits:
+            return None
+        found = _cast(exp.Literal.number(abs(int(value))), name, value < 0)
+        found.meta[LETTER] = suffix
+        return found
     if suffix in _FLOATS:
         name, most = _FLOATS[suffix]
         return _cast(exp.Literal.string(text), name, False) if abs(value) <= most else None

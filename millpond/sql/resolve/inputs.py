@@ -260,13 +260,14 @@ def _set_alias(node: exp.Expr, alias: str, columns: Columns | None) -> None:
 
 def _apart(names: list[str]) -> list[str]:
     """The names, with others in place of those that stand there again."""
-    taken = {name.lower() for name in names}
+    taken, used = {name.lower() for name in names}, set[str]()
     found: list[str] = []
     for name in names:
         n, own = 1, name
-        while own.lower() in (f.lower() for f in found) or (n > 1 and own.lower() in taken):
+        while own.lower() in used or (n > 1 and own.lower() in taken):
             n += 1
             own = f"{name}_{n}"
+        used.add(own.lower())
         found.append(own)
     return found
 

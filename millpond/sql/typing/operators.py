@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.nodes import LETTER
 from millpond.sql.typing import decimals
 from millpond.sql.typing.coercion import (
     BIGINT,
@@ -109,7 +110,7 @@ def decimal_operand(node: exp.Expr, dtype: pa.DataType) -> pa.DataType | None:
     """The decimal that an operand counts as beside a decimal: a written integer by its own digits."""
     if is_decimal(dtype):
         return dtype
-    number = plain_number(node)
+    number = plain_number(node.this if LETTER in node.meta else node)
     if number is not None and is_integer(dtype):
         return decimals.of_literal(number.lstrip("-"))
     return decimals.of_integer(dtype)

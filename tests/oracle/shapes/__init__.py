@@ -7,7 +7,18 @@ this package, so that anything that evaluates queries can be tried with it.
 from __future__ import annotations
 
 from tests.oracle.shapes.choices import Choices, minimise
+from tests.oracle.shapes.lookups import INDEXES, lookup_statement
 from tests.oracle.shapes.query import Statement, statement, stream_statement
 from tests.oracle.shapes.tables import SCHEMAS, World
 
-__all__ = ["SCHEMAS", "Choices", "Statement", "World", "minimise", "statement", "stream_statement"]
+__all__ = [
+    "INDEXES",
+    "SCHEMAS",
+    "Choices",
+    "Statement",
+    "World",
+    "lookup_statement",
+    "minimise",
+    "statement",
+    "stream_statement",
+]
