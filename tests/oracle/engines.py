@@ -62,10 +62,11 @@ class Oracle:
 
 
 def said(error: Exception) -> str:
-    """The line of an error that names its class."""
+    """The line of an error that names its condition, or else its cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = next((line for line in lines if line.startswith("[") or ": [" in line), "")
-    return (found or (lines or [repr(error)])[0])[:300]
+    cause = next((line for line in lines if line.startswith("Caused by:")), "")
+    return (found or cause or (lines or [repr(error)])[0])[:300]
 
 
 @contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ TOGETHER = 40
 """How many expressions are analysed at once where none is expected to be refused."""
 FEW = 8
 """How many aggregates are evaluated at once, as one that fails takes all with it."""
+_BETWEEN = "\x01"
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
@@ -40,10 +42,16 @@ class Analysed:
     matter."""
 
     type: str
-    tree: Any
+    tree: Callable[[], Any] | None
 
     def same(self, other: Analysed) -> bool:
-        return self.type == other.type and self.tree is not None and bool(self.tree.equals(other.tree))
+        if self.type != other.type or self.tree is None or other.tree is None:
+            return False
+        return bool(self.tree().equals(other.tree()))
+
+
+def _tree(outputs: Any, at: int) -> Any:
+    return outputs.apply(at).child().canonicalized()
 
 
 class SparkSide:
@@ -61,7 +69,8 @@ class SparkSide:
         assert jvm is not None
         self._parser = session.sessionState().sqlParser()
         self._try = jvm.org.apache.spark.sql.catalyst.expressions.TryEval
-        self._seq = jvm.PythonUtils.toSeq
+        # Each call of the JVM costs more than what it does: many texts go there as one.
+        self._split = jvm.java.util.regex.Pattern.compile(_BETWEEN).split
         self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
 
     def analyse(self, texts: Sequence[str], together: int = TOGETHER) -> list[Analysed | Refused]:
@@ -81,16 +90,14 @@ class SparkSide:
             return [*self.analyse(texts[:half], together), *self.analyse(texts[half:], together)]
 
     def _analysed(self, texts: Sequence[str]) -> list[Analysed | Refused]:
-        frame = self.frame._jdf.selectExpr(self._seq([f"({text}) AS c{i}" for i, text in enumerate(texts)]))
+        named = _BETWEEN.join(f"({text}) AS c{i}" for i, text in enumerate(texts))
+        frame = self.frame._jdf.selectExpr(self._split(named))
         plan = frame.queryExecution().analyzed()
         # An aggregate makes another node than a projection.
         outputs = plan.projectList() if plan.nodeName() == "Project" else None
         schema = StructType.fromJson(json.loads(frame.schema().json()))
         return [
-            Analysed(
-                field.dataType.simpleString(),
-                None if outputs is None else outputs.apply(i).child().canonicalized(),
-            )
+            Analysed(field.dataType.simpleString(), None if outputs is None else partial(_tree, outputs, i))
             for i, field in enumerate(schema)
         ]
 

@@ -30,7 +30,7 @@ def oracle(spark: SparkSession) -> Oracle:
     ("seed", "path", "count"),
     [
         ("short", "index", 100),
-        ("short", "duckdb", 60),
+        ("short", "duckdb", 40),
         ("short", "spark", 10),
         ("short", "view", 10),
         ("short", "stream", 10),

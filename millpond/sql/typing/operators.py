@@ -107,10 +107,10 @@ def plain_number(node: exp.Expr) -> str | None:
 
 
 def decimal_operand(node: exp.Expr, dtype: pa.DataType) -> pa.DataType | None:
-    """The decimal that an operand counts as beside a decimal: a written integer by its own digits."""
+    """The decimal that an operand counts as beside a decimal: a written integer by its digits, but for a TINYINT."""
     if is_decimal(dtype):
         return dtype
-    number = plain_number(node.this if LETTER in node.meta else node)
+    number = plain_number(node.this if node.meta.get(LETTER) in ("S", "L") else node)
     if number is not None and is_integer(dtype):
         return decimals.of_literal(number.lstrip("-"))
     return decimals.of_integer(dtype)
