@@ -34,7 +34,7 @@ class Differs:
     def explains(self, how: str, sql: str, spark: str, ours: str, part: Callable[[], bool]) -> bool:
         said = self.spark.search(spark) and self.ours.search(ours)
         both = self.either.search(spark) or self.either.search(ours)
-        found = self.sql.search(sql) and said and both and self.together.search(f"{sql}\n{spark}")
+        found = self.sql.search(sql) and said and both and self.together.search(f"{spark}\n{sql}")
         if how not in self.how or not found:
             return False
         near = self.tolerance is None or numbers_are_near(spark, ours, self.tolerance)

@@ -30,3 +30,10 @@ def test_digits_may_differ_where_the_list_says_so() -> None:
     assert explain("value", "stddev(x)", spark="[1.5, 2]", ours="[1.5001, 2]") is None
     assert explain("value", "stddev(x)", spark="[1.5, 2]", ours="[1.5, 2, 2]") is None
     assert explain("value", "sum(x)", spark="1.5", ours="1.50000000000001") is None
+
+
+def test_a_name_that_only_order_by_has_is_a_mistake() -> None:
+    said = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `t`.`{}` cannot be resolved."
+    grouped = "SELECT a, sum(b) FROM t GROUP BY a HAVING sum(b) > 1 ORDER BY t.{}"
+    assert explain("answered", grouped.format("b"), spark=said.format("b")) is not None
+    assert explain("answered", grouped.format("nope"), spark=said.format("nope")) is None
