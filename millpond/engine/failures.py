@@ -95,7 +95,9 @@ def explain(error: BaseException) -> Error:
             )
     match = _CLASS.search(text)
     if match and (type(error).__name__ in _OF_THE_PLAN or match[1].startswith(_OF_SPARK)):
-        why = "" if match[1] == "INTERNAL_ERROR" else f": {match[1].lower().replace('_', ' ')}"
+        # Of UNSUPPORTED_FEATURE.SET_OPERATION_ON_MAP_TYPE the last part says most.
+        last = match[0].partition("]")[0].strip("[").rpartition(".")[2]
+        why = "" if match[1] == "INTERNAL_ERROR" else f": {last.lower().replace('_', ' ')}"
         return QueryFailed(
             f"Spark has no plan for this query{why}",
             hint="only Spark can answer it (EXPLAIN says why); ask it in steps, or in another form",
