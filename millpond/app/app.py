@@ -55,6 +55,7 @@ from millpond.errors import (
     FileMissing,
     InvalidOption,
     NotSupported,
+    QueryFailed,
     StateCorrupt,
     StateForeign,
     UnknownName,
@@ -860,10 +861,15 @@ class App:
         from millpond.sql.render import spark
 
         empty = {i.view: i.relation.schema.arrow().empty_table() for i in resolved.inputs}
-        found = self._ask_spark(spark.render(resolved.expression), empty)
-        columns = tuple(
-            Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found.schema, strict=True)
-        )
+        try:
+            found = self._ask_spark(spark.render(resolved.expression), empty).schema
+        except QueryFailed:
+            if checked.relation is None or checked.relation.kind != "view":
+                raise
+            found = [
+                pa.field(c.name, c.type or pa.null()) for c in resolved.schema
+            ]  # its query says what they are
+        columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found, strict=True))
         schema = Schema(columns, resolved.schema.key)
         relation = checked.relation and dataclasses.replace(checked.relation, schema=schema)
         same = checked.target is checked.relation

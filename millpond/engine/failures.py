@@ -22,6 +22,18 @@ _KNOWN = {
         "make its condition unique, aggregate it, or add LIMIT 1",
     ),
     "DIVIDE_BY_ZERO": ("division by zero", "NULLIF(divisor, 0) or TRY_DIVIDE gives NULL instead"),
+    "RECURSION_LEVEL_LIMIT_EXCEEDED": (
+        "WITH RECURSIVE goes on for more than 100 steps",
+        "give the query that reads itself a condition that ends it",
+    ),
+    "RECURSION_ROW_LIMIT_EXCEEDED": (
+        "WITH RECURSIVE gives more than 1,000,000 rows",
+        "give the query that reads itself a condition that ends it",
+    ),
+    "CANNOT_MERGE_INCOMPATIBLE_DATA_TYPE": (
+        "WITH RECURSIVE gives another type than it begins with",
+        "CAST what the query begins with to the wider type",
+    ),
     "ARITHMETIC_OVERFLOW": ("overflow", "CAST to a wider type first"),
     "BINARY_ARITHMETIC_OVERFLOW": ("overflow", "CAST to a wider type first"),
     "CAST_OVERFLOW": ("a value does not fit the type it is cast to", "CAST to a wider type"),

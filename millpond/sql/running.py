@@ -67,6 +67,19 @@ class Streams:
         return any(self.is_stream(item) for item, _ in from_items(query))
 
 
+def check_recursion(
+    resolved: Resolved, place: Callable[[exp.Expr], Place | None], at: Place | None
+) -> Iterator[SqlError]:
+    """Refuses a query over a stream that reads itself, before anything else follows its inputs."""
+    for with_ in resolved.expression.find_all(exp.With):
+        if with_.args.get("recursive"):
+            yield NotSupported(
+                "WITH RECURSIVE in a statement over a stream is not supported",
+                hint="keep the rows with CREATE TABLE … AS, and ask that table",
+                place=place(with_) or at,
+            )
+
+
 def check_running(
     resolved: Resolved, place: Callable[[exp.Expr], Place | None], at: Place | None
 ) -> Iterator[SqlError]:

@@ -31,7 +31,7 @@ from millpond.sql.checked import (
 from millpond.sql.copying import beside_streams
 from millpond.sql.joins import joins_of, lower_joins, window_mark
 from millpond.sql.resolve import Resolved, Resolver
-from millpond.sql.running import check_running
+from millpond.sql.running import check_recursion, check_running
 from millpond.sql.sharing import share_out, without_later
 from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction
@@ -130,6 +130,9 @@ class Queries:
             return None
         if isinstance(s, st.CreateTable | st.CreateStream) and not resolved.schema.known:
             self._refuse_collation(resolved, s)
+        if resolved.running and (problems := list(check_recursion(resolved, resolver.place, s.place))):
+            self.errors.extend(problems)
+            return None
         if resolved.running:
             resolved = beside_streams(resolved, self._source_values)
             resolved, problems = lower_joins(resolved, resolver.place, s.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -57,7 +57,9 @@ def _typed(text: str, suffix: str) -> exp.Expr | None:
         return _cast(exp.Literal.string(text), name, False) if abs(value) <= most else None
     exponent = int(value.as_tuple().exponent)
     if exponent > 0:
-        value = value.quantize(Decimal(1))
+        if value.adjusted() >= _DIGITS:
+            return None
+        value = value.quantize(Decimal(1), context=Context(prec=_DIGITS))
         exponent = 0
     precision = max(len(value.as_tuple().digits), -exponent)
     if precision > _DIGITS:

@@ -31,6 +31,9 @@ _SELECT = frozenset(
 )
 
 
+_RECURSIVE = frozenset({"this", "expression", "distinct"})
+
+
 class Resolver(Clauses):
     """Resolves the queries of one text against a catalog; ``errors`` grows as mistakes are found."""
 
@@ -68,13 +71,14 @@ class Resolver(Clauses):
         with_ = node.args.get("with_")
         if with_ is None:
             return
-        if with_.args.get("recursive"):
-            self.errors.append(NotSupported("WITH RECURSIVE is not supported", place=self.place(with_)))
         for cte in with_.expressions:
-            inner, columns = self._query(cte.this, scope)
-            cte.set("this", inner)
-            columns = self._renamed(cte, columns)
             name, alias = self._unique(cte.alias), cte.args["alias"]
+            if with_.args.get("recursive") and _reads(cte.this, cte.alias):
+                inner, columns = self._recursive(cte, name, scope)
+            else:
+                inner, columns = self._query(cte.this, scope)
+                columns = self._renamed(cte, columns)
+            cte.set("this", inner)
             if cte.alias.lower() in scope.ctes:
                 self.errors.append(
                     SqlError(
@@ -83,6 +87,25 @@ class Resolver(Clauses):
                 )
             scope.ctes[cte.alias.lower()] = Cte(name, columns)
             alias.set("this", exp.to_identifier(name, quoted=True))
+
+    def _recursive(self, cte: exp.CTE, name: str, scope: Scope) -> tuple[exp.Expr, Columns]:
+        """A query of WITH RECURSIVE that reads itself: what it begins with says which columns it has."""
+        union = cte.this
+        if not isinstance(union, exp.Union) or union.args.get("distinct") or _reads(union.left, cte.alias):
+            message = "a query that reads itself is a query that does not, UNION ALL one that does"
+            self.errors.append(NotSupported(message, place=self.place(cte)))
+            return union, []
+        self._nothing_more(union, _RECURSIVE, "in a query that reads itself")
+        left, columns = self._query(union.left, scope)
+        columns = self._renamed(cte, columns)
+        inside = Scope(scope.outer, ctes={**scope.ctes, cte.alias.lower(): Cte(name, columns)})
+        right, others = self._query(union.right, inside)
+        if len(columns) != len(others):
+            message = f"UNION: {len(columns)} columns on the left, {len(others)} on the right"
+            self.errors.append(TypeMismatch(message, place=self.place(union.right)))
+        union.set("this", left)
+        union.set("expression", right)
+        return union, columns
 
     def _set_operation(self, node: exp.SetOperation, outer: Scope | None) -> tuple[exp.Expr, Columns]:
         scope = Scope(outer)
@@ -161,6 +184,11 @@ class Resolver(Clauses):
             self.errors.extend(check_grouping(node, self.place))
             drop_unused_keys(node)
         return made, columns
+
+
+def _reads(query: exp.Expr, name: str) -> bool:
+    """Whether a query names an input of WITH."""
+    return any(t.name.lower() == name.lower() and not t.args.get("db") for t in query.find_all(exp.Table))
 
 
 def _unique_outputs(tree: exp.Expr, columns: Columns) -> exp.Expr:

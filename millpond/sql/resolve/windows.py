@@ -101,6 +101,15 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
     nth = integer_value(function.args["offset"]) if isinstance(function, exp.NthValue) else None
     if nth is not None and nth < 1:
         yield SqlError(f"{name} counts rows from 1 on")
+    of_all = isinstance(function, exp.Median) or (
+        isinstance(function, exp.WithinGroup)
+        and isinstance(function.this, exp.PercentileCont | exp.PercentileDisc)
+    )
+    if of_all and (order or spec is not None):
+        hint = "OVER (PARTITION BY …)"
+        shown = name if isinstance(function, exp.Median) else function.this.sql_name()
+        yield SqlError(f"{shown} is of a whole partition: it takes no order and no frame", hint=hint)
+        return
     if any(isinstance(function.args.get(k), exp.Distinct) for k in ("this", "expression")):
         yield SqlError(f"{name} with DISTINCT cannot stand before OVER", hint="aggregate in a subquery first")
     if spec is None:

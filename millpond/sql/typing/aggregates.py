@@ -171,6 +171,8 @@ def neighbour(node: exp.Expr, of: Of) -> pa.DataType | None:
 def within(node: exp.Expr, of: Of) -> pa.DataType | None:
     """PERCENTILE_CONT/DISC(p) and MODE() WITHIN GROUP (ORDER BY x)."""
     if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
+        if len(node.expression.expressions) != 1:
+            raise TypeMismatch(f"{_name(node.this)} takes one order: WITHIN GROUP (ORDER BY x)")
         a = of(node.expression.expressions[0].this)
         if a is None or a == DURATION:
             return None

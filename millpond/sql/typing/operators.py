@@ -176,7 +176,9 @@ def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
             return DATE if units <= DAY_UNITS | YEAR_MONTH_UNITS else TIMESTAMP
         if a in (DURATION, NULL) and not units & YEAR_MONTH_UNITS:
             return DURATION
-        return a if a in _TIMES else TIMESTAMP if a == STRING else None
+        if a == STRING:
+            raise _Unknown  # a text again, as Spark writes the time
+        return a if a in _TIMES else None
     if units is not None:
         return interval_type(node)
     a, b = of(left), of(right)

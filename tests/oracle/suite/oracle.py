@@ -34,6 +34,8 @@ _BODY = re.compile(
     r"^create\b[^(]*?\bview\s+[\w.`]+\s*(?:\([^()]*\)\s*)?as\s+(.*)$", re.IGNORECASE | re.DOTALL
 )
 ROWS_AT_MOST = 20_000
+UNREAD = (("?",),)
+"""The rows of an answer that cannot be read: intervals of months, and other types that Arrow has not."""
 _ROW = (
     "unique1 INT, unique2 INT, two INT, four INT, ten INT, twenty INT, hundred INT, thousand INT, twothousand INT, "
     "fivethous INT, tenthous INT, odd INT, even INT, stringu1 STRING, stringu2 STRING, string4 STRING"
@@ -54,7 +56,8 @@ class Shown:
     """A table as it is on Spark: its columns and rows."""
 
     columns: tuple[tuple[str, str], ...]
-    rows: pa.Table
+    rows: pa.Table | None
+    """None where the rows have types that Arrow has not."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Step:
     text: str
     answer: Answer | None = None
     tables: dict[str, Shown | None] = field(default_factory=dict)
+    view: str = ""
+    """The query of the view that it makes."""
 
 
 def is_query(text: str) -> bool:
@@ -85,11 +90,17 @@ class Theirs:
         texts = statements(name)
         yield Step("", tables=dict(self._beside(session, " ".join(texts).lower())))
         made: set[str] = set()
+        views: dict[str, str] = {}
         try:
             for text in texts:
                 step = self._step(session, text)
                 made.update(step.tables)
                 yield step
+                for view, query in views.items() if step.tables else ():
+                    if view not in step.tables:
+                        yield Step("", tables={view: _shown(session, view)}, view=query)
+                if step.view:
+                    views.update(dict.fromkeys(step.tables, step.view))
         finally:
             for table in made:
                 for kind in ("VIEW", "TABLE"):
@@ -111,7 +122,7 @@ class Theirs:
         answer = ask(session, body[1]) if body and is_query(body[1]) else None
         _try(session, text)
         tables = {name: _shown(session, name) for name in names}
-        return Step(body[1] if body and answer else text, answer, tables)
+        return Step(body[1] if body and answer else text, answer, tables, body[1] if body else "")
 
     def _beside(self, session: SparkSession, text: str) -> Iterator[tuple[str, Shown]]:
         """The tables that every file finds there, if a text names them."""
@@ -127,7 +138,9 @@ class Theirs:
                 ]
                 frame = session.createDataFrame(rows).selectExpr(*casts)
                 self._shared[name] = _kept(frame)
-            session.createDataFrame(self._shared[name].rows).createOrReplaceTempView(name)
+            rows = self._shared[name].rows
+            assert rows is not None
+            session.createDataFrame(rows).createOrReplaceTempView(name)
             yield name, self._shared[name]
         for name in VIEWS:
             if name not in text:
@@ -151,7 +164,7 @@ def ask(session: SparkSession, text: str) -> Answer:
             or "UNSUPPORTED_DATATYPE" in message
             or "UNSUPPORTED_ARROWTYPE" in message
         ):
-            return Answer(types=tuple(f.dataType.simpleString() for f in frame.schema.fields), rows=(("?",),))
+            return Answer(types=tuple(f.dataType.simpleString() for f in frame.schema.fields), rows=UNREAD)
         return Answer(error=message, when="run")
 
 
@@ -173,4 +186,7 @@ def _shown(session: SparkSession, name: str) -> Shown | None:
 
 def _kept(frame: DataFrame) -> Shown:
     columns = tuple((f.name, f.dataType.simpleString()) for f in frame.schema.fields)
-    return Shown(columns, frame.toArrow())
+    try:
+        return Shown(columns, frame.toArrow())
+    except Exception:
+        return Shown(columns, None)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from millpond import App, Error
 from tests.oracle.answers import Answer, difference, ours
 from tests.oracle.differences import explain
-from tests.oracle.suite.oracle import Shown, Step
+from tests.oracle.suite.oracle import UNREAD, Shown, Step
 
+PLAIN = "plain_"
+"""Before the name of a table: the same rows, without collations."""
 VOLATILE = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|current_\w+|curdate|localtimestamp|user|session_user|"
     r"input_file\w*|monotonically_increasing_id|spark_partition_id|version|tablesample)\b",
@@ -33,8 +35,8 @@ class Outcome:
 
     text: str
     how: str
-    """``same``, ``both`` refuse it, ``open`` which rows it gives, or a word of the list of differences, or
-    ``foreign``."""
+    """``same``, ``both`` refuse it, ``open`` which rows it gives, ``unread`` what Spark answers (a type that cannot be
+    read out of it) and refused here, or a word of the list of differences, or ``foreign``."""
     spark: str = ""
     ours: str = ""
 
@@ -50,7 +52,7 @@ def outcomes(steps: Iterable[Step]) -> Iterator[Outcome]:
             if step.answer is not None and counts and not VOLATILE.search(step.text):
                 yield _outcome(app, step.text, step.answer)
             for name, shown in step.tables.items():
-                _show(app, name, shown)
+                _show(app, name, shown, step.view)
 
 
 def _outcome(app: App, text: str, theirs: Answer) -> Outcome:
@@ -58,6 +60,8 @@ def _outcome(app: App, text: str, theirs: Answer) -> Outcome:
         mine = ours(lambda: app.sql(text).to_arrow())
     except Exception as error:
         return Outcome(text, "foreign", str(theirs), f"{type(error).__name__}: {error}")
+    if theirs.rows == UNREAD and mine.when:
+        return Outcome(text, "unread", str(theirs), str(mine))
     found = difference(text, theirs, mine, ordered=False)
     if found and found[0] == "value" and OPEN.search(text):
         if len(theirs.rows) == len(mine.rows) or OPEN_INSIDE.search(text):
@@ -67,18 +71,42 @@ def _outcome(app: App, text: str, theirs: Answer) -> Outcome:
     return Outcome(text, "both" if theirs.when else "same", str(theirs), str(mine))
 
 
-def _show(app: App, name: str, shown: Shown | None) -> None:
-    """Makes the table as it is on Spark. One with columns that a table cannot have is not there."""
+def _show(app: App, name: str, shown: Shown | None, view: str) -> None:
+    """Makes the table as it is on Spark. Where it has columns that a table cannot have, it is a view here: over a
+    table of plain texts, if they have collations, else of the query that made it."""
+    _try(app, f"DROP VIEW IF EXISTS {name}")
     _try(app, f"DROP TABLE IF EXISTS {name}")
-    if shown is None:
+    if shown is None or _make(app, name, shown):
         return
-    columns = ", ".join(f"`{c.replace('`', '``')}` {t}" for c, t in shown.columns)
+    names = ", ".join(_quoted(c) for c, _ in shown.columns)
+    if shown.rows is not None and any(" collate " in t for _, t in shown.columns):
+        plain = tuple((c, re.sub(r" collate \w+", "", t)) for c, t in shown.columns)
+        casts = ", ".join(f"CAST({_quoted(c)} AS {t}) AS {_quoted(c)}" for c, t in shown.columns)
+        _try(app, f"DROP TABLE IF EXISTS {PLAIN}{name}")
+        if _make(app, f"{PLAIN}{name}", Shown(plain, shown.rows)):
+            _try(app, f"CREATE VIEW {name} AS SELECT {casts} FROM {PLAIN}{name}")
+    elif view:
+        _try(app, f"CREATE VIEW {name} ({names}) AS {view}")
+
+
+def _make(app: App, name: str, shown: Shown) -> bool:
+    if shown.rows is None:
+        return False
+    columns = ", ".join(f"{_quoted(c)} {t}" for c, t in shown.columns)
     try:
         rows = shown.rows.to_pylist(maps_as_pydicts="strict")
+    except TypeError:
+        rows = shown.rows.to_pylist()  # a map whose keys are arrays
     except (UnicodeDecodeError, OverflowError):
-        return  # a text that is none, a date that Python has not
-    if _try(app, f"CREATE TABLE {name} ({columns})"):
-        app.table(name.strip("`")).bulk_insert(rows)
+        return True  # a text that is none, a date that Python has not: it is not there
+    if not _try(app, f"CREATE TABLE {name} ({columns})"):
+        return False
+    app.table(name.strip("`")).bulk_insert(rows)
+    return True
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _try(app: App, text: str) -> bool:

@@ -14,8 +14,8 @@ Counts = Mapping[str, Counter[str]]
 
 
 def answered(counts: Counter[str]) -> int:
-    """Queries that Spark answers, and that have one answer."""
-    return sum(n for how, n in counts.items() if how not in ("both", "answered", "quiet", "open"))
+    """Queries that Spark answers, and that have one answer which can be read."""
+    return sum(n for how, n in counts.items() if how not in ("both", "answered", "quiet", "open", "unread"))
 
 
 def share(counts: Counts) -> float:
