@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond import allowance
 from millpond.allowance import Allowance
+from millpond.engine.collect import collect, schema_of
 from millpond.engine.failures import explain, unknown_type
 from millpond.engine.functions import register
 from millpond.engine.onspark import to_frame
@@ -39,7 +40,7 @@ def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Tab
                 to_frame(session, rows).createOrReplaceTempView(name)
             register(session, sql)
             if limit is None:
-                return _known(session.sql(sql).toArrow())
+                return _known(collect(session.sql(sql)))
             session.conf.set("spark.sql.optimizer.excludedRules", _IN_JOBS)
             return _known(_collect(session.sql(sql), limit))
     except Error:
@@ -80,12 +81,11 @@ def _tagged(session: SparkSession) -> Iterator[None]:
 
 
 def _collect(frame: DataFrame, limit: Allowance) -> pa.Table:
-    """All rows, as ``toArrow`` collects them, but none behind the first that is too many."""
+    """All rows, but none behind the first that is too many."""
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.util import _load_from_socket
 
-    schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+    schema = schema_of(frame)
     if limit.rows is not None:
         frame = frame.limit(limit.rows + 1)
     port, secret, server = frame._jdf.collectAsArrowToPython()

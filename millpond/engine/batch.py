@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Offset
+from millpond.engine.collect import collect
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
@@ -129,7 +130,7 @@ class Batch:
     def _received(self) -> Received:
         """What Spark's own format gives, decoded here."""
         assert isinstance(self.source, NativeSource)
-        return self.source.decode(self._read_frame.toArrow())
+        return self.source.decode(collect(self._read_frame))
 
     @cached_property
     def columns(self) -> Schema | None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.clock import Clock
+from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.local import SMALL, Tables, distinct, in_order
@@ -63,7 +64,7 @@ class SparkStage:
                     self._register(spark, table, tables)
             self._look_up(spark, plan, looked_up, tables)
             register(spark, plan.sql)
-            found = spark.sql(plan.sql).toArrow()
+            found = collect(spark.sql(plan.sql))
         except Exception as error:
             raise explain(error) from error
         finally:
@@ -119,9 +120,9 @@ def _collect_keys(spark: SparkSession, plan: BatchPlan, wanted: list[TableInput]
     if len(direct) == 1:
         view, lookup = direct[0]
         keys = ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys))
-        return {view: spark.sql(f"SELECT DISTINCT {keys} FROM {source}{where}").toArrow()}
+        return {view: collect(spark.sql(f"SELECT DISTINCT {keys} FROM {source}{where}"))}
     sets = ", ".join(f"collect_set({_struct(lookup)}) AS {view}" for view, lookup in direct)
-    row = spark.sql(f"SELECT {sets} FROM {source}{where}").toArrow()
+    row = collect(spark.sql(f"SELECT {sets} FROM {source}{where}"))
     return {view: pa.Table.from_struct_array(row[view].combine_chunks().flatten()) for view, _ in direct}
 
 

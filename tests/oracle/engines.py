@@ -11,6 +11,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.types import StructType
 
 from millpond import App
+from millpond.engine.collect import collect
 from tests.oracle.answers import Answer, answer_of
 from tests.oracle.shapes import INDEXES, SCHEMAS, World
 from tests.oracle.shapes.tables import Change, columns_sql
@@ -56,7 +57,7 @@ class Oracle:
         except Exception as error:
             return Answer(error=said(error), when="check")
         try:
-            return answer_of(frame.toArrow())
+            return answer_of(collect(frame))
         except Exception as error:
             return Answer(error=said(error), when="run")
 

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError, get_return_value
 from pyspark.sql.classic.column import Column
 from pyspark.sql.types import StructType
 
+from millpond.engine.collect import collect
 from tests.oracle.cells import RAISED, Refused, cells
 from tests.oracle.values import relation
 
@@ -108,7 +109,7 @@ class SparkSide:
             tried = self._try(self._parser.parseExpression(f"named_struct('v', IF(k < 0, NULL, {text}))"))
             columns.append(Column(self._column(tried)).alias(f"c{at}"))
         try:
-            return cells(self.frame.select(*columns).toArrow())
+            return cells(collect(self.frame.select(*columns)))
         except Exception:
             if len(texts) == 1:
                 return [[RAISED] * self.rows.num_rows]
@@ -118,7 +119,7 @@ class SparkSide:
     def error(self, text: str, row: int | None) -> str | None:
         """What Spark says when an expression fails on a row, or on any."""
         try:
-            self._one(text, row).toArrow()
+            collect(self._one(text, row))
         except Exception as error:
             found = _CONDITION.search(str(error))
             return f"[{found[1]}] {found[2]}" if found else str(error).splitlines()[0]
@@ -151,7 +152,7 @@ class SparkGroups(SparkSide):
             return [found for part in parts for found in self.values(part)]
         columns = "".join(f", named_struct('v', {text}) AS c{i}" for i, text in enumerate(texts))
         try:
-            return cells(self.spark.sql(f"SELECT g AS k{columns} FROM t GROUP BY g").toArrow())
+            return cells(collect(self.spark.sql(f"SELECT g AS k{columns} FROM t GROUP BY g")))
         except Exception:
             if len(texts) == 1:
                 return [[RAISED]]

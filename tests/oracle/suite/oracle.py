@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import csv
 
+from millpond.engine.collect import collect
 from tests.oracle.answers import Answer, answer_of
 from tests.oracle.engines import SETTINGS, said
 from tests.oracle.suite.files import data, statements
@@ -156,7 +157,7 @@ def ask(session: SparkSession, text: str) -> Answer:
     except Exception as error:
         return Answer(error=said(error), when="check")
     try:
-        return answer_of(frame.toArrow())
+        return answer_of(collect(frame))
     except Exception as error:
         message = said(error)
         if (
