@@ -6,6 +6,8 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+IN_PARENTHESES = "in_parentheses"
+"""Meta of VALUES in parentheses: an alias behind them is that of an input, not a part of the query."""
 LETTER = "letter"
 """Meta of a CAST that was written as the letter of a number: the letter."""
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from millpond.options import Setting
-from millpond.sql.nodes import StreamWindow
+from millpond.sql.nodes import IN_PARENTHESES, StreamWindow
 from millpond.sql.parser.functions import UNITS
 from millpond.sql.parser.windows import WindowParser, window_clause
 from millpond.sql.statements import Query
@@ -253,7 +253,10 @@ class QueryParser(WindowParser):
             self._retreat(index)
             if not alone:
                 return None
-        return super()._parse_derived_table_values(*args, **kwargs)
+        found = super()._parse_derived_table_values(*args, **kwargs)
+        if found is not None and at_parenthesis:
+            found.meta[IN_PARENTHESES] = True
+        return found
 
     def _parse_statement(self) -> exp.Expr | None:
         """What sqlglot calls a statement is for us always a query: in a CTE, and after WITH."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import SqlError, UnknownName
+from millpond.sql.nodes import IN_PARENTHESES
 from millpond.sql.resolve.inputs import Inputs, Side, column_of
 from millpond.sql.scope import Scope, Visible
 
@@ -219,6 +220,8 @@ def _equal(left: Visible, right: Visible) -> exp.Expr:
 def _values_in(node: exp.Expr) -> exp.Values | None:
     """`(VALUES … AS v(a, b))` is a query: outside of the parentheses v means nothing."""
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Values) or node.args.get("joins"):
+        return None
+    if IN_PARENTHESES in node.this.meta:
         return None
     node.this.set("alias", node.args.get("alias"))
     return node.this
