@@ -52,7 +52,11 @@ def condition(what: str, node: exp.Expr, of: Of) -> None:
 
 
 def iff(node: exp.Expr, of: Of) -> pa.DataType | None:
-    condition("IF", node.this, of)
+    around = node.parent
+    if not isinstance(around, exp.Case):
+        condition("IF", node.this, of)
+    elif around.this is None:
+        condition("CASE", node.this, of)
     return branches("IF", [node.args["true"], node.args.get("false")], of)
 
 
