@@ -191,7 +191,7 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.BitwiseAnd: bitwise("&"),
     exp.BitwiseOr: bitwise("|"),
     exp.BitwiseXor: bitwise("^"),
-    exp.BitwiseNot: lambda r, node: f"(~ {r.sql(node.this)})",
+    exp.BitwiseNot: lambda r, node: f"(~ {r.to(node.this, r.type(node))})",
 }
 
 NAMED: dict[str, Entry] = {
