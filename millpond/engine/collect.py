@@ -25,7 +25,7 @@ def schema_of(frame: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     known = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
-    return pa.schema([pa.field(f.name, _open(f.type)) for f in known])
+    return pa.schema([pa.field(f.name, _open(f.type), metadata=f.metadata) for f in known])
 
 
 def _open(dtype: pa.DataType) -> pa.DataType:
@@ -35,5 +35,5 @@ def _open(dtype: pa.DataType) -> pa.DataType:
     if t.is_map(dtype):
         return pa.map_(_open(dtype.key_type), _open(dtype.item_type))
     if t.is_struct(dtype):
-        return pa.struct([pa.field(f.name, _open(f.type)) for f in dtype])
+        return pa.struct([pa.field(f.name, _open(f.type), metadata=f.metadata) for f in dtype])
     return dtype
