@@ -31,6 +31,7 @@ _CHANGES = re.compile(
     rf"\binsert\s+(?:into|overwrite)\s+(?:table\s+)?{_NAME}|^(?:drop|alter|truncate)\s+(?:table|view)\s+{_NAME}",
     re.IGNORECASE,
 )
+_VIEW = re.compile(r"create\b[^(]*?\bview\b", re.IGNORECASE)
 _BODY = re.compile(
     r"^create\b[^(]*?\bview\s+[\w.`]+\s*(?:\([^()]*\)\s*)?as\s+(.*)$", re.IGNORECASE | re.DOTALL
 )
@@ -100,7 +101,7 @@ class Theirs:
                 for view, query in views.items() if step.tables else ():
                     if view not in step.tables:
                         yield Step("", tables={view: _shown(session, view)}, view=query)
-                if step.view:
+                if _VIEW.match(text):
                     views.update(dict.fromkeys(step.tables, step.view))
         finally:
             for table in made:

@@ -96,7 +96,7 @@ def _make(app: App, name: str, shown: Shown) -> bool:
     try:
         rows = shown.rows.to_pylist(maps_as_pydicts="strict")
     except TypeError:
-        rows = shown.rows.to_pylist()  # a map whose keys are arrays
+        return False  # a map whose keys are arrays, which a dict cannot have
     except (UnicodeDecodeError, OverflowError):
         return True  # a text that is none, a date that Python has not: it is not there
     if not _try(app, f"CREATE TABLE {name} ({columns})"):
