@@ -34,6 +34,17 @@ _ELEMENTS = 100
 """Elements that a list of a row is taken to have."""
 _CELL = 16
 _JOINS = ("concat", "concat_ws", "array_join", "array_append", "array_prepend", "listagg", "string_agg")
+_PUTS = (
+    "array",
+    "struct",
+    "named_struct",
+    "map",
+    "map_from_arrays",
+    "arrays_zip",
+    "array_union",
+    "map_concat",
+)
+"""What puts values together: nothing is made larger, but for one that is put there several times."""
 _FOLDS = ("aggregate", "reduce")
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
@@ -72,9 +83,17 @@ class _Measure:
         self._value = value.statement if isinstance(value, st.Explain) else value
         self._locate = locate
         self._levels: dict[int, list[float]] = {}
+        self._listed: dict[int, dict[str, list[tuple[int, exp.Expr]]]] = {}
+        self._named: dict[int, _Size] = {}
 
     def check(self) -> None:
         trees = list(trees_in(self._value))
+        for clause in (c for tree in trees for c in tree.find_all(exp.With) if c.args.get("recursive")):
+            raise NotSupported(
+                "over HTTP a query does not read itself: nobody knows how much that becomes",
+                hint="make it a view in the app's own text, and read that",
+                place=self._place(clause),
+            )
         rows = any(tree.find(exp.From) for tree in trees) or not isinstance(self._value, st.Statement)
         rows = rows or isinstance(self._value, st.Update | st.Delete | st.Merge | st.Upsert)
         self._most = _BYTES if rows else _BYTES_ALONE
@@ -96,14 +115,14 @@ class _Measure:
         elif name in _FOLDS:
             self._check_fold(node)
             return
-        elif name not in _MADE and name not in _JOINS:
+        elif name not in _MADE and name not in _JOINS and name not in _PUTS:
             return
         size = self.size(node)
         size = size.times(self._repeats(node))
         select = node.find_ancestor(exp.Select)
         level = self._levels.setdefault(id(select), [1, 0])
         level[0] += max(0, size.most - 1)
-        level[1] += 0 if isinstance(node, exp.DPipe) or name in _JOINS else size.fixed
+        level[1] += 0 if isinstance(node, exp.DPipe) or name in _JOINS or name in _PUTS else size.fixed
         factor, fixed = 1.0, 0.0
         for times, made in self._levels.values():
             factor, fixed = factor * times, fixed + made
@@ -137,7 +156,8 @@ class _Measure:
         if isinstance(node, exp.Literal):
             return _Size(len(node.this) if node.is_string else _CELL)
         if isinstance(node, exp.Column | exp.Identifier):
-            return _Size(0, Counter({node.name.lower(): 1}))
+            listed = self._before(node) if isinstance(node, exp.Column) and not node.table else None
+            return listed or _Size(0, Counter({node.name.lower(): 1}))
         if isinstance(node, exp.Query | exp.Subquery):
             return _Size(0, Counter({"a query": 1}))
         if isinstance(node, _SCALAR):
@@ -154,6 +174,28 @@ class _Measure:
         if isinstance(node, exp.Lambda):
             return self.size(node.this)
         return _sum(parts)
+
+    def _before(self, node: exp.Column) -> _Size | None:
+        """The size of the column of the same SELECT list that a name may mean: one that stands before it."""
+        item: exp.Expr = node
+        while item.parent is not None and not isinstance(item.parent, exp.Select):
+            item = item.parent
+        select = item.parent
+        if select is None or item.arg_key != "expressions":
+            return None
+        if id(select) not in self._listed:
+            listed: dict[str, list[tuple[int, exp.Expr]]] = {}
+            for at, one in enumerate(select.expressions):
+                if isinstance(one, exp.Alias):
+                    listed.setdefault(one.alias.lower(), []).append((at, one.this))
+            self._listed[id(select)] = listed
+        same = self._listed[id(select)].get(node.name.lower(), ())
+        found = [value for at, value in same if item.index is None or at < item.index]
+        if not found:
+            return None
+        if id(found[-1]) not in self._named:
+            self._named[id(found[-1])] = self.size(found[-1])
+        return self._named[id(found[-1])]
 
     def number(self, node: exp.Expr) -> float:
         """A number that an argument is at most. Raises NotSupported if the text does not tell."""
@@ -245,6 +287,11 @@ def _filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     return _Size(max(size.fixed, _CELL), size.cells).times(m.number(given[1]))
 
 
+def _stacked(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+    """So many rows, each of which counts."""
+    return _Size(_CELL * m.number(given[0])) if given else _Size()
+
+
 def _sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     """From one number to another, or from one day to another: of days that are not written out, some."""
     if len(given) < 2:
@@ -296,6 +343,7 @@ _MADE: dict[str, Made] = {
     "rpad": _padded,
     "array_repeat": _filled,
     "sequence": _sequence,
+    "stack": _stacked,
     "replace": _replaced,
     "regexp_replace": _replaced,
     "format_string": _formatted,

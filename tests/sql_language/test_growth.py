@@ -66,7 +66,29 @@ SMALL = [
     "format_string('%05d %s', n, s)",
     "array_repeat(0, 100)",
 ]
+
+
+def doubled(call: str) -> str:
+    """Columns of a SELECT list, each of which names the one before it twice."""
+    listed = [call.format("s") + " AS a0", *(call.format(f"a{i}") + f" AS a{i + 1}" for i in range(30))]
+    return f"SELECT {', '.join(listed)} FROM t"
+
+
+def inside(call: str) -> str:
+    """Queries one inside of the other, which do so."""
+    query = "SELECT s AS a FROM t"
+    for _ in range(12):
+        query = f"SELECT {call.format('a')} AS a FROM ({query})"
+    return query
+
+
 CHAINS = [
+    *(doubled(call) for call in ("concat({0}, {0})", "{0} || {0}", "array({0}, {0})", "struct({0}, {0})")),
+    *(inside(call) for call in ("concat({0}, {0})", "array({0}, {0})", "struct({0}, {0})")),
+    "FROM t" + " |> SET s = concat(s, s)" * 20,
+    "SELECT length(a19) FROM t, LATERAL (SELECT concat(s, s) AS a0)"
+    + "".join(f", LATERAL (SELECT concat(a{i}, a{i}) AS a{i + 1})" for i in range(19)),
+    "SELECT * FROM stack(1000000, 1)",
     "WITH a AS (SELECT repeat(s, 20) AS x FROM t), b AS (SELECT repeat(x, 20) AS y FROM a) "
     "SELECT repeat(y, 20) FROM b",
     "SELECT repeat(x, 100) FROM (SELECT repeat(s, 100) AS x FROM t)",
@@ -110,6 +132,19 @@ def test_what_stays_small_is_not(expression: str) -> None:
 def test_statements(text: str) -> None:
     with pytest.raises(NotSupported, match="this makes more than"):
         check(text)
+
+
+def test_a_query_that_reads_itself_is_refused() -> None:
+    with pytest.raises(NotSupported, match="does not read itself") as e:
+        check(
+            "WITH RECURSIVE r(n, s) AS (SELECT 1, 'x' UNION ALL SELECT n + 1, s || s FROM r) SELECT n FROM r"
+        )
+    assert e.value.hint
+
+
+def test_names_of_the_list_may_be_used_again() -> None:
+    check("SELECT n * 2 AS a, a + 1 AS b, a + b AS c, concat(s, '!') AS d, upper(d) AS e FROM t")
+    check("SELECT concat(s, s) AS s, concat(s, 'x') AS t FROM t")
 
 
 def test_a_statement_alone_may_make_more() -> None:

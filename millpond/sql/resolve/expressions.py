@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond import allowance
-from millpond.errors import Error, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
+from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
@@ -65,6 +65,11 @@ class Aliases:
         return [o for o in self.outputs if o.alias.lower() == name.lower()]
 
 
+INLINED = 20_000
+"""Parts of expressions that names of the SELECT list stand for, in all of a statement."""
+INLINED_DEPTH = 200
+
+
 class Expressions(ABC):
     """Resolves expressions against a scope; ``errors`` grows as mistakes are found."""
 
@@ -87,6 +92,7 @@ class Expressions(ABC):
         """Whether an input has columns that nobody knows; then only what is surely wrong is among the errors."""
         self._paths = 0
         self._aliases: set[str] = set()
+        self._inlined_nodes = 0
 
     def place(self, node: exp.Expr, *, own: bool = False) -> Place | None:
         span = own_span(node) if own else span_of(node)
@@ -409,12 +415,28 @@ class Expressions(ABC):
                             place=self.place(node),
                         )
                     )
-                return self._fields(exp.Paren(this=aliases[0].this.copy()), parts[1:], node)
+                return self._fields(exp.Paren(this=self._inlined(aliases[0].this, node)), parts[1:], node)
         if [p.lower() for p in parts] == ["grouping__id"]:
             return self._expr(exp.Anonymous(this="grouping_id"), scope, names)
         self._unknown_column(node, parts, scope)
         node.meta["dtype"] = None
         return node
+
+    def _inlined(self, value: exp.Expr, node: exp.Expr) -> exp.Expr:
+        """What a column of the SELECT list stands for, to be put in the place of its name. Each may name the one
+        before it twice, so that all of it is counted."""
+        todo = [(value, 0)]
+        while todo:
+            part, depth = todo.pop()
+            self._inlined_nodes += 1
+            if self._inlined_nodes > INLINED or depth > INLINED_DEPTH:
+                raise NotSupported(
+                    "columns of SELECT that name one another make too large an expression",
+                    hint="compute some of them in a subquery, or with WITH",
+                    place=self.place(node),
+                )
+            todo += [(inner, depth + 1) for inner in part.iter_expressions()]
+        return value.copy()
 
     def _check_lateral(self, level: Scope, scope: Scope, node: exp.Expr) -> None:
         """Refuses a column of inputs left of LATERAL in a query that is further inside, as Spark does."""

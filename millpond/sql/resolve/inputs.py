@@ -261,12 +261,14 @@ def _set_alias(node: exp.Expr, alias: str, columns: Columns | None) -> None:
 def _apart(names: list[str]) -> list[str]:
     """The names, with others in place of those that stand there again."""
     taken, used = {name.lower() for name in names}, set[str]()
+    numbers: dict[str, int] = {}
     found: list[str] = []
     for name in names:
-        n, own = 1, name
+        n, own = numbers.get(name.lower(), 1), name
         while own.lower() in used or (n > 1 and own.lower() in taken):
             n += 1
             own = f"{name}_{n}"
+        numbers[name.lower()] = n
         used.add(own.lower())
         found.append(own)
     return found

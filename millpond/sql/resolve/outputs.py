@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sqlglot import exp
 
 from millpond.errors import SqlError, UnknownName, did_you_mean
@@ -101,14 +103,14 @@ class Outputs(Joins):
         columns = [c for c in scope.of(table) if not c.hidden] if table else scope.shown()
         dropped = self._excepted(star, columns)
         columns = [c for c in columns if c not in dropped]
-        names = [c.name.lower() for c in columns]
+        names = Counter(c.name.lower() for c in columns)
         replaced = self._replaced(star, columns, scope)
         outputs: list[exp.Alias] = []
         for column in columns:
             if column.name.lower() in replaced:
                 outputs.append(replaced[column.name.lower()])
                 continue
-            twice = names.count(column.name.lower()) > 1 and column.alias
+            twice = names[column.name.lower()] > 1 and column.alias
             name = f"{column.alias}_{column.name}" if twice else column.name
             made = exp.Alias(this=column_node(column), alias=exp.to_identifier(name, quoted=True))
             made.meta["star"] = True

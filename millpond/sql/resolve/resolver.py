@@ -34,6 +34,10 @@ _SELECT = frozenset(
 _RECURSIVE = frozenset({"this", "expression", "distinct"})
 
 
+COLUMNS = 10_000
+"""Columns of a SELECT, and fields of one of them."""
+
+
 class Resolver(Clauses):
     """Resolves the queries of one text against a catalog; ``errors`` grows as mistakes are found."""
 
@@ -174,6 +178,7 @@ class Resolver(Clauses):
             )
         node.set("windows", None)
         columns = [(o.alias, self._type(o.this)) for o in outputs]
+        self._check_size(columns, node)
         self._limits(node, scope)
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
@@ -184,6 +189,28 @@ class Resolver(Clauses):
             self.errors.extend(check_grouping(node, self.place))
             drop_unused_keys(node)
         return made, columns
+
+    def _check_size(self, columns: Columns, node: exp.Select) -> None:
+        """Raises for a SELECT with more columns, or parts of a column, than anybody reads: one that names those of
+        another twice doubles them."""
+        if len(columns) > COLUMNS:
+            raise NotSupported(
+                f"this SELECT has {len(columns):,} columns, and at most {COLUMNS:,} are made",
+                hint="name the columns that are needed",
+                place=self.place(node),
+            )
+        for name, dtype in columns:
+            left, todo = COLUMNS, [] if dtype is None else [dtype]
+            while todo:
+                inner = todo.pop()
+                left -= 1
+                todo += [inner.field(i).type for i in range(inner.num_fields)]
+                if left < len(todo):
+                    raise NotSupported(
+                        f'column "{name}" has more than {COLUMNS:,} fields, one inside of the other',
+                        hint="name the fields that are needed",
+                        place=self.place(node),
+                    )
 
 
 def _reads(query: exp.Expr, name: str) -> bool:
@@ -202,11 +229,13 @@ def _unique_outputs(tree: exp.Expr, columns: Columns) -> exp.Expr:
             return tree
         select = select.this
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     for projection in select.expressions:
-        name, n = projection.alias, 0
-        while name.lower() in taken or (n == 0 and lowered.count(name.lower()) > 1 and name.lower() in taken):
+        name, n = projection.alias, numbers.get(projection.alias.lower(), 0)
+        while name.lower() in taken:
             n += 1
             name = f"{projection.alias}_{n}"
+        numbers[projection.alias.lower()] = n
         taken.add(name.lower())
         projection.set("alias", exp.to_identifier(name, quoted=True))
     return tree
