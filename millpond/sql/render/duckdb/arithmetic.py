@@ -12,7 +12,16 @@ from millpond.sql.render.duckdb.names import Unrenderable, typed
 from millpond.sql.render.duckdb.operators import literal
 from millpond.sql.render.duckdb.raising import may_raise
 from millpond.sql.typing import coercion, decimals
-from millpond.sql.typing.coercion import BIGINT, DATE, DURATION, NULL, is_decimal
+from millpond.sql.typing.coercion import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    DURATION,
+    NULL,
+    STRING,
+    is_decimal,
+    is_integer,
+)
 from millpond.sql.typing.operators import OPERATORS, decimal_operand, plain_number
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -31,8 +40,18 @@ def arithmetic(r: Expressions, node: exp.Expr) -> str:
         return date_arithmetic(r, node)
     if is_decimal(result):
         return _decimal(r, node, result)
-    left, right = r.to(node.this, result), r.to(node.expression, result)
+    left, right = (
+        _number(r, node.this, node.expression, result),
+        _number(r, node.expression, node.this, result),
+    )
     return f"({left} {_SYMBOLS[type(node)]} {right})"
+
+
+def _number(r: Expressions, node: exp.Expr, other: exp.Expr, result: pa.DataType) -> str:
+    """An operand in the type of the result. A text beside an integer is an integer, also where both are divided."""
+    if r.type(node) == STRING and is_integer(r.type(other)) and result == DOUBLE:
+        return cast(r.to(node, BIGINT), BIGINT, result)
+    return r.to(node, result)
 
 
 def as_operator(node: exp.Expr) -> exp.Expr:

@@ -77,7 +77,12 @@ def between(r: Expressions, node: exp.Expr) -> str:
     if node.args.get("symmetric"):
         raise Unrenderable("BETWEEN SYMMETRIC")
     above_low = f"{r.to(node.this, below)} >= {r.to(low, below)}"
-    return f"({above_low} AND {r.to(node.this, above)} <= {r.to(high, above)})"
+    below_high = f"{r.to(node.this, above)} <= {r.to(high, above)}"
+    if may_raise(high) or cast_may_raise(r.type(high), above):
+        # It is not looked at for a value below the lower end, nor for NULL.
+        first = f"WHEN NOT ({above_low}) THEN FALSE WHEN {r.sql(node.this)} IS NULL THEN NULL"
+        return f"(CASE {first} ELSE {above_low} AND {below_high} END)"
+    return f"({above_low} AND {below_high})"
 
 
 def membership(r: Expressions, node: exp.Expr) -> str:

@@ -114,7 +114,7 @@ def cast_may_raise(source: pa.DataType, target: pa.DataType) -> bool:
 
 _EAGER = frozenset(
     "CONCAT CONCAT_WS ISNULL ISNOTNULL EQUAL_NULL NANVL MAP HASH XXHASH64 FORMAT_STRING PRINTF TRY_ADD TRY_SUBTRACT "
-    "TRY_MULTIPLY TRY_DIVIDE TRY_MOD".split()
+    "TRY_MULTIPLY TRY_DIVIDE TRY_MOD MOD".split()
 )
 """Functions that look at all arguments whatever the first ones are, or have an order of their own."""
 _DIVISIONS = (exp.Div, exp.Mod, exp.IntDiv)
