@@ -17,7 +17,6 @@ KEYS = st.integers(0, 6)
 NUMBERS = st.one_of(st.none(), st.integers(-3, 6))
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ab"]))
 ROW = st.tuples(KEYS, NUMBERS, TEXTS)
-TARGETS = ("t.", "", "t.")
 VIEWS = {
     "one of each": "(SELECT k, MIN(n) AS n, MAX(s) AS s FROM u GROUP BY k)",
     "counted": "(SELECT k, CAST(COUNT(*) AS INT) AS n, CAST(NULL AS STRING) AS s FROM u WHERE n > 0 GROUP BY k)",

@@ -866,9 +866,8 @@ class App:
         except QueryFailed:
             if checked.relation is None or checked.relation.kind != "view":
                 raise
-            found = [
-                pa.field(c.name, c.type or pa.null()) for c in resolved.schema
-            ]  # its query says what they are
+            # The query of a view says what they are, whenever it is read.
+            found = [pa.field(c.name, c.type or pa.null()) for c in resolved.schema]
         columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found, strict=True))
         schema = Schema(columns, resolved.schema.key)
         relation = checked.relation and dataclasses.replace(checked.relation, schema=schema)

@@ -33,16 +33,9 @@ _TIMES = 1_000
 _ELEMENTS = 100
 """Elements that a list of a row is taken to have."""
 _CELL = 16
-_JOINS = ("concat", "concat_ws", "array_join", "array_append", "array_prepend", "listagg", "string_agg")
-_PUTS = (
-    "array",
-    "struct",
-    "named_struct",
-    "map",
-    "map_from_arrays",
-    "arrays_zip",
-    "array_union",
-    "map_concat",
+_JOINS = frozenset(
+    "concat concat_ws array_join array_append array_prepend listagg string_agg array struct named_struct map "
+    "map_from_arrays arrays_zip array_union map_concat".split()
 )
 """What puts values together: nothing is made larger, but for one that is put there several times."""
 _FOLDS = ("aggregate", "reduce")
@@ -88,11 +81,13 @@ class _Measure:
 
     def check(self) -> None:
         trees = list(trees_in(self._value))
-        for clause in (c for tree in trees for c in tree.find_all(exp.With) if c.args.get("recursive")):
+        clauses = (c for tree in trees for c in tree.find_all(exp.With))
+        itself = next((c for c in clauses if c.args.get("recursive")), None)
+        if itself is not None:
             raise NotSupported(
                 "over HTTP a query does not read itself: nobody knows how much that becomes",
                 hint="make it a view in the app's own text, and read that",
-                place=self._place(clause),
+                place=self._place(itself),
             )
         rows = any(tree.find(exp.From) for tree in trees) or not isinstance(self._value, st.Statement)
         rows = rows or isinstance(self._value, st.Update | st.Delete | st.Merge | st.Upsert)
@@ -115,14 +110,14 @@ class _Measure:
         elif name in _FOLDS:
             self._check_fold(node)
             return
-        elif name not in _MADE and name not in _JOINS and name not in _PUTS:
+        elif name not in _MADE and name not in _JOINS:
             return
         size = self.size(node)
         size = size.times(self._repeats(node))
         select = node.find_ancestor(exp.Select)
         level = self._levels.setdefault(id(select), [1, 0])
         level[0] += max(0, size.most - 1)
-        level[1] += 0 if isinstance(node, exp.DPipe) or name in _JOINS or name in _PUTS else size.fixed
+        level[1] += 0 if isinstance(node, exp.DPipe) or name in _JOINS else size.fixed
         factor, fixed = 1.0, 0.0
         for times, made in self._levels.values():
             factor, fixed = factor * times, fixed + made
