@@ -9,6 +9,7 @@ from typing import Any
 from millpond import App
 from millpond.app.columns import COLUMNS
 from millpond.app.leaving import LEAVING
+from millpond.app.origins import origins_table
 from millpond.journal.catalog import Entry
 
 PASSING = (LEAVING, COLUMNS)
@@ -52,6 +53,9 @@ def _here(app: App) -> dict[str, Any]:
 def _kept(app: App) -> dict[str, Any]:
     journal = app._journal
     facts = journal._writer.facts
+    noted = origins_table("")
+    shown = [name for name in sorted(app._store._tables) if not name.endswith(noted)]
+    """Of which file a row comes is read when it is asked for, sooner after a kill; ``journalled`` has it."""
     return {
         "catalog": sorted(repr((r.name, r.kind, r.schema, r.uri, r.running, r.live)) for r in app._catalog),
         "indexes": sorted(repr(i) for i in app._catalog.indexes()),
@@ -63,8 +67,8 @@ def _kept(app: App) -> dict[str, Any]:
         "journalled": sorted(facts.ledgers),
         "ends": dict(sorted(facts.ends.items())),
         "done": sorted(facts.done),
-        "tables": {name: rows_of(app, name) for name in sorted(app._store._tables)},
-        "durability": dict(sorted(app._store._durability.items())),
+        "tables": {name: rows_of(app, name) for name in shown},
+        "durability": {name: app._store._durability[name] for name in shown},
         "fills": dict(sorted(app._store._fills.items())),
         "queries": sorted((q["name"], q["state"]) for q in app.sql("SHOW QUERIES").rows()),
         "held": dict(sorted(app._held._states.items())),

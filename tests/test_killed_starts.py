@@ -18,7 +18,7 @@ import pytest
 
 from millpond import App
 from millpond.testing.faults import killing, recorded
-from tests.fingerprint import kept
+from tests.fingerprint import ELSEWHERE, kept
 from tests.statement_kinds import KINDS, Kind, by_name, make_files, open_shop
 
 SOME = (
@@ -68,7 +68,8 @@ def _run_into(directory: Path, name: str, point: str) -> None:
 def _look(directory: Path, answers: Any) -> None:
     """Restarts the app and tells what it is."""
     with App(state=directory / "state", _direct=True) as app:
-        answers.put(kept(app))
+        app._loader.wait()
+        answers.put({key: text for key, text in kept(app).items() if key not in ELSEWHERE})
 
 
 def _go_on(directory: Path, name: str, run: bool) -> None:

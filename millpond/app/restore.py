@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.columns import COLUMNS, take_doubles
 from millpond.app.drift import widen_table
+from millpond.app.filling import Reached
 from millpond.app.health import Load
 from millpond.app.held import HELD
 from millpond.app.indexes import restore_index
@@ -179,10 +180,17 @@ def resume_checked(app: App, entry: Saved, checked: Checked, unit: Unit) -> None
     elif checked.live:
         app._loader.wait(app._loader.running(checked.reads))
         app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
-    elif checked.table_options.get("refresh") != "once" or not app._keeps(checked.target.name):
+    elif not _is_loaded_once(app, checked, name):
         plan = plan_load(checked, name, target)
         if is_from_outside(app, plan):
             app._loader.begin(plan, checked, lambda error: _failed(app, entry, error))
             return
         app._loader.wait(app._loader.running(checked.reads))
         load(app, plan, checked)
+
+
+def _is_loaded_once(app: App, checked: Checked, name: str) -> bool:
+    """Whether a table that is to be loaded once has been, to the end; else its load goes on."""
+    assert checked.target is not None
+    once = checked.table_options.get("refresh") == "once"
+    return once and app._keeps(checked.target.name) and Reached.of(app._store.position(name)).at is not None
