@@ -135,6 +135,12 @@ def test_killed_on_the_way(tmp_path: Path, name: str) -> None:
     check_kills(tmp_path, by_name(name), lambda points: [random.Random(name).choice(points)])
 
 
+@pytest.mark.slow
+def test_load_of_once_goes_on(tmp_path: Path) -> None:
+    """A table that reads its source once has read it to the end, also if that took two lives."""
+    check_kills(tmp_path, by_name("table of files, once"), lambda _: ["load: chunk read"])
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_killed_at_every_step(tmp_path: Path, kind: Kind) -> None:
