@@ -144,6 +144,26 @@ def test_a_load_that_fails(tmp_path: Path) -> None:
         App(sql)
 
 
+def test_a_table_that_was_loaded_once_after_a_restart(tmp_path: Path) -> None:
+    """Its file is not read again, even if it is gone; its error records and its health stay."""
+    file = tmp_path / "t.csv"
+    file.write_text("id\n1\nx\n2\n")
+    sql = f"CREATE TABLE t (id INT) AS SELECT * FROM file://{file} WITH ('refresh' = 'once')"
+    rows, reasons = "SELECT * FROM t ORDER BY id", "SELECT reason FROM `t$errors`"
+    with App(sql, state=tmp_path / "state") as app:
+        before = [app.sql(rows).rows(), app.sql(reasons).rows(), app.table("t").health_check().status]
+    assert [len(before[0]), len(before[1]), before[2]] == [2, 1, "static"]
+    for text in ("id\n3\n", None):
+        file.write_text(text) if text else file.unlink()
+        with App(sql, state=tmp_path / "state") as app:
+            app.drain()
+            assert [
+                app.sql(rows).rows(),
+                app.sql(reasons).rows(),
+                app.table("t").health_check().status,
+            ] == before
+
+
 def test_a_table_whose_source_is_gone_degrades_the_app(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", 10)
     sql = f"CREATE TABLE t (id BIGINT, name STRING) AS SELECT * FROM file://{tmp_path}/t.parquet"

@@ -12,15 +12,18 @@ import pyarrow as pa
 from millpond import faults
 from millpond.app.capturing import Copying
 from millpond.app.errortable import beside
-from millpond.app.filling import Filling, Progress, Report
+from millpond.app.filling import Filling, Progress, Reached, Report
 from millpond.app.health import Load
 from millpond.changes import Offset
 from millpond.errors import Closed, SourceChanged
-from millpond.plan.plans import LoadPlan
+from millpond.plan.plans import LoadPlan, Target
 from millpond.retry import Patience
-from millpond.sources.base import Source
+from millpond.sources.base import Source, find_source
+from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_relation
+from millpond.sql.reads import uris_read
 from millpond.steps import recording
 
 if TYPE_CHECKING:
@@ -83,11 +86,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
             app._on_progress(progress)
 
     app._source_values.update(checked.source_options)
-    app._store.fills(plan.name, plan.target.name)
-    if plan.errors is not None:
-        relation = error_relation(plan.name)
-        app._store.create(relation, *beside(app, plan.target))
-        app._catalog.add(relation)
+    _declare(app, plan.name, plan.target, errors=plan.errors is not None)
     filling = _filling(app, plan, checked, report)
     new = app._store.position(plan.name) is None
     try:
@@ -113,3 +112,31 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         app._living.add(name, filling)
     faults.reach("table follows")
     return rows
+
+
+def _declare(app: App, name: str, target: Target, *, errors: bool) -> None:
+    """Makes known what fills a table, and the table of its error records."""
+    app._store.fills(name, target.name)
+    if errors:
+        relation = error_relation(name)
+        app._store.create(relation, *beside(app, target))
+        app._catalog.add(relation)
+
+
+def keep_loaded(app: App, name: str, target: Relation, statement: st.CreateTable) -> bool:
+    """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked."""
+    if not app._keeps(target.name) or Reached.of(app._store.position(name)).at is None:
+        return False
+    uris = uris_read(statement.query) if statement.query is not None else []
+    fails = any(s.name.lower() == "on.error" and s.value == "fail" for s in statement.settings)
+    _declare(
+        app,
+        name,
+        Target("table", target.name),
+        errors=not fails and any(find_source(uri).sifts for uri in uris),
+    )
+    kind = uris[0].partition(":")[0] if uris else "table"
+    changed = app._backend(target.name).stats().get("changed_at")
+    load = Load(kind, app._mask(", ".join(uris)) or "tables", loaded_at=changed or time.time())
+    app._loads[target.name.lower()] = load
+    return True

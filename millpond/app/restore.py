@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from millpond.app.catalog import Saved, options_of, relation_of
 from millpond.app.columns import COLUMNS, take_doubles
 from millpond.app.drift import widen_table
-from millpond.app.filling import Reached
 from millpond.app.health import Load
 from millpond.app.held import HELD
 from millpond.app.indexes import restore_index
 from millpond.app.leaving import LEAVING
 from millpond.app.living import News
-from millpond.app.loading import is_from_outside, load
+from millpond.app.loading import is_from_outside, keep_loaded, load
 from millpond.app.outgoing import IDENTITY
 from millpond.app.script import check_kept
 from millpond.app.tapping import tap
@@ -111,6 +110,10 @@ def _go_on(app: App, entry: Saved) -> None:
     connected = isinstance(statement, st.CreateStream) and query is None
     if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
         return
+    if isinstance(statement, st.CreateTable) and entry.options.get("refresh") == "once":
+        target = app._catalog.find(entry.name)
+        if target is not None and keep_loaded(app, _query_of(entry), target, statement):
+            return
     # It goes on with the columns that it knew; new ones it takes in as ever.
     checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
     app._source_values.update(checked.source_options)
@@ -180,17 +183,10 @@ def resume_checked(app: App, entry: Saved, checked: Checked, unit: Unit) -> None
     elif checked.live:
         app._loader.wait(app._loader.running(checked.reads))
         app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
-    elif not _is_loaded_once(app, checked, name):
+    else:
         plan = plan_load(checked, name, target)
         if is_from_outside(app, plan):
             app._loader.begin(plan, checked, lambda error: _failed(app, entry, error))
             return
         app._loader.wait(app._loader.running(checked.reads))
         load(app, plan, checked)
-
-
-def _is_loaded_once(app: App, checked: Checked, name: str) -> bool:
-    """Whether a table that is to be loaded once has been, to the end; else its load goes on."""
-    assert checked.target is not None
-    once = checked.table_options.get("refresh") == "once"
-    return once and app._keeps(checked.target.name) and Reached.of(app._store.position(name)).at is not None
