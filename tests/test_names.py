@@ -32,6 +32,7 @@ NASTY = [
     "x:y\\n\t\nz",
     "n" * 100,
 ]
+ALIAS = "longer_than_any_of_them"
 LETTERS = st.characters(codec="utf-8", exclude_characters="\0")
 NAMES = (
     st.text(LETTERS | st.sampled_from(" .'\"`/\\$%:;,()[]{}=?*-#&|<>\n\tİßK"), min_size=1, max_size=12)
@@ -50,8 +51,8 @@ def make(app: App, name: str, options: str = "", *, index: bool = True) -> None:
     assert sql(f"UPDATE {table} SET {column} = ? WHERE id = 3", ["d"]).count == 1
     assert sql(f"DELETE FROM {table} WHERE {column} = 'b'").count == 1
     sql(
-        f"MERGE INTO {table} USING (SELECT 5 AS id, 'm' AS v) s ON {table}.id = s.id"
-        f" WHEN MATCHED THEN UPDATE SET {column} = s.v WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.v)"
+        f"MERGE INTO {table} USING (SELECT 5 AS id, 'm' AS v) {ALIAS} ON {table}.id = {ALIAS}.id"
+        f" WHEN MATCHED THEN UPDATE SET {column} = {ALIAS}.v WHEN NOT MATCHED THEN INSERT VALUES ({ALIAS}.id, {ALIAS}.v)"
     )
     if index:
         sql(f"CREATE INDEX {quote('i ' + name)} ON {table} ({column})")
@@ -65,7 +66,7 @@ def check(app: App, name: str) -> None:
     assert [tuple(r.values()) for r in found.to_pylist()] == expected
     assert found.column_names == ["id", f"v {name}"]
     viewed = app.sql(
-        f"SELECT a.u FROM {quote('view ' + name)} a JOIN {table} ON a.id = {table}.id ORDER BY 1"
+        f"SELECT {ALIAS}.u FROM {quote('view ' + name)} {ALIAS} JOIN {table} ON {ALIAS}.id = {table}.id ORDER BY 1"
     )
     assert [r["u"] for r in viewed.rows()] == ["A!", "D", "M"]
     assert name in app.tables() and name in [r["name"] for r in app.sql("SHOW TABLES").rows()]
