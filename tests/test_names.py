@@ -52,7 +52,8 @@ def make(app: App, name: str, options: str = "", *, index: bool = True) -> None:
     assert sql(f"DELETE FROM {table} WHERE {column} = 'b'").count == 1
     sql(
         f"MERGE INTO {table} USING (SELECT 5 AS id, 'm' AS v) {ALIAS} ON {table}.id = {ALIAS}.id"
-        f" WHEN MATCHED THEN UPDATE SET {column} = {ALIAS}.v WHEN NOT MATCHED THEN INSERT VALUES ({ALIAS}.id, {ALIAS}.v)"
+        f" WHEN MATCHED THEN UPDATE SET {column} = {ALIAS}.v"
+        f" WHEN NOT MATCHED THEN INSERT VALUES ({ALIAS}.id, {ALIAS}.v)"
     )
     if index:
         sql(f"CREATE INDEX {quote('i ' + name)} ON {table} ({column})")
