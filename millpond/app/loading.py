@@ -65,16 +65,17 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
     what = app._mask(", ".join(sources)) or "tables"
     kind = sources[0].partition(":")[0] if sources else "table"
-    app._loads[name] = Load(kind, what, began=time.time())
+    loads = app._loads
+    loads[name] = Load(kind, what, began=time.time())
 
     def report(progress: Progress) -> None:
         if app._closed:
             raise Closed("the app is closed")
-        if app._loads[name].loaded_at is not None:
+        if loads[name].loaded_at is not None:
             return
         share = progress.bytes / progress.total if progress.total else None
-        app._loads[name] = replace(
-            app._loads[name],
+        loads[name] = replace(
+            loads[name],
             rows=progress.rows,
             of=progress.of,
             share=share,
@@ -90,18 +91,18 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     filling = _filling(app, plan, checked, report)
     new = app._store.position(plan.name) is None
     try:
-        with recording(app._loads[name].steps):
+        with recording(loads[name].steps):
             rows = _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
     except Exception as error:
         filling.abandon(new=new)
-        app._loads[name] = replace(app._loads[name], error=app._mask(str(getattr(error, "message", error))))
+        loads[name] = replace(loads[name], error=app._mask(str(getattr(error, "message", error))))
         raise
     faults.reach("table loaded")
     changed = app._backend(name).stats().get("changed_at")
     follows = filling.follows and checked.table_options.get("refresh") != "once"
     stale = filling.refused
-    app._loads[name] = replace(
-        app._loads[name],
+    loads[name] = replace(
+        loads[name],
         ended=time.time(),
         loaded_at=changed or time.time(),
         follows=follows,
