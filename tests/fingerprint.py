@@ -14,8 +14,9 @@ from millpond.journal.catalog import Entry
 
 PASSING = (LEAVING, COLUMNS)
 """The kinds of journal entries that may be removed later than what they belong to."""
-ELSEWHERE = ("positions", "passing", "columns", "columns found")
-"""What two apps may differ in that have done the same in two places."""
+ELSEWHERE = ("positions", "passing", "columns", "columns found", "open sources")
+"""What two apps may differ in that have done the same in two places, or one of them with a fault after it: columns that
+nobody reads any more, and their source, are forgotten with the next DROP."""
 
 
 def fingerprint(app: App) -> dict[str, str]:
