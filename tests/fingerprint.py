@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from millpond import App
-from millpond.app.columns import COLUMNS
-from millpond.app.leaving import LEAVING
-from millpond.app.origins import origins_table
 from millpond.journal.catalog import Entry
+from millpond.loading.discovered_columns import COLUMNS
+from millpond.loading.file_origins import origins_table
+from millpond.store.dropped_tables import LEAVING
 
 PASSING = (LEAVING, COLUMNS)
 """The kinds of journal entries that may be removed later than what they belong to."""

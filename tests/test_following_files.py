@@ -20,8 +20,8 @@ from pyarrow import parquet
 
 from millpond import App, Error
 from millpond.app import filling
-from millpond.app.filling import Filling
 from millpond.errors import FileMissing, SourceError
+from millpond.loading.bulk_load import Filling
 from millpond.sources import _watching
 from millpond.sources.file import FileSource
 

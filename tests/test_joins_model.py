@@ -19,7 +19,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
-from millpond.app.joins import KeptJoin
 from millpond.plan.pipeline import plan_join
 from millpond.plan.plans import JoinPlan
 from millpond.plan.world import Rooms
@@ -27,6 +26,7 @@ from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
+from millpond.streaming.stream_join import KeptJoin
 from millpond.tables.base import Backend, Snapshot, find_backend
 
 pytestmark = pytest.mark.slow

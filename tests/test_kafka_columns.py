@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millpond import App
-from millpond.app.catalog import dump_schema, load_schema
 from millpond.app.check import check_text
-from millpond.app.columns import COLUMNS
 from millpond.engine.batch import Batch
 from millpond.errors import BadData
 from millpond.formats.messages import JsonMessages
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
+from millpond.loading.discovered_columns import COLUMNS
 from millpond.sources.kafka import KafkaSource
+from millpond.store.catalog import dump_schema, load_schema
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, uri

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from millpond import App
-from millpond.app.filling import Progress
 from millpond.errors import TopicMissing, TopicReplaced
+from millpond.loading.bulk_load import Progress
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, orders, uri
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +41,11 @@ FLOORS: tuple[frozenset[str], ...] = (
     ),
     frozenset({"sql", "formats", "journal"}),
     frozenset({"tables", "sources", "sinks"}),
+    frozenset({"store"}),
     frozenset({"plan", "query"}),
-    frozenset({"engine"}),
+    frozenset({"dml", "engine"}),
+    frozenset({"loading"}),
+    frozenset({"streaming", "views"}),
     frozenset({"app"}),
     frozenset({FACE}),
     frozenset({"server", "http", "cli", "testing", "demo"}),
@@ -133,12 +136,32 @@ def is_module(root: Path, base: str, name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def violations(root: Path) -> list[str]:
-    return [f"{i.file}:{i.line}: {i.target}: {why}" for i in imports(root) if (why := i.breaks())]
+def violations(root: Path, known: Mapping[tuple[str, str], int] | None = None) -> list[str]:
+    """What is wrong, but for pairs of rooms in which no more is wrong than is ``known``."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for i in imports(root):
+        if why := i.breaks():
+            pair = (i.room, i.target.removeprefix(f"{PACKAGE}.").split(".")[0])
+            found.setdefault(pair, []).append(f"{i.file}:{i.line}: {i.target}: {why}")
+    return [
+        line for pair, lines in found.items() if len(lines) > (known or {}).get(pair, 0) for line in lines
+    ]
+
+
+UPWARD = {
+    ("store", "query"): 4,
+    ("store", "plan"): 1,
+    ("store", "app"): 3,
+    ("loading", "app"): 11,
+    ("loading", "views"): 1,
+    ("streaming", "app"): 10,
+    ("views", "app"): 1,
+}
+"""Imports that go up, by the room that they are in and the one that they reach. They may only fall."""
 
 
 def test_imports_go_down_and_libraries_stay_in_their_rooms() -> None:
-    found = violations(ROOT)
+    found = violations(ROOT, UPWARD)
     assert not found, "\n" + "\n".join(found)
 
 
@@ -161,16 +184,20 @@ def test_the_ground_floor_has_no_circle() -> None:
     assert not below, f"these import one another in a circle: {below}"
 
 
-PRIVATE_OF_THE_APP = 596
+PRIVATE_OF_THE_APP = 593
 """Accesses of other files to private fields of ``App``. It may only fall."""
 CIRCLES = {
     "millpond": 1,
-    "millpond.app": 42,
+    "millpond.app": 14,
     "millpond.cli": 2,
     "millpond.http": 19,
+    "millpond.loading": 10,
     "millpond.sources": 13,
     "millpond.sql": 28,
+    "millpond.store": 6,
+    "millpond.streaming": 11,
     "millpond.tables": 9,
+    "millpond.views": 1,
 }
 """Files of a room that import one another in circles, imports for types alone included. They may only fall."""
 
@@ -224,15 +251,15 @@ def test_no_more_files_are_in_circles_than_before() -> None:
 WRONG = [
     ("sql/parse.py", "import pyspark.sql", "1: pyspark.sql: pyspark is imported only in engine"),
     ("sql/parse.py", "from ..tables import x", "1: millpond.tables: sql (F1) is below tables (F2)"),
-    ("sql/parse.py", "\nfrom millpond import app", "2: millpond.app: sql (F1) is below app (F5)"),
-    ("sql/parse.py", "from millpond import App", "1: millpond: sql (F1) is below millpond (F6)"),
+    ("sql/parse.py", "\nfrom millpond import app", "2: millpond.app: sql (F1) is below app (F8)"),
+    ("sql/parse.py", "from millpond import App", "1: millpond: sql (F1) is below millpond (F9)"),
     (
         "sql/parse.py",
         "def f(): import millpond.journal",
         "1: millpond.journal: sql and journal are on one floor",
     ),
     ("errors.py", "import millpond.sql", "1: millpond.sql: errors (F0) is below sql (F1)"),
-    ("__init__.py", "from .cli import main", "1: millpond.cli: millpond (F6) is below cli (F7)"),
+    ("__init__.py", "from .cli import main", "1: millpond.cli: millpond (F9) is below cli (F10)"),
     (
         "query/x.py",
         "if 1:\n  from sqlglot import exp",

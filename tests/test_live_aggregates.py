@@ -16,8 +16,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
-from millpond.app.aggregates import LiveAggregate, target_changes
-from millpond.app.windows import WindowedAggregate
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target
 from millpond.plan.world import Rooms
@@ -27,6 +25,8 @@ from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
 from millpond.sql.resolve import Resolved
+from millpond.streaming.aggregate import LiveAggregate, target_changes
+from millpond.streaming.window import WindowedAggregate
 from millpond.tables.base import Backend, Snapshot, find_backend
 from millpond.types import Schema
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as some
 
 from millpond import App
 from millpond.app import running
-from millpond.app.poison import TooMany, find_poison
 from millpond.errors import DataError
+from millpond.streaming.poison import TooMany, find_poison
 
 
 def batch(values: list[int]) -> pa.Table:

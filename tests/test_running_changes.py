@@ -17,8 +17,6 @@ from hypothesis import strategies as some
 
 from millpond import App
 from millpond.app import folding
-from millpond.app.block import Block
-from millpond.app.folding import Folding
 from millpond.app.script import check_one
 from millpond.engine.local import LocalStage
 from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
@@ -26,6 +24,8 @@ from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.sql.blocks import grouped
 from millpond.sql.parse import parse
+from millpond.streaming.block import Block
+from millpond.streaming.fold import Folding
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from millpond import App
-from millpond.app.transaction import Transaction
 from millpond.errors import QueryFailed, SqlError
 from millpond.plan.view import find_parts
 from millpond.plan.world import Rooms
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
+from millpond.store.transaction import Transaction
 
 pytestmark = pytest.mark.slow
 

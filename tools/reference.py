@@ -22,7 +22,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond import errors
-from millpond.app.statements import _HANDLERS
+from millpond.app.execute import _HANDLERS
 from millpond.formats.base import COMPRESSIONS, formats
 from millpond.options import Option
 from millpond.sinks.base import sinks

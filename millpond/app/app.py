@@ -18,34 +18,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pyarrow as pa
 
 from millpond import faults, steps
-from millpond.app.attaching import attach
-from millpond.app.capturing import keep_copy
-from millpond.app.catalog import Saved, saved, widths_of
-from millpond.app.columns import KeptColumns
-from millpond.app.dropping import drop_unread, take_back, take_back_query
-from millpond.app.filling import Report
-from millpond.app.gate import Gate
-from millpond.app.health import Load, followed, health_of
-from millpond.app.held import DROPPED, HELD, Held
-from millpond.app.home import AppHome, ViewHome
-from millpond.app.inputs import keep_beside
-from millpond.app.leaving import Leaving
-from millpond.app.living import Living
-from millpond.app.loader import Loader
-from millpond.app.loading import read_all
+from millpond.app.attach import attach
+from millpond.app.drop import drop_unread, take_back, take_back_query
+from millpond.app.execute import execute
+from millpond.app.health import followed, health_of
 from millpond.app.lookups import plan_lookup, plan_write
-from millpond.app.pipelines import Pipelines
+from millpond.app.permissions import Gate
 from millpond.app.published import Publications
-from millpond.app.queries import Queries
 from millpond.app.readiness import Readiness, readiness
-from millpond.app.reading import answer_query
 from millpond.app.restore import restore
 from millpond.app.script import Step, needed, prepare
-from millpond.app.statements import execute
-from millpond.app.store import Moment, Store
-from millpond.app.transaction import Transaction
-from millpond.app.unit import Unit
-from millpond.app.views import Views
+from millpond.app.select import answer_query
+from millpond.app.table_commits import AppHome, ViewHome
 from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.errors import (
@@ -66,6 +50,14 @@ from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
+from millpond.loading.bulk_load import Report
+from millpond.loading.capture_tables import keep_copy
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.followers import Living
+from millpond.loading.load import read_all
+from millpond.loading.loader import Loader
+from millpond.loading.progress import Load
+from millpond.loading.side_inputs import keep_beside
 from millpond.options import parse_size
 from millpond.plan.plans import PipelinePlan, Target, target_of
 from millpond.plan.world import Rooms, StandIn
@@ -93,8 +85,17 @@ from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
 from millpond.sql.words import point_at_word
+from millpond.store.catalog import Saved, saved, widths_of
+from millpond.store.dropped_tables import Leaving
+from millpond.store.query_states import DROPPED, HELD, Held
+from millpond.store.store import Moment, Store
+from millpond.store.transaction import Transaction
+from millpond.store.undo import Unit
+from millpond.streaming.queries import Queries
+from millpond.streaming.runner import Pipelines
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
+from millpond.views.materialized_view import Views
 
 if TYPE_CHECKING:
     from millpond.http.server import HttpServer

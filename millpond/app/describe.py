@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.app.health import health_of
-from millpond.app.joins import describe_join
 from millpond.app.lookups import lookup_columns
-from millpond.app.windows import describe_mark
 from millpond.errors import without_passwords
 from millpond.journal.late import LATEST
 from millpond.plan.explain import explain_checked
@@ -25,6 +23,8 @@ from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
 from millpond.steps import Step
+from millpond.streaming.stream_join import describe_join
+from millpond.streaming.window import describe_mark
 from millpond.types import type_name
 
 if TYPE_CHECKING:

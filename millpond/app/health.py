@@ -2,79 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from millpond.app.living import OverSources
 from millpond.errors import AccessRefused, ConnectionLost, Error
+from millpond.loading.followers import OverSources
 from millpond.query.stats import Health
 from millpond.retry import Issues
 from millpond.sql.errortables import error_table
-from millpond.steps import Steps
 
 if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.engine.pipeline import Pipeline
 
 PROGRAM = "program"
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The load of a table: from what kind of source, how far it is, and how it ended.
-
-    ``of`` is how many rows there are, ``of_files`` how many files, ``share`` the part of the bytes that was read, where
-    the source can tell.
-    """
-
-    source: str
-    what: str
-    rows: int = 0
-    of: int | None = None
-    share: float | None = None
-    bytes: int = 0
-    files: int = 0
-    of_files: int | None = None
-    began: float | None = None
-    ended: float | None = None
-    loaded_at: float | None = None
-    error: str | None = None
-    follows: bool = False
-    """Whether the table goes on with what is new."""
-    steps: Steps = field(default_factory=Steps, compare=False, repr=False)
-    """What filling it has taken since the app was started."""
-
-    @property
-    def rate(self) -> float:
-        """Rows in a second."""
-        seconds = (self.ended or time.time()) - self.began if self.began is not None else 0.0
-        return round(self.rows / seconds, 1) if seconds > 0 else 0.0
-
-    @property
-    def percent(self) -> int | None:
-        part = self.rows / self.of if self.of else self.share
-        return None if part is None else int(100 * min(part, 1.0))
-
-    def far(self) -> str:
-        """How far it is, in words."""
-        of = f" of {self.of:,}" if self.of is not None else ""
-        many = self.of_files is not None and self.of_files > 1
-        files = f", {self.files:,} of {self.of_files:,} files" if many else ""
-        percent = f", {self.percent} %" if self.percent is not None else ""
-        return f"{self.rows:,}{of} rows{files}{percent}, {self.rate:,.0f}/s"
-
-    def health(self) -> Health:
-        if self.error is not None:
-            return Health("stale", self.error)
-        if self.loaded_at is None:
-            return Health("loading", f"{self.far()}, from {self.what}")
-        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.loaded_at))
-        if self.follows:
-            return Health("healthy", f"it follows {self.what}, last change {when}")
-        return Health("static", f"read once from {self.what}, complete since {when}")
 
 
 def health_of(app: App, table: str) -> tuple[str, Health]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond import faults
-from millpond.app.catalog import Saved
-from millpond.app.unit import Unit, safely
 from millpond.errors import NotSupported
 from millpond.sql import statements as st
 from millpond.sql.catalog import Index
 from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
+from millpond.store.catalog import Saved
+from millpond.store.undo import Unit, safely
 
 if TYPE_CHECKING:
     from millpond.app.app import App

@@ -6,20 +6,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.app.catalog import Saved, options_of, relation_of
-from millpond.app.columns import COLUMNS, take_doubles
-from millpond.app.drift import widen_table
-from millpond.app.health import Load
-from millpond.app.held import HELD
 from millpond.app.indexes import restore_index
-from millpond.app.leaving import LEAVING
-from millpond.app.living import News
-from millpond.app.loading import is_from_outside, keep_loaded, load
-from millpond.app.outgoing import IDENTITY
 from millpond.app.script import check_kept
-from millpond.app.tapping import tap
-from millpond.app.unit import Unit
 from millpond.errors import Error, SourceError
+from millpond.loading.capture_streams import tap
+from millpond.loading.discovered_columns import COLUMNS, take_doubles
+from millpond.loading.followers import News
+from millpond.loading.load import is_from_outside, keep_loaded, load
+from millpond.loading.progress import Load
+from millpond.loading.schema_drift import widen_table
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.view import plan_view
@@ -28,6 +23,11 @@ from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
+from millpond.store.catalog import Saved, options_of, relation_of
+from millpond.store.dropped_tables import LEAVING
+from millpond.store.query_states import HELD
+from millpond.store.undo import Unit
+from millpond.streaming.delivery import IDENTITY
 
 if TYPE_CHECKING:
     from millpond.app.app import App

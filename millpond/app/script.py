@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millpond.app.catalog import Saved
 from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.plan.world import Rooms, narrow
 from millpond.sql import statements as st
@@ -17,6 +16,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
+from millpond.store.catalog import Saved
 from millpond.types import Schema
 
 if TYPE_CHECKING:

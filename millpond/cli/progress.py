@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from millpond.app.filling import Progress
+    from millpond.loading.bulk_load import Progress
 
 _MB = 1 << 20
 EVERY = 2.0

@@ -61,15 +61,15 @@ class LocalSession:
     """Statements go to an app in this process. ``hint`` is said where a name is not known."""
 
     def __init__(self, app: App, *, hint: str | None = None):
-        from millpond.app.conversation import Conversation
+        from millpond.app.session import Conversation
 
         self.app = app
         self._conversation = Conversation(app)
         self._hint = hint
 
     def ask(self, sql: str) -> Answer:
-        from millpond.app.follow import follow
         from millpond.query.result import RunningResult
+        from millpond.streaming.tail import follow
 
         before = set(self.app._emitted)
         try:

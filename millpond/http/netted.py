@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.app.matching import aligned
 from millpond.changes import ROW, Changes
+from millpond.query.matching import aligned
 from millpond.types import Schema
 
 

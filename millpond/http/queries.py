@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.app.unit import Unit
 from millpond.errors import UnknownName
 from millpond.http.answers import as_json
 from millpond.http.failures import not_found
+from millpond.store.undo import Unit
 
 if TYPE_CHECKING:
     from millpond.http.service import Service

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from millpond.app.filling import Progress
 from millpond.cli import progress
 from millpond.cli.progress import Loading
+from millpond.loading.bulk_load import Progress
 
 
 def load(loading: Loading) -> None:

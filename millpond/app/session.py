@@ -1,0 +1,67 @@
+"""Statements that a person types one after another, among them BEGIN, and later COMMIT or ROLLBACK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.app.permissions import Gate
+from millpond.errors import NotSupported
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.bind import Params
+from millpond.sql.parse import parse
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.store.transaction import Transaction
+
+
+class Conversation:
+    """Runs texts in the order in which they come. A BEGIN by itself opens a transaction, which the texts after it are
+    part of, until a COMMIT or ROLLBACK by itself. One thread uses it."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._transaction: Transaction | None = None
+
+    def run(self, text: str, params: Params = None, gate: Gate | None = None) -> Result:
+        """Runs one or several statements; the answer is the last one's."""
+        alone = _alone(text)
+        if self._transaction is None:
+            if not isinstance(alone, st.Begin):
+                return self._app._ask(text, params, gate)
+            if gate is not None:
+                gate.parsed((alone,), parse(text, {}).script.place)
+            self._transaction = self._app.begin_transaction()
+        elif isinstance(alone, st.Commit):
+            transaction, self._transaction = self._transaction, None
+            transaction.commit()
+        elif isinstance(alone, st.Rollback):
+            self.end()
+        elif isinstance(alone, st.Begin):
+            raise NotSupported(
+                "a transaction is open already", hint="end it first: COMMIT, or ROLLBACK", place=alone.place
+            )
+        else:
+            return self._transaction.sql(text, params)
+        return Result(pa.table({}), count=0)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._transaction is not None
+
+    def end(self) -> None:
+        """Rolls back a transaction that is open."""
+        if self._transaction is not None:
+            self._transaction.rollback()
+            self._transaction = None
+
+
+def _alone(text: str) -> st.Statement | None:
+    """The one statement of a text; None if they are several, or it cannot be read."""
+    if len(text) > 200 and len(text.strip()) > 100:
+        return None  # BEGIN and its like are short
+    parsed = parse(text, {})
+    return parsed.statements[0] if len(parsed.statements) == 1 and not parsed.errors else None

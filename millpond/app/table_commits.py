@@ -1,0 +1,72 @@
+"""A table of an app: its changes are commits of the app's store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millpond.changes import Changes
+from millpond.query.staged import Begun
+from millpond.query.stats import Health
+from millpond.sql.live import follows_its_query
+from millpond.store.store import Store
+from millpond.tables._single import Patch
+from millpond.tables.base import Snapshot
+
+
+class AppHome:
+    """Where the changes of one table of an app are made."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: str,
+        health: Callable[[str], tuple[str, Health]],
+        followed: Callable[[str], dict[str, Any]],
+        begin: Callable[[], Begun],
+    ):
+        self._store = store
+        self._table = table
+        self._health = health
+        self._followed = followed
+        self.begin = begin
+
+    def commit(self, changes: Changes) -> object:
+        return self._store.commit({self._table: changes})
+
+    def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
+        return self._store.change(self._table, find)
+
+    def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
+        return None if self._store.edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True
+
+    def patch(self, key: Any, changes: Patch) -> int | None:
+        return self._store.edit(self._table, lambda t: t.patch_edit(key, changes))
+
+    def drop(self, key: Any) -> int | None:
+        return self._store.edit(self._table, lambda t: t.drop_edit(key))
+
+    def health(self) -> tuple[str, Health]:
+        return self._health(self._table)
+
+    def followed(self) -> dict[str, Any]:
+        return self._followed(self._table)
+
+
+class ViewHome(AppHome):
+    """The home of a table that follows a query: nobody else changes it."""
+
+    def commit(self, changes: Changes) -> object:
+        raise follows_its_query(self._table)
+
+    def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
+        raise follows_its_query(self._table)
+
+    def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
+        raise follows_its_query(self._table)
+
+    def patch(self, key: Any, changes: Patch) -> int | None:
+        raise follows_its_query(self._table)
+
+    def drop(self, key: Any) -> int | None:
+        raise follows_its_query(self._table)

@@ -1,0 +1,1 @@
+"""Tables that are filled from outside: bulk loads, followers, change capture, side inputs."""

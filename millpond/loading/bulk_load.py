@@ -1,0 +1,461 @@
+"""Filling tables from sources outside: with all that is there, then with what is new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond import faults
+from millpond.changes import Changes, Offset, Position
+from millpond.errors import BadData, Error, without_passwords
+from millpond.formats.received import none_spoiled, spoiled_table
+from millpond.loading.file_origins import Origins, without_seq
+from millpond.loading.followers import OverSources
+from millpond.loading.schema_drift import follow_loaded
+from millpond.plan.load import with_seq
+from millpond.plan.plans import LoadPlan
+from millpond.records.text import to_json
+from millpond.sources._ahead import side_by_side
+from millpond.sources.base import SEQ, Source, Split
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+from millpond.sql.copying import copied
+from millpond.sql.errortables import ERROR_COLUMNS
+from millpond.sql.pushdown import need_of
+from millpond.sql.resolve import Input
+from millpond.steps import each
+from millpond.store.error_records import message_records, renewed
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond")
+CHUNK = 131_072
+"""Rows of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load has come: rows, bytes and files, each of how many where the source knows."""
+
+    table: str
+    rows: int
+    bytes: int
+    total: int | None
+    of: int | None = None
+    finished: bool = False
+    files: int = 0
+    of_files: int | None = None
+
+
+Report = Callable[[Progress], None]
+Splits = Mapping[str, Sequence[Split]]
+"""What is to be read of each source, by view."""
+
+
+def fingerprint(*offsets: object) -> str:
+    """The identity of a step: the offsets that it lies between."""
+    return hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a table was filled: up to ``at``, and, if a step was cut off, towards ``to`` by the first ``chunks``."""
+
+    at: Offset | None = None
+    to: Offset | None = None
+    chunks: int = 0
+    known: bool = True
+    """Whether that can be told: else only a comparison shows what is missing."""
+
+    @staticmethod
+    def of(position: Position | None) -> Reached:
+        if position is None:
+            return Reached()
+        at, to = position.offsets.get("at"), position.offsets.get("to")
+        return Reached(at, to, position.batch + 1, at is not None or to is not None)
+
+
+class Filling(OverSources):
+    """Keeps a table as a query over sources outside says: first with all that they have, then with what is new.
+
+    Where the rows of the one source ``plan.by`` each count by themselves, chunks of new ones are added, each with its
+    position in one commit. Where a source was replaced, or the query is one of the whole, it is answered anew and the
+    difference is committed.
+    """
+
+    def __init__(self, app: App, plan: LoadPlan, checked: Checked | None, report: Report):
+        self._app = app
+        self.plan = plan
+        self._checked = checked
+        self._report = report
+        self._views = _sources_of(plan)
+        self._opened: dict[str, Source] = {}
+        self._origins: Origins | None = None
+        self._tried: list[tuple[str, ...]] = [i.relation.schema.names for i in self._views.values()]
+
+    refused: Error | None = None
+    """Why what changes is not followed, although it was asked for."""
+
+    def release(self) -> None:
+        """The table is gone: what others keep for it is not needed any more."""
+
+    def abandon(self, *, new: bool) -> None:
+        """It could not be filled; if it is ``new`` it will not be there."""
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """By view. They stay those that the statement opened, whatever others say of the same addresses."""
+        for view, i in self._views.items():
+            if view not in self._opened:
+                self._opened[view] = self._app._source(i.relation).narrowed(need_of(self.plan.query, i))
+        return {view: self._opened[view] for view in self._views}
+
+    @property
+    def reads(self) -> list[Relation]:
+        return [i.relation for i in self._views.values()]
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing that is not in the table, nor about to be."""
+        at = self._reached().at
+        sources = self.sources
+        return at is not None and all(sources[view].settled(offset) for view, offset in at.items())
+
+    def _reached(self) -> Reached:
+        return Reached.of(self._app._store.position(self.plan.name))
+
+    def advance(self) -> int:
+        """Brings the table to what the sources have now; answers how many rows that gave."""
+        reached = self._reached()
+        if not reached.known:
+            return self._compare(self._ends({}), damaged=False)
+        rows = 0
+        at = reached.at
+        if reached.to is not None:
+            now = self._ends(reached.to)
+            if self._replaced(reached.to, now) or not self._stands(reached.to):
+                return self._compare(now, damaged=at is not None)
+            rows, at = self._append(at, reached.to, reached.chunks), reached.to
+        end = self._ends(at or {})
+        if at == end:
+            return rows
+        if at is not None and (self.plan.by is None or self._replaced(at, end)):
+            return rows + self._compare(end, damaged=self._replaced(at, end))
+        return rows + self._append(at, end)
+
+    def _noting(self) -> Origins | None:
+        """Where it is noted whose rows the table has, if parts of the source may go while their rows count on."""
+        by = self.plan.by
+        if self._origins is None and by is not None and self.sources[by.view].leaves:
+            self._origins = Origins(self._app, self.plan)
+        return self._origins
+
+    def _ends(self, at: Offset) -> Offset:
+        return {view: source.latest(at.get(view)) for view, source in self.sources.items()}
+
+    def _replaced(self, at: Offset, end: Offset) -> bool:
+        return any(at.get(v) is None or s.replaced(at[v], end[v]) for v, s in self.sources.items())
+
+    def _stands(self, end: Offset) -> bool:
+        return all(s.stands(end[v]) for v, s in self.sources.items())
+
+    def _splits(self, at: Offset | None, end: Offset) -> Splits:
+        before = at or {}
+        return {view: s.splits(before.get(view), end[view]) for view, s in self.sources.items()}
+
+    def _take_in_columns(self, splits: Splits) -> None:
+        """Columns that have come up in the sources become columns of the table, if its query reads all there are."""
+        sources = self.sources
+        for view, source in sources.items():
+            source.notice(splits[view])
+        names = [source.schema().names for source in sources.values()]
+        if names == self._tried:
+            return
+        self._tried = names
+        found = follow_loaded(self._app, self.plan, {r.name: r for r in self.reads}.values())
+        if found is not None:
+            self._checked, self.plan = found
+            self._views = _sources_of(self.plan)
+
+    def _append(self, at: Offset | None, end: Offset, skip: int = 0) -> int:
+        """Adds what lies between two offsets, without the chunks that were added before."""
+        splits = self._splits(at, end)
+        self._take_in_columns(splits)
+        name, number, rows = self.plan.target.name, skip - 1, 0
+        checkpoint, of = fingerprint(at, end), _sizes(splits)
+        self._report(replace(of, table=name))
+        faults.reach("load: begun")
+        for number, answer in enumerate(self._answers(splits, skip), skip):
+            found, nameless = self._with_keys(answer.rows)
+            found, noted = self._noted_parts(found)
+            rows += found.num_rows
+            between = {"to": end} if at is None else {"at": at, "to": end}
+            position = Position(self.plan.name, checkpoint, number, between)
+            aside = pa.concat_tables([answer.aside, nameless])
+            faults.reach("load: chunk read")
+            self._commit(Changes(found), position, self._noted(aside), noted=noted)
+            faults.reach("load: chunk committed")
+            self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
+        faults.reach("load: all chunks committed")
+        nothing = self.plan.query.schema.arrow().empty_table()
+        noted = origins.every() if at is None and (origins := self._noting()) is not None else None
+        self._commit(
+            Changes(nothing), Position(self.plan.name, checkpoint, number + 1, {"at": end}), noted=noted
+        )
+        done = replace(of, table=name, rows=rows, bytes=of.total or 0, files=of.of_files or 0, finished=True)
+        self._report(done)
+        return rows
+
+    def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
+        """The rows of the query over what is to be read, chunk by chunk where that can be; the first are skipped."""
+        by, sifts = self.plan.by, self.plan.errors is not None
+        if by is None:
+            if not skip:
+                yield self._whole(splits)
+            return
+        numbered = self._noting() is not None
+        chunks = chunks_of(self.sources[by.view], splits[by.view], sifts, numbered=numbered)
+        for number, chunk in enumerate(each(f"read {by.relation.name}", chunks)):
+            if number >= skip:
+                yield chunk._replace(rows=self._over(by.view, chunk.rows))
+
+    def _over(self, view: str, rows: pa.Table) -> pa.Table:
+        """The rows of the query over some of its source's."""
+        app, query, by = self._app, self.plan.query, self.plan.by
+        found = self._copied(rows)
+        if found is not None:
+            return found.append_column(SEQ, rows[SEQ]) if SEQ in rows.column_names else found
+        if SEQ in rows.column_names and by is not None:
+            query = with_seq(query, by)
+        return app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources={view: rows}))
+
+    def _copied(self, rows: pa.Table) -> pa.Table | None:
+        """The rows of a query that copies columns, of those of its source; None for one that does more."""
+        names, arrow = copied(self.plan.query), self.plan.query.schema.arrow()
+        by_name = {name.lower(): name for name in rows.column_names}
+        if names is None or not all(name.lower() in by_name for name in names):
+            return None
+        found = [rows[by_name[n.lower()]].cast(f.type) for n, f in zip(names, arrow, strict=True)]
+        return pa.table(found, schema=arrow)
+
+    def _whole(self, splits: Splits) -> Answer:
+        """The rows of the query over everything. Of one source that is read once it takes the rows as they come: no
+        more of them are in memory than the query needs."""
+        app, query, aside = self._app, self.plan.query, [none_spoiled()]
+        inputs: dict[str, Any] = {}
+        for view, source in self.sources.items():
+            chunks = _noting(chunks_of(source, splits[view], self.plan.errors is not None), aside)
+            schema = source.schema().arrow()
+            if len(self.sources) == 1 and app._evaluator.reads_once(query, view):
+                batches = (batch for chunk in chunks for batch in chunk.to_batches())
+                inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
+            else:
+                read = each(f"read {self._views[view].relation.name}", chunks)
+                inputs[view] = pa.concat_tables([schema.empty_table(), *read])
+        rows = app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources=inputs))
+        return Answer(rows, pa.concat_tables(aside), 0, 0)
+
+    def _noted(self, aside: pa.Table) -> pa.Table:
+        """Error records of what was put aside."""
+        what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
+        spoiled = aside.rename_columns(["seq", "reason", "value"])
+        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS, self._app._clock.now())
+
+    def _compare(self, end: Offset, *, damaged: bool) -> int:
+        """Makes the table what the query says of everything up to an offset. ``damaged``: what cannot be read may have
+        been read before, and ends no rows."""
+        splits = self._splits(None, end)
+        self._take_in_columns(splits)
+        app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
+        answers = list(self._answers(splits))
+        parts = [self._noted_parts(a.rows) for a in answers]
+        rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in parts)])
+        aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
+        if damaged:
+            self._refuse_damage(aside)
+        key = app._backend(name).schema.key
+        rows, nameless = self._with_keys(rows)
+        records = self._noted(pa.concat_tables([aside, nameless]))
+        own = app._backend(name).snapshot().scan(rows=not key)
+        left = self._left(end, own.select(rows.column_names).cast(rows.schema))
+        if left is not None:
+            rows = pa.concat_tables([left, rows])
+        if key:
+            rows = last_of_each(rows, key)
+        changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
+        if changes.deleted is not None and left is None:
+            changes = Changes(changes.put)
+        position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
+        noted = [note for _, note in parts if note is not None]
+        faults.reach("load: compared")
+        self._commit(changes, position, records, anew=True, noted=pa.concat_tables(noted) if noted else None)
+        faults.reach("load: difference committed")
+        return len(changes)
+
+    def _left(self, end: Offset, own: pa.Table) -> pa.Table | None:
+        """The rows of the table that count on, although what they came from is gone; None if nobody can tell them from
+        others: then a comparison ends no rows."""
+        by = self.plan.by
+        parts = self.sources[by.view].left(end[by.view]) if by is not None else frozenset()
+        if parts is not None and parts and (origins := self._noting()) is not None:
+            return origins.find(own, parts)
+        return own.slice(0, 0) if parts == frozenset() else None
+
+    def _noted_parts(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """The rows without their sequence numbers, and what is noted of where they come from."""
+        if SEQ not in rows.column_names:
+            return rows, None
+        by, origins = self.plan.by, self._noting()
+        assert by is not None and origins is not None
+        seqs, plain = rows[SEQ], without_seq(rows)
+        return plain, origins.of(plain, seqs, self.sources[by.view].part_of(seqs.to_numpy()))
+
+    def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows that have a key, and what is put aside of the others. Without an error table the commit refuses
+        them."""
+        key = self._app._backend(self.plan.target.name).schema.key
+        if self.plan.errors is None or self._checked is None or self._checked.table_options.get("null_keys"):
+            return rows, none_spoiled()
+        bad = np.zeros(rows.num_rows, bool)
+        for name in key:
+            if rows[name].null_count:
+                bad |= rows[name].is_null().to_numpy()
+        if not bad.any():
+            return rows, none_spoiled()
+        texts = [to_json(row).encode() for row in without_seq(rows.filter(pa.array(bad))).to_pylist()]
+        reason = f"{' or '.join(key)} is NULL, which is a key"
+        aside = spoiled_table([0] * len(texts), [reason] * len(texts), texts)
+        return rows.filter(pa.array(~bad)), aside
+
+    def _refuse_damage(self, aside: pa.Table) -> None:
+        """A file, or a part of one, that could be read before and cannot be read now ends no rows: the table stays."""
+        damaged = aside.filter(aside["value"].is_null())
+        if self.plan.errors is None or not damaged.num_rows:
+            return
+        known = self._app._backend(self.plan.errors).snapshot().scan()["reason"]
+        fresh = damaged.filter(pc.invert(pc.is_in(damaged["reason"], known)))
+        if fresh.num_rows:
+            raise BadData(fresh["reason"][0].as_py())
+
+    def _commit(
+        self,
+        changes: Changes,
+        position: Position,
+        records: pa.Table | None = None,
+        *,
+        anew: bool = False,
+        noted: pa.Table | None = None,
+    ) -> None:
+        """``records`` are added to the error records, or take their place; and so is what is ``noted`` of the origin of
+        rows."""
+        made, errors = {self.plan.target.name: changes}, self.plan.errors
+        if errors is not None and records is not None:
+            known = self._app._backend(errors).snapshot().scan(rows=True) if anew else None
+            if known is not None and known.num_rows:
+                made[errors] = renewed(known, records)
+            elif records.num_rows:
+                made[errors] = Changes(records)
+            if records.num_rows:
+                said = 'table "%s": %s records cannot be read, see "%s"'
+                log.warning(said, self.plan.target.name, records.num_rows, errors)
+        if self._origins is not None and noted is not None:
+            by = self.plan.by
+            assert by is not None
+            kept = self.sources[by.view].left(position.offsets["at"][by.view]) if anew else None
+            made[self._origins.table] = self._origins.renewed(noted, kept) if anew else Changes(noted)
+        self._app._store.commit(made, position)
+
+
+def _sources_of(plan: LoadPlan) -> dict[str, Input]:
+    """By view."""
+    return {i.view: i for i in plan.query.inputs if i.relation.kind == "source"}
+
+
+def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows without those that have a later one of the same key."""
+    numbered = rows.select(list(key)).append_column("__at", pa.array(np.arange(rows.num_rows)))
+    last = numbered.group_by(list(key)).aggregate([("__at", "max")])["__at_max"]
+    return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    found = list(numbers)
+    return None if None in found else sum(n for n in found if n is not None)
+
+
+class Answer(NamedTuple):
+    """Rows, the records beside them that could not be read, and the bytes and files read so far."""
+
+    rows: pa.Table
+    aside: pa.Table
+    read: int
+    files: int
+
+
+def _sizes(splits: Splits) -> Progress:
+    """How much there is to read, where that is known before."""
+    every = [split for some in splits.values() for split in some]
+    files = {s.file for s in every}
+    known = None if None in files else len(files)
+    return Progress("", 0, 0, _sum(s.bytes for s in every), _sum(s.rows for s in every), of_files=known)
+
+
+def chunks_of(
+    source: Source, splits: Sequence[Split], sifts: bool, *, numbered: bool = False
+) -> Iterator[Answer]:
+    """Chunks of the same rows each time, ``numbered`` with their sequence numbers. With ``sifts`` records that cannot
+    be read are put aside."""
+    schema = source.schema().arrow()
+    schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
+    held: list[pa.RecordBatch] = []
+    aside = [none_spoiled()]
+    rows = read = 0
+    files: dict[str | None, None] = {}
+
+    def answer() -> Answer:
+        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read, len(files))
+
+    if (
+        source.parallel > 1 and len(splits) > 1
+    ):  # in any order: who reads so is never asked for the same again
+        every = side_by_side([_batches(source, s, sifts) for s in splits], 2, source.parallel)
+        parts: list[tuple[Split, Iterator[tuple[pa.RecordBatch, pa.Table]]]] = [(splits[0], every)]
+    else:
+        parts = [(split, _batches(source, split, sifts)) for split in splits]
+    for split, batches in parts:
+        before = read
+        files[split.file] = None
+        for batch, spoiled in batches:
+            held.append(batch.select(schema.names))  # another reader may have found more columns
+            aside.append(spoiled)
+            rows += batch.num_rows
+            # How much of the file a batch was is not known: its size in memory stands for it.
+            read = min(read + batch.nbytes, before + (split.bytes or 0))
+            if rows >= CHUNK:
+                yield answer()
+                held, aside, rows = [], [none_spoiled()], 0
+        read = before + (split.bytes or 0)
+    if held:
+        yield answer()
+
+
+def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+    if not sifts:
+        return ((batch, none_spoiled()) for batch in source.read(split))
+    return ((part.rows.append_column(SEQ, part.places), part.spoiled) for part in source.receive(split))
+
+
+def _noting(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
+    """The rows; what was put aside is noted."""
+    for chunk in chunks:
+        aside.append(chunk.aside)
+        yield chunk.rows

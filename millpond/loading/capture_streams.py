@@ -1,0 +1,157 @@
+"""Streams of the changes that a database logs: each is an envelope, as Debezium makes them.
+
+A stream of this kind is kept by the app as any other that programs send to; what is sent is what the log has, with the
+place in the log in the same commit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millpond import faults
+from millpond.changes import Offset, Position
+from millpond.loading.bulk_load import Reached, fingerprint
+from millpond.loading.capture_tables import let_go
+from millpond.loading.followers import OverSources
+from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, OP, ORIGIN, envelope
+from millpond.sources._sqlcapture import CapturingSource
+from millpond.sources.base import SEQ, Source
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+READ = 5
+"""Beside the kinds of changes: a row that was there before."""
+_OPS = {ADDED: "c", ENDED: "d", MOVED: "d", EMPTIED: "t", READ: "r"}
+
+
+class Tapping(OverSources):
+    """Sends what a log has to a stream."""
+
+    def __init__(self, app: App, stream: str, relation: Relation):
+        self._app = app
+        self._stream = stream
+        self.name = f"stream:{stream}"
+        shared = app._source(relation)
+        assert isinstance(shared, CapturingSource)
+        self._source = shared.claimed(f"{app._state.identity}/{self.name}")
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        return {self._stream: self._source}
+
+    @property
+    def reads(self) -> tuple[Relation, ...]:
+        """None: it goes by the columns that it began with."""
+        return ()
+
+    @property
+    def _at(self) -> Offset | None:
+        at = Reached.of(self._app._store.position(self.name)).at
+        return None if at is None else at[self._stream]
+
+    @property
+    def settled(self) -> bool:
+        at = self._at
+        return at is not None and self._source.settled(at)
+
+    def advance(self) -> int:
+        at = self._at
+        if at is None:
+            return self._load(self._source.begin_capture())
+        count = 0
+        while not self._source.reached(at, end := self._source.latest(at)):
+            batches = [b for s in self._source.splits(at, end) for b in self._source.read(s)]
+            logged = pa.Table.from_batches(batches) if batches else None
+            rows = self._envelopes(logged, logged[OP].to_numpy(), end) if logged is not None else None
+            self._send(rows, end, fingerprint(at, end))
+            count += 0 if rows is None else rows.num_rows
+            at = end
+        return count
+
+    def _load(self, end: Offset) -> int:
+        """Sends the rows that were there before, and then the place from which on changes come.
+
+        The moment that is read is gone with the process, so that a load cannot go on where it was cut off. What an
+        earlier one has sent is taken back first: nobody reads the stream before its load has ended.
+        """
+        count = 0
+        self._app._journal.drop_stream(self._stream)
+        try:
+            faults.reach("tap: begun")
+            for split in self._source.splits(None, end):
+                for batch in self._source.read(split):
+                    rows = pa.Table.from_batches([batch.drop_columns([SEQ])])
+                    found = self._envelopes(rows, np.full(rows.num_rows, READ), end)
+                    self._app._store.commit(sent={self._stream: found})
+                    faults.reach("tap: part of the rows sent")
+                    count += rows.num_rows
+        finally:
+            self._source.begun()
+        self._send(None, end, fingerprint(end))
+        return count
+
+    def _send(self, rows: pa.Table | None, end: Offset, checkpoint: str) -> None:
+        """Sends rows together with the place in the log that they come up to."""
+        position = Position(self.name, checkpoint, 0, {"at": {self._stream: end}})
+        faults.reach("tap: read")
+        self._app._store.commit(position=position, sent={} if rows is None else {self._stream: rows})
+        faults.reach("tap: sent")
+
+    def _envelopes(self, rows: pa.Table, ops: np.ndarray, end: Offset) -> pa.Table:
+        schema = self._source.schema()
+        fields = list(schema.arrow())
+        columns = [rows[f.name].combine_chunks() for f in fields]
+        gone = np.isin(ops, (ENDED, MOVED))
+        there = ~gone & (ops != EMPTIED)
+        count = len(ops)
+        whence = self._source.origin | {
+            "position": _text(end),
+            "snapshot": "true" if (ops == READ).all() else "false",
+        }
+        return pa.table(
+            [
+                pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(~gone)),
+                pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(~there)),
+                pa.array([_OPS.get(int(op), "u") for op in ops], pa.string()),
+                pa.array(np.full(count, int(time.time() * 1000), np.int64)),
+                pa.array([whence] * count, ORIGIN),
+            ],
+            schema=envelope(schema).arrow(),
+        )
+
+    def release(self) -> None:
+        let_go(self._app, f'stream "{self._stream}"', self._source.release)
+
+    def close(self) -> None:
+        if not self._app._journal.durable:
+            self.release()
+        super().close()
+
+
+def tap(app: App, checked: Checked) -> None:
+    """Lets a stream have the changes of what it taps, from now on."""
+    assert checked.relation is not None and checked.tapped is not None
+    app._source_values.update(checked.source_options)
+    name = checked.relation.name
+    if not app._journal.durable:
+        app._journal.forget(f"stream:{name}")
+    tapping = Tapping(app, name, checked.tapped)
+    try:
+        tapping.advance()
+    except BaseException:
+        if app._store.position(tapping.name) is None:
+            tapping.release()
+        tapping.close()
+        raise
+    app._living.add(f"stream:{name.lower()}", tapping)
+
+
+def _text(end: Offset) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(end["log"].items()))

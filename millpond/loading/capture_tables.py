@@ -1,0 +1,289 @@
+"""Tables that are copies of tables in databases, kept by the changes that the databases log.
+
+First come all rows, as they were at one place in the log, then the changes after it: each commit holds whole
+transactions of the database and the place behind them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millpond import faults
+from millpond.changes import ROW, Changes, Offset, Position
+from millpond.errors import CaptureLost, CaptureRefused, Error
+from millpond.loading.bulk_load import Filling, Report, Splits, fingerprint, last_of_each
+from millpond.options import find_option, read_options
+from millpond.plan.load import plan_copy
+from millpond.plan.plans import LoadPlan
+from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
+from millpond.sources._sqlcapture import CapturingSource
+from millpond.sources.base import Source, find_source
+from millpond.sql.catalog import Relation
+from millpond.sql.copying import copied
+from millpond.sql.parse import parse
+from millpond.sql.reads import uris_read
+from millpond.sql.statements import CreateStream, CreateTable
+from millpond.tables.base import Snapshot
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.sql.checked import Checked
+
+log = logging.getLogger("millpond")
+
+
+class Copying(Filling):
+    """Keeps a table as a table of a database is. What cannot be followed is polled or, else, stays as it was."""
+
+    def __init__(self, app: App, plan: LoadPlan, checked: Checked | None, report: Report, *, kept: bool):
+        super().__init__(app, plan, checked, report)
+        relation = next(iter(self._views.values())).relation
+        shared = app._source(relation)
+        assert isinstance(shared, CapturingSource)
+        self._shared = shared
+        """The one that statements are checked with."""
+        self._source = shared.claimed(f"{app._state.identity}/{plan.name}")
+        self._kept = kept
+        self.refused: Error | None = None
+        """Why the changes are not followed."""
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        return {view: self._source for view in self._views}
+
+    @property
+    def _view(self) -> str:
+        return next(iter(self._views))
+
+    @property
+    def settled(self) -> bool:
+        at = self._reached().at
+        if at is None:
+            return self.refused is not None
+        return self._source.settled(at[self._view])
+
+    def advance(self) -> int:
+        try:
+            rows = self._follow()
+        except (CaptureRefused, CaptureLost) as error:
+            polled = self._source.values["incremental.column"] is not None
+            if not polled and self._reached().at is not None:
+                raise
+            if self.refused is None:
+                name, hint = self.plan.target.name, f" ({error.hint})" if error.hint else ""
+                loads = self._source.values["initial.load"] == "full"
+                does = "is polled" if polled else "was read once" if loads else "has no rows yet"
+                log.warning('table "%s" %s: %s', name, does, self._app._mask(f"{error.message}{hint}"))
+            self.refused = error
+            self._source.fall_back(error)
+            return super().advance() if polled or self._source.values["initial.load"] == "full" else 0
+        self.refused = None
+        return rows
+
+    def _follow(self) -> int:
+        reached, view, source = self._reached(), self._view, self._source
+        at = reached.at[view] if reached.at is not None else None
+        if at is None or "log" not in at:
+            end = {view: source.begin_capture()}
+            try:
+                faults.reach("capture: begun")
+                anew = reached.at is not None or reached.to is not None or not reached.known
+                if anew and self._source.values["initial.load"] == "none":
+                    nothing = Changes(self.plan.query.schema.arrow().empty_table())
+                    self._commit(nothing, Position(self.plan.name, fingerprint(end), 0, {"at": end}))
+                    return 0
+                return self._compare(end, damaged=False) if anew else self._append(None, end)
+            finally:
+                source.begun()
+        rows = 0
+        while not source.reached(at, end_ := source.latest(at)):
+            rows += self._apply({view: at}, {view: end_})
+            at = end_
+        return rows
+
+    def _take_in_columns(self, splits: Splits) -> None:
+        before = self._source.schema().names
+        self._source.notice(splits[self._view])
+        if self._source.schema().names != before:
+            self._shared.take_columns(self._source.schema())
+            super()._take_in_columns(splits)
+
+    def _apply(self, at: Offset, end: Offset) -> int:
+        """Commits what the log has between two places."""
+        splits = self._splits(at, end)
+        self._take_in_columns(splits)
+        found = [batch for split in splits[self._view] for batch in self._source.read(split)]
+        position = Position(self.plan.name, fingerprint(at, end), 0, {"at": end})
+        changes = self._changes(found)
+        faults.reach("capture: read")
+        self._commit(changes, position)
+        faults.reach("capture: applied")
+        return len(changes)
+
+    def _changes(self, batches: Sequence[pa.RecordBatch]) -> Changes:
+        target = self._app._backend(self.plan.target.name)
+        names = copied(self.plan.query) or ()
+        schema = target.schema
+        if not batches:
+            return Changes(schema.arrow().empty_table())
+        logged = pa.Table.from_batches(list(batches))
+        rows = self._over(self._view, logged)
+        ops = logged[OP].to_numpy()
+        own = target.snapshot()
+        if logged[KEPT].null_count < logged.num_rows:
+            read = [n.lower() for n in logged.column_names]
+            places = {read.index(n.lower()): i for i, n in enumerate(names)}
+            rows = with_kept(rows, ops, logged[KEPT], places, list(schema.key), own)
+        return changes_of(rows, ops, list(schema.key), own, self._app)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether no statement made the table: it is there for others."""
+        return self._checked is None
+
+    def abandon(self, *, new: bool) -> None:
+        if new:
+            self.release()
+        self.close()
+
+    def close(self) -> None:
+        if not self._kept:
+            self.release()
+        super().close()
+
+    def release(self) -> None:
+        """The table is gone."""
+        let_go(self._app, f'table "{self.plan.target.name}"', self._source.release)
+
+
+def changes_of(rows: pa.Table, ops: np.ndarray, key: list[str], own: Snapshot, app: App) -> Changes:
+    """What logged changes, in their order, do to the rows of a table."""
+    emptied = np.flatnonzero(ops == EMPTIED)
+    first = int(emptied[-1]) + 1 if len(emptied) else 0
+    rows, ops = rows.slice(first), ops[first:]
+    ended = (ops == ENDED) | (ops == MOVED)
+    if not key:
+        return _by_value(rows, ended, own.scan(rows=True), app, emptied=bool(len(emptied)))
+    numbered = rows.append_column("__ended", pa.array(ended))
+    last = last_of_each(numbered, key)
+    if len(emptied):
+        gone = own.scan().append_column("__ended", pa.array(np.ones(len(own), bool)))
+        last = last_of_each(pa.concat_tables([gone.cast(last.schema), last]), key)
+    return Changes(last.drop_columns(["__ended"]), last["__ended"].combine_chunks())
+
+
+def _by_value(rows: pa.Table, ended: np.ndarray, own: pa.Table, app: App, *, emptied: bool) -> Changes:
+    """Of a table without a key one row that is like an ended one is gone."""
+    before = own.slice(0, 0) if emptied else own
+    put = pa.concat_tables([before.drop_columns([ROW]), rows.filter(pa.array(~ended))])
+    numbered = put.append_column(ROW, pa.array(np.arange(put.num_rows)))
+    left = app._evaluator.difference(numbered, rows.filter(pa.array(ended)), ())
+    stay = left.rows.filter(left.deleted).drop_columns([ROW]) if left.deleted is not None else put.slice(0, 0)
+    return app._evaluator.difference(own, stay, ())
+
+
+def with_kept(
+    rows: pa.Table,
+    ops: np.ndarray,
+    kept: pa.ChunkedArray,
+    places: dict[int, int],
+    key: list[str],
+    own: Snapshot,
+) -> pa.Table:
+    """The rows with the values that the log does not have: those of the same row before, in the log or in the table."""
+    keys = list(zip(*(rows[k].to_pylist() for k in key), strict=True))
+    which = np.flatnonzero(kept.is_valid().to_numpy())
+    known = own.get(key, rows.select(key).take(pa.array(_roots(ops, which))))
+    here = dict(zip(zip(*(known[k].to_pylist() for k in key), strict=True), known.to_pylist(), strict=True))
+    columns = {i: rows.column(i).to_pylist() for i in places.values()}
+    last: dict[tuple[object, ...], int] = {}
+    held = {int(i): kept[int(i)].as_py() for i in which}
+    for at in range(len(ops)):
+        if ops[at] == EMPTIED:
+            last.clear()
+            here.clear()
+        elif ops[at] in (PUT, ADDED):
+            if (missing := held.get(at)) is not None:
+                old = keys[at - 1] if at and ops[at - 1] == MOVED else keys[at]
+                source = last.get(old)
+                for place in missing:
+                    column = places.get(place)
+                    if column is None:
+                        continue
+                    if source is not None:
+                        columns[column][at] = columns[column][source]
+                    elif old in here:
+                        columns[column][at] = here[old][rows.column_names[column]]
+            last[keys[at]] = at
+        elif ops[at] == ENDED:
+            last.pop(keys[at], None)
+            here.pop(keys[at], None)
+    for i, values in columns.items():
+        rows = rows.set_column(i, rows.schema.field(i), pa.array(values, rows.schema.field(i).type))
+    return rows
+
+
+def _roots(ops: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """For rows with values that the log does not have, the rows whose keys they had before."""
+    return np.where((which > 0) & (ops[which - 1] == MOVED), which - 1, which)
+
+
+def keep_copy(app: App, relation: Relation) -> None:
+    """Keeps a copy of a captured table for statements that do more than to copy it, in a table that nobody sees."""
+    name = relation.name
+    if app._store.table(name) is not None:
+        return
+    plan = plan_copy(relation)
+    app._store.create_hidden(name, relation.schema)
+    app._journal.forget(plan.name)
+    try:
+        copying = Copying(app, plan, None, lambda progress: None, kept=False)
+        try:
+            copying.advance()
+        except BaseException:
+            copying.abandon(new=True)
+            raise
+    except BaseException:
+        app._store.drop(name)
+        raise
+    app._living.beside.add(name.lower())
+    app._living.add(name.lower(), copying)
+
+
+def release_kept(app: App, kind: str, name: str) -> None:
+    """What a database keeps for a relation that is dropped goes too, also if nothing follows it just now. That is known
+    by its statement alone: what it reads may be gone."""
+    entry = app._saved.get(f"{kind}:{name.lower()}")
+    statement = parse(entry.text).require()[0] if entry is not None else None
+    if not isinstance(statement, CreateTable | CreateStream):
+        return
+    uris = [s.value for s in statement.settings if s.name.lower() == "connector"]
+    uris += uris_read(statement.query) if statement.query is not None else []
+    for uri in uris:
+
+        def forget(uri: str = uri) -> None:
+            declared = find_source(uri)
+            if not issubclass(declared, CapturingSource):
+                return
+            mine = [s for s in statement.settings if find_option(declared.options, s.name) is not None]
+            source = declared(uri, read_options(kind, declared.options, mine), None)
+            if source.captures:
+                source.forget(f"{app._state.identity}/{kind}:{name}")
+                source.close()
+
+        let_go(app, f'{kind} "{name}"', forget)
+
+
+def let_go(app: App, what: str, go: Callable[[], None]) -> None:
+    """Removes what a database keeps for something that is gone; if it cannot, that stays there, and is told."""
+    try:
+        go()
+    except Error as error:
+        log.warning(
+            "what the database keeps for %s stays there: %s", app._mask(what), app._mask(error.message)
+        )

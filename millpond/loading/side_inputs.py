@@ -1,0 +1,130 @@
+"""Sources outside that a query meets beside tables and streams: kept whole, and read again when they have changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.errors import BadData
+from millpond.formats.received import none_spoiled
+from millpond.loading.bulk_load import last_of_each
+from millpond.loading.followers import OverSources
+from millpond.query.matching import aligned
+from millpond.sources.base import SEQ, Source
+from millpond.sql.catalog import Relation
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond")
+
+
+class Inputs(OverSources):
+    """The rows of some sources, by view; ``changed`` is told when those of one are others than before.
+
+    The columns are those that the relations have: what else comes up in a source, also because another statement takes
+    it in, is left out. Records that cannot be read are counted and left out too.
+    """
+
+    def __init__(self, app: App, relations: Mapping[str, Relation], changed: Callable[[str, pa.Table], None]):
+        self._app = app
+        self._changed = changed
+        self._sources = {view: app._source(relation) for view, relation in relations.items()}
+        self._schemas = {
+            view: relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+            for view, relation in relations.items()
+        }
+        self._keys = {view: relation.schema.key for view, relation in relations.items()}
+        self._at: dict[str, Offset] = {}
+        self._damaged: set[str] = set()
+        """Why parts of the sources could not be read as a whole."""
+        self._numbered: dict[str, pa.Table] = {}
+        """The rows with their sequence numbers, which tell the part of the source that each is of."""
+        for view, source in self.sources.items():
+            self._at[view] = source.latest(None)
+            self._numbered[view] = self._read(view, None, self._at[view])
+
+    @property
+    def rows(self) -> dict[str, pa.Table]:
+        return {view: rows.drop_columns([SEQ]) for view, rows in self._numbered.items()}
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        return self._sources
+
+    @property
+    def reads(self) -> Sequence[Relation]:
+        """None: it goes by the columns that it began with."""
+        return ()
+
+    @property
+    def settled(self) -> bool:
+        return all(source.settled(self._at[view]) for view, source in self.sources.items())
+
+    def advance(self) -> int:
+        count = 0
+        for view, source in self.sources.items():
+            at = self._at[view]
+            end = source.latest(at)
+            if end == at:
+                continue
+            if source.replaced(at, end):
+                rows = self._read(view, None, end, anew=True)
+                rows = pa.concat_tables([self._left(view, end), rows])
+            else:
+                rows = pa.concat_tables([self._numbered[view], self._read(view, at, end)])
+            if self._keys[view]:
+                rows = last_of_each(rows, self._keys[view])
+            before, self._at[view], self._numbered[view] = self._numbered[view], end, rows
+            plain = rows.drop_columns([SEQ])
+            if rows.num_rows != before.num_rows or not plain.equals(before.drop_columns([SEQ])):
+                self._changed(view, plain)
+                count += int(rows.num_rows)
+        return count
+
+    def _read(self, view: str, start: Offset | None, end: Offset, *, anew: bool = False) -> pa.Table:
+        """The rows between two offsets. Read ``anew``, what could be read before must be there: else BadData."""
+        source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
+        found = [schema.empty_table()]
+        for split in source.splits(start, end):
+            for part in source.receive(split):
+                numbered = part.rows.append_column(SEQ, part.places)
+                found.append(aligned(pa.Table.from_batches([numbered]), schema))
+                aside.append(part.spoiled)
+        spoiled = pa.concat_tables(aside)
+        reasons = set(spoiled.filter(spoiled["value"].is_null())["reason"].to_pylist())
+        if anew and (fresh := reasons - self._damaged):
+            raise BadData(min(fresh))
+        self._damaged |= reasons
+        if spoiled.num_rows:
+            said = "%s: %s records cannot be read and are left out: %s"
+            uri, reason = (self._app._mask(text) for text in (source.uri, spoiled["reason"][0].as_py()))
+            log.warning(said, uri, spoiled.num_rows, reason)
+        return pa.concat_tables(found)
+
+    def _left(self, view: str, end: Offset) -> pa.Table:
+        """The rows from before that count on, although what they came from cannot be read any more."""
+        rows, source = self._numbered[view], self.sources[view]
+        parts = source.part_of(rows[SEQ].to_numpy())
+        return rows.filter(pa.array(np.isin(parts, sorted(source.left(end) or ()))))
+
+
+def keep_beside(app: App, relation: Relation) -> None:
+    """Keeps the rows of a source that running statements meet in a table that nobody sees."""
+    name = relation.name
+
+    def renew(_: str, rows: pa.Table) -> None:
+        key = relation.schema.key
+        own = app._backend(name).snapshot().scan(rows=not key)
+        app._store.commit({name: app._evaluator.difference(own, rows, key)})
+
+    inputs = Inputs(app, {name: relation}, renew)
+    app._living.beside.add(name.lower())
+    app._store.create_hidden(name, relation.schema, inputs.rows[name])
+    if inputs.follows:
+        app._living.add(name.lower(), inputs)

@@ -1,0 +1,79 @@
+"""Tables in databases that were dropped: the journal says so first, and then their database removes them.
+
+If that fails, or a kill comes in between, it is done at the next start, or before a table of that name is made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Error
+from millpond.journal.catalog import Entry
+from millpond.journal.revision import Revision
+from millpond.sql.parse import parse
+from millpond.store.catalog import Saved, options_of, without_secrets
+from millpond.tables.base import find_backend
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+log = logging.getLogger("millpond")
+LEAVING = "leaving"
+"""The kind of journal entries that name them."""
+
+
+class Leaving:
+    """The tables that databases have still to remove, by their names."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._entries: dict[str, Saved] = {}
+
+    def restore(self, entry: Entry) -> None:
+        self._entries[entry.name.lower()] = Saved.of(entry)
+
+    def entry(self, name: str, schema: Schema, options: Mapping[str, Any], text: str) -> Entry:
+        """What the journal keeps of a table until it is removed; ``text`` is the statement that has its password."""
+        made = Saved(name, LEAVING, text, "", schema, without_secrets(options))
+        self._entries[name.lower()] = made
+        return made.entry()
+
+    def removed(self, names: Iterable[str]) -> None:
+        """Their databases do not have them any more."""
+        gone = [e.name for name in names if (e := self._entries.get(name.lower())) is not None]
+        if gone:
+            self._app._journal.revise(Revision(drop=[(LEAVING, name) for name in gone]))
+        for name in gone:
+            del self._entries[name.lower()]
+
+    def finish(self) -> None:
+        """Removes what is left; what a database does not remove now stays, and is told."""
+        for name in list(self._entries):
+            try:
+                self.finish_one(name)
+            except Error as error:
+                why = self._app._mask(error.message)
+                log.warning('table "%s" was dropped, and its database still has it: %s', name, why)
+
+    def finish_one(self, name: str) -> None:
+        """Removes a table that was dropped, if one of that name is left."""
+        entry = self._entries.get(name.lower())
+        if entry is None:
+            return
+        assert entry.schema is not None
+        options = options_of(entry, parse(entry.text))
+        backend = find_backend(str(options["extension"])).open(
+            entry.name,
+            entry.schema,
+            options,
+            null_keys=bool(options.get("null_keys")),
+            home=self._app._state.path,
+        )
+        try:
+            backend.remove()
+        finally:
+            backend.close()
+        self.removed([name])

@@ -1,0 +1,212 @@
+"""Changes of single rows that wait for the disk together.
+
+A thread leaves what it wants and waits for its turn to write. Whoever gets it does all that is left there, in one
+commit with one sync; the others find that theirs is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond import faults
+from millpond.changes import Changes
+from millpond.errors import StateUnwritable
+from millpond.journal.requests import Receipt
+from millpond.tables._rewind import Point
+from millpond.tables._single import NOTHING, Edit
+from millpond.tables.memory import MemoryTable
+
+if TYPE_CHECKING:
+    from millpond.store.store import Store
+
+Make = Callable[[MemoryTable], Edit | None]
+"""Makes an edit of the newest rows; None where the long way is needed."""
+
+_MOST = 1_000
+"""Edits of one commit."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """What one thread wants, and what came of it: how many rows are touched, None for the long way."""
+
+    table: str
+    make: Make
+    done: bool = False
+    count: int | None = None
+    error: BaseException | None = None
+
+    def end(self, count: int | None, error: BaseException | None = None) -> None:
+        self.count, self.error = count, error
+        self.done = True
+
+
+_Made = tuple[str, MemoryTable, Edit]
+"""An edit of the table of that name."""
+
+
+class Edits:
+    """Commits of single rows of the tables of a store."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self._left: deque[_Wanted] = deque()
+
+    def commit(self, table: str, make: Make) -> int | None:
+        """Commits an edit of one row of the newest rows and answers how many rows it touches; None if the table, or
+        what is asked, needs the long way."""
+        store, name = self._store, table.lower()
+        if self._left or not store.writing.try_enter():
+            return self._commit_with_others(_Wanted(name, make))
+        # Nobody waits: the frequent case.
+        try:
+            backend = store.table(name)
+            edit = make(backend) if isinstance(backend, MemoryTable) else None
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            assert isinstance(backend, MemoryTable)
+            interrupt = self._write([(name, backend, edit)])
+        finally:
+            store.writing.__exit__()
+        store.committed()
+        if interrupt is not None:
+            raise interrupt
+        return 1
+
+    def _commit_with_others(self, wanted: _Wanted) -> int | None:
+        self._left.append(wanted)
+        changed = False
+        interrupt: BaseException | None = None
+        try:
+            while not wanted.done:
+                with self._store.writing:
+                    if not wanted.done:
+                        some, came = self._commit_all()
+                        changed, interrupt = changed or some, interrupt or came
+        except BaseException:
+            wanted.done = True
+            raise
+        if changed:
+            self._store.committed()
+        if interrupt is not None:
+            raise interrupt
+        if wanted.error is not None:
+            raise wanted.error
+        return wanted.count
+
+    def _commit_all(self) -> tuple[bool, BaseException | None]:
+        """Does what threads want in one commit, each as if it were alone; answers whether a row has changed, and an
+        interrupt that came when that was durable."""
+        done, made = self._made()
+        if not made:
+            return False, None
+        try:
+            interrupt = self._write(made)
+        except Exception as error:
+            for wanted in done:
+                wanted.end(None, error)
+            return False, None
+        except BaseException as error:
+            for wanted in done:
+                wanted.end(None, StateUnwritable(f"the commit was interrupted: {error!r}"))
+            raise
+        for wanted in done:
+            wanted.end(1)
+        return True, interrupt
+
+    def _made(self) -> tuple[list[_Wanted], list[_Made]]:
+        """The next edits that can go together. An edit knows the row that it replaces by its place, so two of one row
+        do not, nor two of a table whose rows may move when the next one asks for room."""
+        done: list[_Wanted] = []
+        made: list[_Made] = []
+        touched: set[object] = set()
+        while self._left and len(made) < _MOST:
+            wanted = self._left[0]
+            backend = self._store.table(wanted.table)
+            if wanted.done or not isinstance(backend, MemoryTable):
+                self._left.popleft().end(None)
+                continue
+            if backend.limited and wanted.table in touched:
+                break
+            try:
+                edit = wanted.make(backend)
+            except Exception as error:
+                self._left.popleft().end(None, error)
+                continue
+            if edit is None or edit is NOTHING:
+                self._left.popleft().end(None if edit is None else 0)
+                continue
+            if backend.key and (wanted.table, edit.key) in touched:
+                break
+            touched |= {wanted.table, (wanted.table, edit.key)}
+            done.append(self._left.popleft())
+            made.append((wanted.table, backend, edit))
+        return done, made
+
+    def _write(self, made: list[_Made]) -> BaseException | None:
+        """Commits edits. Answers an interrupt that came when they were durable, as ``Store.bring_in``."""
+        store = self._store
+        store.check_running()
+        parts: dict[str, list[Changes]] = {}
+        for name, backend, edit in made:
+            if store.journals(name) or store.feed.follows(name):
+                parts.setdefault(name, []).append(backend.edit_changes(edit))
+        changes = {name: _together(some) for name, some in parts.items()} if parts else {}
+        journalled = {n: c for n, c in changes.items() if store.journals(n)} if changes else {}
+        points = [backend.point() for _, backend, _ in made]
+        receipt = Receipt()
+        try:
+            if journalled:
+                sync = any(store.durability(name) == "commit" for name in journalled)
+                store.journal.commit(journalled, sync=sync, receipt=receipt)
+            else:
+                receipt.number = store.journal.number()
+            assert receipt.number is not None
+            with store.publishing:
+                faults.reach("commit: journalled")
+                for _, backend, edit in made:
+                    backend.apply_edit(edit, receipt.number)
+                for _, backend, _ in made:
+                    backend.tidy()
+                return store.tell(changes) if changes else None
+        except BaseException as error:
+            if receipt.number is None:
+                raise
+            with store.publishing:
+                interrupt = self._apply_again(made, points, receipt.number, error, committed=bool(journalled))
+                return (store.tell(changes) if changes else None) or interrupt
+
+    def _apply_again(
+        self, made: list[_Made], points: list[Point], number: int, error: BaseException, *, committed: bool
+    ) -> BaseException | None:
+        """Takes back what was applied of a commit, and applies the whole of it as rows, which know no slots."""
+        store = self._store
+        first: dict[str, tuple[MemoryTable, Point, list[Changes]]] = {}
+        interrupt = None if isinstance(error, Exception) else error
+        try:
+            for (name, backend, edit), point in zip(made, points, strict=True):
+                kept = first.setdefault(name, (backend, point, []))
+                kept[2].append(backend.edit_changes(edit, kept[1]))
+            for backend, point, _ in first.values():
+                backend.rewind(point)
+            changes = {name: _together(some) for name, (_, _, some) in first.items()}
+        except BaseException as worse:
+            store.stop(worse)
+            return interrupt
+        return store.bring_in(changes, number, committed=committed) or interrupt
+
+
+def _together(changes: list[Changes]) -> Changes:
+    """Changes of one table, one after the other, as one."""
+    if len(changes) == 1:
+        return changes[0]
+    rows = pa.concat_tables([c.rows for c in changes])
+    if all(c.deleted is None for c in changes):
+        return Changes(rows)
+    kept = pa.array([False], pa.bool_())
+    return Changes(rows, pa.concat_arrays([kept if c.deleted is None else c.deleted for c in changes]))

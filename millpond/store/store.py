@@ -1,0 +1,505 @@
+"""The tables of an app and the one way in which they change: a commit."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from copy import copy
+from dataclasses import replace
+from typing import Literal, TypeVar, cast
+
+import pyarrow as pa
+
+from millpond import allowance, faults, steps
+from millpond.changes import Changes, Position
+from millpond.clock import Clock
+from millpond.errors import Error, StoreStopped
+from millpond.journal.answers import Answer
+from millpond.journal.journal import Journal
+from millpond.journal.requests import Receipt
+from millpond.journal.state import StateDirectory
+from millpond.sql.catalog import Relation
+from millpond.store.change_feed import Feed, Touched, Watcher
+from millpond.store.compaction import Compactor
+from millpond.store.external import copied, no_common_commit, one_database
+from millpond.store.row_edits import Edits
+from millpond.tables._turns import OwnTurns
+from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
+from millpond.types import Schema
+
+log = logging.getLogger("millpond")
+
+T = TypeVar("T")
+Durability = Literal["commit", "batch", "none"]
+
+
+class Moment:
+    """All tables as of one commit. Tables of a database are as of the first time that one of them is asked for."""
+
+    def __init__(
+        self,
+        snapshots: Mapping[str, Snapshot],
+        outside: Mapping[str, Backend],
+        readings: Mapping[Database, Reading],
+        *,
+        steady: bool = False,
+    ):
+        self._snapshots = dict(snapshots)
+        self._outside = outside
+        self._readings = dict(readings)
+        self._steady = steady
+
+    def snapshot(self, table: str) -> Snapshot:
+        name = table.lower()
+        found = self._snapshots.get(name)
+        if found is None:
+            found = self._snapshots[name] = self._read(self._outside[name])
+        return found
+
+    def _read(self, backend: Backend) -> Snapshot:
+        database = backend.database
+        assert database is not None
+
+        def below() -> Snapshot:
+            if database not in self._readings:
+                self._readings[database] = database.read()
+            return self._readings[database].snapshot(backend.behind)
+
+        if database in self._readings and isinstance(self._readings[database], Writing):
+            return below()
+        if self._steady:
+            return below() if "held" in backend.behind.abilities else copied(below())
+        return backend.through(below)
+
+    def version(self, table: str) -> int:
+        return self.snapshot(table).version
+
+
+class Store:
+    """Tables, and the journal that makes their changes durable.
+
+    One commit at a time; ``moment`` waits only for the short step in which a commit becomes visible. A commit holds
+    tables of the journal, or tables of one database, which then keeps the position itself.
+    """
+
+    def __init__(self, journal: Journal, state: StateDirectory, clock: Clock):
+        self.journal = journal
+        self._clock = clock
+        self._state = state
+        self._tables: dict[str, Backend] = {}
+        self._durability: dict[str, Durability] = {}
+        self._fills: dict[str, str] = {}
+        self.writing = OwnTurns()
+        """Held by whoever makes a commit."""
+        self.publishing = threading.Lock()
+        """Held while a commit becomes visible."""
+        self.left: set[str] = set()
+        """Tables that were dropped and that their databases did not remove."""
+        self.on_commit: Callable[[], None] = lambda: None
+        self._stopped: StoreStopped | None = None
+        self.feed = Feed()
+        self.edit = Edits(self).commit
+        self.compactor = Compactor(self)
+
+    def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
+        """Opens the table and puts back what the journal holds of it."""
+        null_keys = bool(values.get("null_keys"))
+        backend = find_backend(extension).open(
+            relation.name, relation.schema, values, null_keys=null_keys, home=self._state.path
+        )
+        backend.go_by(self._clock)
+        kept = backend.journalled or backend.database is not None
+        durability = str(values.get("durability") or "commit") if kept else "none"
+        self._durability[relation.name.lower()] = cast(Durability, durability)
+        if backend.database is None:
+            for changes in self.journal.restore(relation.name):
+                backend.restore(changes)
+        with self.publishing:
+            self._tables[relation.name.lower()] = backend
+        return backend
+
+    def create_hidden(
+        self, name: str, schema: Schema, rows: pa.Table | None = None, *, null_keys: bool = False
+    ) -> None:
+        """A table that belongs to a query: filled now, not kept in the journal."""
+        backend = find_backend("memory").open(name, schema, {}, null_keys=null_keys)
+        if rows is not None:
+            backend.apply(Changes(rows))
+        self._durability[name.lower()] = "none"
+        with self.publishing:
+            self._tables[name.lower()] = backend
+
+    def table(self, name: str) -> Backend | None:
+        return self._tables.get(name.lower())
+
+    def durability(self, name: str) -> Durability:
+        """What becomes of the table's commits; "commit" for a table that is not there."""
+        return self._durability.get(name.lower(), "commit")
+
+    def journals(self, name: str) -> bool:
+        """Whether changes of the table go to the journal."""
+        return self.journal.durable and self.durability(name) != "none"
+
+    def drop(self, name: str) -> None:
+        with self.writing:
+            self.journal.drop_table(name)
+            with self.publishing:
+                backend = self._tables.pop(name.lower(), None)
+            self._durability.pop(name.lower(), None)
+            if backend is not None:
+                self.left.add(name.lower())
+                try:
+                    backend.remove()
+                    self.left.discard(name.lower())
+                finally:
+                    backend.close()
+
+    def clear(self, name: str) -> None:
+        """What the journal may have of a table of that name that was dropped goes: one that is made has no rows."""
+        self.journal.drop_table(name)
+
+    def empty(self, name: str, relation: Relation, extension: str, values: Mapping[str, object]) -> None:
+        """Takes all rows out of a table that will be loaded again."""
+        backend = self._tables[name.lower()]
+        if backend.database is not None:
+            rows = backend.scan(rows=not relation.schema.key)
+            self.commit({name: Changes(rows, pa.array([True] * rows.num_rows, pa.bool_()))})
+            return
+        self.drop(name)
+        self.create(relation, extension, values)
+
+    def moment(self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False) -> Moment:
+        """All tables as of now. Those of a database in ``writing`` are read in its transaction; with ``steady`` a
+        table whose snapshots cannot be held is copied when it is first read."""
+        self.check_running()
+        with self.publishing:
+            return self._moment(writing or {}, steady=steady)
+
+    def _moment(self, writing: Mapping[Database, Writing], *, steady: bool = False) -> Moment:
+        snapshots = {n: t.snapshot() for n, t in self._tables.items() if t.database is None}
+        outside = {n: t for n, t in self._tables.items() if t.database is not None}
+        return Moment(snapshots, outside, writing, steady=steady)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """It is called after each commit, by the thread that committed."""
+        before = self.on_commit
+
+        def both() -> None:
+            before()
+            listener()
+
+        self.on_commit = both
+
+    def follow(self, tables: Mapping[str, Schema]) -> None:
+        """Names the tables whose changes ``news`` tells."""
+        with self.publishing:
+            self.feed.follow({name.lower(): schema for name, schema in tables.items()})
+
+    def watch(self, table: str, watcher: Watcher) -> None:
+        """The watcher is told each change of the table from now on, while its commit becomes visible."""
+        with self.publishing:
+            self.feed.watch(table.lower(), watcher)
+
+    def unwatch(self, table: str, watcher: Watcher) -> None:
+        with self.publishing:
+            self.feed.unwatch(table.lower(), watcher)
+
+    def news(self) -> tuple[Moment, dict[str, Touched], int]:
+        """All tables as of now, what has changed since the last time, and how many commits that are in all."""
+        with self.publishing:
+            return self._moment({}), self.feed.take(), self.feed.commits
+
+    # how far pipelines have come
+
+    def fills(self, pipeline: str, table: str) -> None:
+        """The pipeline's position is kept where the table's rows are."""
+        self._fills[pipeline] = table.lower()
+
+    def position(self, pipeline: str) -> Position | None:
+        """The newest position applied for the pipeline."""
+        database = self._database_of(pipeline)
+        if database is None:
+            return self.journal.position(pipeline)
+        found = database.position(self._spelled(pipeline))
+        return None if found is None else replace(found, pipeline=pipeline)
+
+    def forget(self, pipeline: str) -> None:
+        """Takes out the position of a pipeline that is dropped."""
+        database = self._database_of(pipeline)
+        if database is not None:
+            database.forget(self._spelled(pipeline))
+        self._fills.pop(pipeline, None)
+        self.journal.forget(pipeline)
+
+    def _database_of(self, pipeline: str) -> Database | None:
+        table = self._tables.get(self._fills.get(pipeline, ""))
+        return None if table is None else table.database
+
+    def _spelled(self, pipeline: str) -> str:
+        """A database holds pipelines of many apps."""
+        return f"{self._state.identity}/{pipeline}"
+
+    def commit(
+        self,
+        changes: Mapping[str, Changes] | None = None,
+        position: Position | None = None,
+        *,
+        sent: Mapping[str, pa.Table] | None = None,
+        done: Sequence[str] = (),
+        answer: Answer | None = None,
+    ) -> bool:
+        """Applies everything or nothing; False when the position was applied before. ``answer`` is kept with rows
+        that are sent."""
+        given = changes or {}
+        database = one_database(self._tables[name.lower()] for name in given)
+        if database is not None:
+            if sent:
+                raise no_common_commit(database, "a stream")
+            return self._write_outside(database, lambda _: (given, None), position, done)[0]
+        changes = {name: change for name, change in given.items() if len(change)}
+        if not changes:
+            # Nothing of a table: commits of many threads may share a sync.
+            with allowance.shielded():
+                self.check_running()
+                with steps.step("write the journal") as noted:
+                    applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
+                    noted.tell(*_extent({}, sent))
+                self.committed()
+            return applied
+        # What would make ``apply`` fail is found before the journal holds it.
+        changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
+        with self.writing, allowance.shielded():
+            self.check_running()
+            for name, change in changes.items():
+                self._tables[name.lower()].admit(change)
+            journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
+            sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
+            kept = bool(journalled) and self.journal.durable
+            committed = kept or bool(position or sent or done)
+            receipt = Receipt()
+            interrupt: BaseException | None = None
+            try:
+                with steps.step("write the journal") as noted:
+                    self.journal.commit(journalled, position, sent or {}, done, sync=sync, receipt=receipt)
+                    noted.tell(*_extent(journalled, sent))
+                if receipt.number is None:
+                    return False
+                interrupt = self._make_visible(changes, receipt.number, committed=committed)
+            except BaseException as error:
+                if receipt.number is None or not committed:
+                    raise
+                # It is durable. What was not done yet is done now.
+                interrupt = self._make_visible(changes, receipt.number, committed=True) or _interrupt(error)
+        self.committed()
+        if interrupt is not None:
+            raise interrupt
+        return True
+
+    def _make_visible(
+        self, changes: Mapping[str, Changes], number: int, *, committed: bool
+    ) -> BaseException | None:
+        with self.publishing:
+            interrupt = self.bring_in(changes, number, committed=committed)
+            return self.tell({name.lower(): c for name, c in changes.items()}) or interrupt
+
+    def bring_in(
+        self, changes: Mapping[str, Changes], number: int, *, committed: bool
+    ) -> BaseException | None:
+        """Applies a commit to its tables. ``publishing`` is held.
+
+        What is ``committed`` is not taken back: a table that fails is tried again, and if it fails again the store
+        stops, since readers and later commits would go by rows that are behind. The commit itself has succeeded, so
+        that this does not raise; an interrupt that came meanwhile is answered, to be raised when everything is done.
+        """
+        interrupt: BaseException | None = None
+        for at, (name, change) in enumerate(changes.items()):
+            backend = self._tables[name.lower()]
+            if backend.last_commit == number:
+                continue
+            try:
+                faults.reach("commit: journalled")
+                with steps.step(f"apply to table {name}") as noted:
+                    backend.apply(change, commit=number)
+                    noted.tell(len(change), change.rows.nbytes)
+            except BaseException as error:
+                log.warning('table "%s" could not take a commit, it is tried again: %r', name, error)
+                interrupt = _interrupt(error) or interrupt
+                try:
+                    gc.collect()
+                    backend.apply(change, commit=number)
+                except BaseException as again:
+                    if not committed and not at:
+                        raise
+                    self.stop(again)
+                    break
+        return interrupt
+
+    def tell(self, changes: dict[str, Changes]) -> BaseException | None:
+        """Lets those who follow tables know of a commit, by names in lower case. ``publishing`` is held. Answers as
+        ``bring_in``."""
+        try:
+            self.feed.add(changes)
+        except BaseException as error:
+            log.warning("what a commit changed could not be noted, all rows count as changed: %r", error)
+            self.feed.lose(changes)
+            return _interrupt(error)
+        return None
+
+    def committed(self) -> None:
+        """Calls those who wait for commits; what they do wrong is not the commit's."""
+        try:
+            faults.reach("commit: visible")
+            self.on_commit()
+        except Exception:
+            log.exception("a commit succeeded, and what waits for it failed")
+
+    def stop(self, why: BaseException) -> None:
+        """Nothing is read or committed any more: tables in memory are behind what is committed."""
+        error = StoreStopped(
+            f"the tables in memory are behind what was committed, since one could not take a change: {why!r}",
+            hint="start the app again: all that was committed is there",
+        )
+        self._stopped = error
+        log.error("%s", error)
+        for backend in self._tables.values():
+            backend.fail(error)
+
+    @property
+    def stopped(self) -> StoreStopped | None:
+        """Why nothing is read or committed any more."""
+        return self._stopped
+
+    def check_running(self) -> None:
+        if self._stopped is not None:
+            raise copy(self._stopped)
+
+    def check(self, changes: Mapping[str, Changes]) -> None:
+        """Raises what a commit of the changes would raise."""
+        for name, change in changes.items():
+            self._tables[name.lower()].check(change)
+
+    def write(
+        self,
+        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        position: Position | None = None,
+        *,
+        sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
+        done: Sequence[str] = (),
+        into: Iterable[str],
+    ) -> T:
+        """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between.
+
+        ``into`` are the tables that it may change. ``sent`` makes rows for embedded streams of what ``find``
+        answers; they are in the same commit.
+        """
+        database = one_database(self._tables[name.lower()] for name in into)
+        if database is not None:
+
+            def alone(moment: Moment) -> tuple[Mapping[str, Changes], T]:
+                changes, answer = find(moment)
+                if sent is not None and sent(answer):
+                    raise no_common_commit(database, "a stream")
+                return changes, answer
+
+            return self._write_outside(database, alone, position, done)[1]
+        with self.writing:
+            changes, answer = find(self.moment())
+            rows = sent(answer) if sent is not None else {}
+            if changes or rows or done or position is not None:
+                self.commit(changes, position, sent=rows, done=done)
+            return answer
+
+    def _write_outside(
+        self,
+        database: Database,
+        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        position: Position | None,
+        done: Sequence[str],
+    ) -> tuple[bool, T]:
+        """A commit of a database: rows, position and what is done in one transaction of its own."""
+        marks = [Position(f"done:{mark}", "", 0) for mark in done]
+        marks += [] if position is None else [position]
+        marks = [replace(mark, pipeline=self._spelled(mark.pipeline)) for mark in marks]
+
+        changed: dict[str, Changes] = {}
+
+        def work(writing: Writing) -> tuple[bool, T]:
+            changed.clear()
+            changes, answer = find(self.moment({database: writing}))
+            changing.enter_context(allowance.shielded())
+            faults.reach("database: read")
+            if not all([writing.advance(mark) for mark in marks]):
+                return False, answer
+            for name, change in changes.items():
+                backend = self._tables[name.lower()]
+                changed[name.lower()] = fitting = backend.check(change)
+                changing.enter_context(backend.changing(fitting))
+                writing.apply(backend.behind, fitting)
+            faults.reach("database: applied")
+            return True, answer
+
+        with ExitStack() as changing, steps.step("commit in the database") as noted:
+            applied, answer = database.write(work)
+            interrupt = self._note(changed)
+            noted.tell(*_extent(changed, None))
+        with self.publishing:
+            interrupt = self.tell(changed) or interrupt
+        try:
+            if done:
+                self.journal.commit({}, None, {}, done)
+        except Exception as error:
+            log.warning("a database has committed what the journal could not note as done: %r", error)
+        self.committed()
+        if interrupt is not None:
+            raise interrupt
+        return applied, answer
+
+    def _note(self, changed: Mapping[str, Changes]) -> BaseException | None:
+        """Lets tables know what their database has committed. Rows that it changed are in no cache since before, so
+        that one which fails is not behind. Answers as ``bring_in``."""
+        interrupt: BaseException | None = None
+        try:
+            faults.reach("database: committed")
+        except BaseException as error:
+            log.warning("a database has committed, and what follows failed: %r", error)
+            interrupt = _interrupt(error)
+        for name, change in changed.items():
+            try:
+                self._tables[name].noted(change)
+            except BaseException as error:
+                log.warning('table "%s" could not note what its database has committed: %r', name, error)
+                interrupt = _interrupt(error) or interrupt
+        return interrupt
+
+    def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
+        """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""
+
+        def found(moment: Moment) -> tuple[Mapping[str, Changes], int]:
+            changes, count = find(moment.snapshot(table))
+            return ({} if changes is None else {table: changes}), count
+
+        return self.write(found, into=(table,))
+
+    def close(self) -> None:
+        used = dict.fromkeys(b.database for b in self._tables.values() if b.database is not None)
+        for database in used if not self._state.durable else ():
+            with suppress(Error):
+                database.forget_all(self._spelled(""))
+        self.compactor.end()
+        for backend in self._tables.values():
+            backend.close()
+        self.journal.close()
+
+
+def _extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
+    """How many rows and bytes a commit has."""
+    tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
+    return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
+
+
+def _interrupt(error: BaseException) -> BaseException | None:
+    """The error if it is for the thread and not about what it did: Ctrl-C, the end of the interpreter."""
+    return None if isinstance(error, Exception) else error

@@ -1,0 +1,126 @@
+"""Transactions: changes of several tables that become one commit, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from millpond.changes import Changes
+from millpond.errors import Closed
+from millpond.query.overlay import Overlay
+from millpond.query.result import Result
+from millpond.query.staged import StagedTable
+from millpond.query.table import Table
+from millpond.sql.bind import Params
+from millpond.sql.live import follows_its_query
+from millpond.store.external import one_database
+from millpond.store.store import Moment
+from millpond.tables.base import Snapshot
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+
+
+class View(Moment):
+    """A moment in which some tables are others: for a transaction, those with its own changes."""
+
+    def __init__(self, base: Moment, overlays: Mapping[str, Snapshot]):
+        self._base = base
+        self._overlays = overlays
+
+    def snapshot(self, table: str) -> Snapshot:
+        overlay = self._overlays.get(table.lower())  # one without rows is false
+        return self._base.snapshot(table) if overlay is None else overlay
+
+    def version(self, table: str) -> int:
+        return self.snapshot(table).version
+
+
+class Transaction:
+    """Reads see the tables as of its beginning, and its own changes. ``commit`` makes all changes count at once;
+    if another commit has changed one of the rows in between it raises Conflict, and nothing is changed.
+
+        with app.begin_transaction() as tx:
+            tx.sql("UPDATE accounts SET balance = balance - 10 WHERE id = ?", [1])
+            tx.sql("UPDATE accounts SET balance = balance + 10 WHERE id = ?", [2])
+
+    As a context manager it commits at the end, and rolls back when the block raises. One thread uses it.
+    """
+
+    def __init__(self, app: App):
+        self._app = app
+        self._base = app._store.moment(steady=True)
+        self._overlays: dict[str, Overlay] = {}
+        self.open = True
+
+    def moment(self) -> Moment:
+        return View(self._base, self._overlays)
+
+    def snapshot(self, table: str) -> Snapshot:
+        """A table as the transaction sees it."""
+        return self.moment().snapshot(table)
+
+    def stage(self, changes: Mapping[str, Changes]) -> None:
+        """Adds changes that only this transaction sees."""
+        self._check_open()
+        for name in changes:
+            relation = self._app._catalog.find(name)
+            if relation is not None and relation.live:
+                raise follows_its_query(relation.name)
+        backends = {name: self._app._backend(name) for name in changes}
+        others = (self._app._backend(name) for name in self._overlays)
+        one_database((*backends.values(), *others))
+        checked = {name: backends[name].check(change) for name, change in changes.items()}
+        for name, change in checked.items():
+            key = name.lower()
+            if key not in self._overlays:
+                self._overlays[key] = Overlay(self._base.snapshot(name))
+            self._overlays[key].stage(change)
+
+    def sql(self, text: str, params: Params = None) -> Result:
+        """Runs statements inside the transaction."""
+        self._check_open()
+        return self._app._run_in(self, text, params)
+
+    def table(self, name: str) -> Table:
+        """A table as the transaction sees it; what is changed in it counts when the transaction commits."""
+        self._check_open()
+        table = self._app.table(name)
+        staged = StagedTable(self, table.name, self._app._backend(name))
+        return table.with_rows_of(staged, staged)
+
+    def commit(self, done: tuple[str, ...] = ()) -> None:
+        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+        self._check_open()
+        self.open = False
+        overlays = {n: o for n, o in self._overlays.items() if o.version}
+        self._app._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
+
+    def _changes(self, overlays: Mapping[str, Overlay], now: Moment) -> dict[str, Changes]:
+        for name, overlay in overlays.items():
+            if now.version(name) != self._base.version(name):
+                overlay.check_untouched(now.snapshot(name), name)
+        return {name: changes for name, o in overlays.items() if len(changes := o.changes())}
+
+    def rollback(self) -> None:
+        """Forgets the changes. It may be called twice."""
+        self.open = False
+        self._overlays.clear()
+
+    def _check_open(self) -> None:
+        if not self.open:
+            raise Closed("the transaction has ended", hint="begin another one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.open:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()

@@ -1,0 +1,1 @@
+"""Running statements: what becomes of each batch of a stream."""

@@ -1,0 +1,103 @@
+"""A live aggregate as a running statement: state, target and position change in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.changes import Changes, Position
+from millpond.plan.plans import PipelinePlan
+from millpond.query.change_kind import with_op
+from millpond.query.evaluate import Evaluator
+from millpond.sources.base import SEQ
+from millpond.store.store import Moment
+from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
+from millpond.streaming.statement import RunningStatement, high_of
+from millpond.streaming.window import WindowedAggregate
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.engine.batch import Batch
+
+
+def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
+    """The live aggregate of a plan."""
+    assert plan.aggregation is not None
+    kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
+    return kind(plan.aggregation, evaluator, plan.name)
+
+
+class Groups(RunningStatement):
+    """What is kept of the groups is in tables beside the target; one without groups has its row from the beginning."""
+
+    def __init__(self, app: App, plan: PipelinePlan, *, ephemeral: bool):
+        super().__init__(app, plan, ephemeral=ephemeral)
+        self._aggregate = aggregate_of(plan, app._evaluator)
+
+    def set_up(self) -> None:
+        super().set_up()
+        plan = self.plan
+        self._stage = self.stage(plan.batch)
+        self._mark = self.stage(plan.mark) if plan.mark is not None else None
+        self.keep(self._aggregate.tables)
+
+    def begin(self) -> None:
+        plan, moment = self.plan, self.app._store.moment()
+        assert plan.aggregation is not None
+        if plan.aggregation.keys or plan.target.kind != "table" or not self._aggregate.is_new(moment):
+            return
+        inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
+        stream = plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+        inputs[plan.batch.stream.view] = stream.empty_table()
+        rows = self.app._evaluator.answer(plan.aggregation.partial, inputs)
+        self.commit(rows.cast(plan.batch.output.arrow()), None)
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        return (*super().owned, *self._aggregate.tables)
+
+    @property
+    def late(self) -> int | None:
+        aggregate = self._aggregate
+        return (
+            aggregate.mark(self.app._store.moment()).late
+            if isinstance(aggregate, WindowedAggregate)
+            else None
+        )
+
+    def _told(self, merged: Merged) -> pa.Table:
+        """The groups that are there now, and, where what happened is told, those that are not."""
+        op = self.plan.target.options.get("op")
+        if op is None:
+            return merged.seen
+        parts = [with_op(rows, op, "delete") for rows in (merged.gone, merged.ended)]
+        return pa.concat_tables([*parts, with_op(merged.seen, op, "upsert")])
+
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        rows = self._stage.run(batch, moment)
+        arrow = self.plan.batch.output.arrow()
+        rows = rows.rename_columns(arrow.names).cast(arrow)
+        return self.with_high(rows, self._mark, batch, moment)
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        target = self.plan.target
+        high = high_of(rows)
+
+        def find(moment: Moment) -> tuple[dict[str, Changes], Merged]:
+            merged = self._aggregate.merge(rows, moment, high)
+            changes = dict(merged.changes)
+            if target.kind == "table":
+                changes[target.name] = target_changes(
+                    merged, moment.snapshot(target.name), once=self._aggregate.aggregation.once
+                )
+            if target.kind == "emit":
+                # Shown before they count, so that a kill loses none.
+                self.emit(self._told(merged))
+            return {name: change for name, change in changes.items() if len(change)}, merged
+
+        def sent(merged: Merged) -> dict[str, pa.Table]:
+            return {target.name: merged.seen} if target.kind == "stream" else {}
+
+        into = (*self._aggregate.tables, *((target.name,) if target.kind == "table" else ()))
+        return int(self.write(find, position, sent=sent, into=into).seen.num_rows)

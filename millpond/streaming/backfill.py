@@ -1,0 +1,92 @@
+"""Tables over sources that go on: each is loading until it has what was there when that began, then it follows.
+
+How far a load is is told by offsets: what a topic has compacted away counts as read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millpond.changes import Offset
+from millpond.errors import Error
+from millpond.loading.bulk_load import Progress
+from millpond.loading.progress import Load
+from millpond.plan.plans import PipelinePlan
+from millpond.sources.base import Source
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.engine.pipeline import Pipeline
+
+
+def loads_table(plan: PipelinePlan, source: Source) -> bool:
+    """Whether a statement fills a table from outside, and goes on when it has all."""
+    return plan.target.kind == "table" and plan.batch.stream.relation.uri is not None and source.follows
+
+
+class Phases:
+    """The loads of running statements, by their names. What has been loaded is not among them."""
+
+    def __init__(self, app: App):
+        self._app = app
+        self._loads: dict[str, tuple[Load, Offset]] = {}
+        """How far each is, and where it ends."""
+
+    def begin(self, pipeline: Pipeline) -> None:
+        """Notes where a table is loaded; nothing is noted where all has been read, or nobody can tell."""
+        if not loads_table(pipeline.plan, pipeline.source):
+            return
+        try:
+            goal = pipeline.source.latest(pipeline.offset)
+            left = _rows(pipeline.source, pipeline.offset, goal)
+        except Error:
+            return
+        if not left:
+            return
+        what = self._app._mask(pipeline.source.uri)
+        load = Load(pipeline.source.kind, what, of=left, began=time.time())
+        self._loads[pipeline.name] = load, goal
+        self._report(pipeline, load)
+
+    def note(self, pipeline: Pipeline) -> bool:
+        """Called when a statement has moved; whether its table is loaded by that."""
+        known = self._loads.get(pipeline.name)
+        if known is None or pipeline.offset is None:
+            return False
+        load, goal = known
+        try:
+            left = _rows(pipeline.source, pipeline.offset, goal)
+            loaded = pipeline.reached(goal) or not pipeline.source.comparable(pipeline.offset, goal)
+        except Error:
+            return False
+        load = replace(load, rows=max(load.rows, (load.of or 0) - left))
+        self._report(pipeline, load, finished=loaded)
+        if loaded:
+            self.forget(pipeline.name)
+        else:
+            self._loads[pipeline.name] = load, goal
+        return loaded
+
+    def _report(self, pipeline: Pipeline, load: Load, *, finished: bool = False) -> None:
+        if not self._app._closed:
+            self._app._on_progress(
+                Progress(pipeline.plan.target.name, load.rows, 0, None, load.of, finished=finished)
+            )
+
+    def is_loading(self, pipeline: Pipeline) -> bool:
+        return pipeline.name in self._loads and pipeline.wanted
+
+    def load_of(self, pipeline: Pipeline) -> Load | None:
+        """How far the load of a statement's table is, while it goes on."""
+        known = self._loads.get(pipeline.name)
+        return known[0] if known is not None and pipeline.wanted else None
+
+    def forget(self, name: str) -> None:
+        """The statement is gone."""
+        self._loads.pop(name, None)
+
+
+def _rows(source: Source, start: Offset | None, end: Offset) -> int:
+    return sum(split.rows or 0 for split in source.splits(start, end))

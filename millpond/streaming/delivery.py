@@ -1,0 +1,201 @@
+"""Running statements whose rows leave the app: INSERT INTO a URI.
+
+Rows are written before the position counts here, so that a kill loses none. A sink that is exact holds the position
+itself: where it is further than ours, a kill came between the two, and ours follows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond import faults, steps
+from millpond.changes import Changes, Position
+from millpond.digits import all_written
+from millpond.errors import NotSupported, TimedOut
+from millpond.formats.jsontext import to_json
+from millpond.journal.catalog import Entry
+from millpond.sinks.base import NativeSink, Sink, find_sink
+from millpond.sources.base import DELETED
+from millpond.store.undo import safely
+from millpond.streaming.aggregate import Merged
+from millpond.streaming.aggregate_statement import Groups
+from millpond.streaming.delivery_errors import Aside, mark_of
+from millpond.streaming.statement import NO_MORE, Rows, RunningStatement, high_of
+from millpond.types import Column, Schema, whole
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.engine.batch import Batch
+
+IDENTITY = "identity"
+"""The kind of the journal's entry that tells a state directory from all others."""
+_KEY = "_key"
+
+
+def deliver(app: App, sink: Sink, rows: pa.Table, position: Position | None = None) -> None:
+    """Writes rows, and returns when they are safe."""
+    with steps.step(f"write to {sink.uri.partition(':')[0]}") as noted:
+        noted.tell_of(rows)
+        if not isinstance(sink, NativeSink) or not sink.by_spark:
+            sink.write(rows, position)
+            return
+        from millpond.engine.onspark import deliver as by_spark
+
+        sink.check(rows)
+        by_spark(app._spark(sink.format), sink, rows)
+
+
+class Delivering(RunningStatement):
+    """A statement with a sink as its target."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        target = self.plan.target
+        before: Sink | None = getattr(self, "_sink", None)
+        if before is not None:
+            before.close()  # it has other columns now
+        self._sink: Sink = find_sink(target.name)(target.name, target.options, self._written)
+        if self._sink.exact and not self.app._state.durable:
+            raise NotSupported(
+                "'delivery' = 'exactly-once' needs a state directory: without one nothing is known after a restart",
+                hint="millpond run app.sql --state DIR, or App(…, state=…)",
+                place=self.plan.place,
+            )
+        self._open()
+        faults.reach("sink opened")
+
+    @property
+    def _written(self) -> Schema:
+        """The columns of what is written."""
+        return self.plan.batch.output
+
+    def _open(self) -> bool:
+        """Makes the sink ready; whether our position had to follow it."""
+        held = self._sink.open(f"{_identity(self)}-{self.plan.name}")
+        ours = self.position
+        if held is None or (ours is not None and ours.batch >= held.batch):
+            return False
+        self.app._store.write(lambda moment: ({}, None), held, into=())
+        return True
+
+    @property
+    def sink(self) -> Sink:
+        return self._sink
+
+    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
+        if not self._sink.is_open and self._open():
+            raise TimedOut("the sink has a batch that was thought lost; going on after it")
+        return super().apply(batch, position, more)
+
+    def hand_out(self, rows: pa.Table, position: Position | None) -> None:
+        """Writes the rows, or only looks whether they can be written."""
+        if self._trying:
+            self._sink.check(rows)
+        elif rows.num_rows:
+            deliver(self.app, self._sink, rows, position)
+            faults.reach("sink: written")
+
+    def close(self) -> None:
+        sink: Sink | None = getattr(self, "_sink", None)
+        if sink is not None:
+            sink.close()
+
+
+class Outgoing(Delivering, Rows):
+    """A query whose rows go to a sink, each by itself."""
+
+    _aside: Aside | None = None
+
+    def _open(self) -> bool:
+        followed = super()._open()
+        if self._sink.exact:
+            self._aside = Aside(self.app._store, self.plan.name, self.plan.errors)
+        return followed
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        if self._aside is not None and self._more and not self._trying:
+            # When the sink has its commit the batch is not applied again: what is put aside counts before.
+            more, self._more = self._more, NO_MORE
+            self._aside.put(more, position)
+            faults.reach("sink: put aside")
+        self.hand_out(rows, position)
+        if not self._trying:
+            self.write(lambda moment: ({}, None), position)
+            if self._aside is not None:
+                self._aside.noted()
+            faults.reach("sink: noted")
+        return int(rows.num_rows)
+
+    def drop(self) -> None:
+        super().drop()
+        safely(partial(self.app._store.forget, mark_of(self.plan.name)))
+
+
+class OutgoingGroups(Delivering, Groups):
+    """A live aggregate whose groups go to a sink as they change: a message for each, with its key, so that the last
+    one of a key is the group, and one without a value says that it is there no more."""
+
+    @property
+    def _written(self) -> Schema:
+        aggregation = self.plan.aggregation
+        assert aggregation is not None
+        columns = aggregation.final.schema.columns[: len(aggregation.final.schema) - 1]
+        added = [Column(DELETED, pa.bool_())]
+        if self._named_by:
+            added.append(Column(_KEY, pa.string()))
+        return Schema((*columns, *added))
+
+    @property
+    def _named_by(self) -> list[str]:
+        """The columns that are made the key of a message; none if the query gives a key itself."""
+        aggregation = self.plan.aggregation
+        assert aggregation is not None
+        if aggregation.once or _KEY in aggregation.final.schema:
+            return []
+        return [name for name in aggregation.keys if name is not None]
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        merged = self._aggregate.merge(rows, self.app._store.moment(), high_of(rows))
+        self.hand_out(self._messages(merged), position)
+        if not self._trying:
+            changes = {name: change for name, change in merged.changes.items() if len(change)}
+            self.write(lambda moment: (changes, None), position, into=tuple(self._aggregate.tables))
+        return int(merged.seen.num_rows)
+
+    def _messages(self, merged: Merged) -> pa.Table:
+        parts = [(merged.gone, True), (merged.seen, False), (merged.ended, True)]
+        made = [
+            rows.append_column(DELETED, pa.array([ended] * rows.num_rows, pa.bool_()))
+            for rows, ended in parts
+            if rows.num_rows or rows is merged.seen
+        ]
+        messages = pa.concat_tables(made)
+        by = self._named_by
+        return messages.append_column(_KEY, key_texts(messages.select(by))) if by else messages
+
+
+def key_texts(keys: pa.Table) -> pa.Array:
+    """The keys of messages: the value of a single column as text, several as an object of JSON; so is a NULL."""
+    objects = to_json(keys).cast(pa.string())
+    if keys.num_columns > 1:
+        return objects
+    column = whole(keys.column(0))
+    texts = all_written(column) if pa.types.is_decimal(column.type) else column.cast(pa.string())
+    return pc.coalesce(texts, objects)
+
+
+def _identity(statement: RunningStatement) -> str:
+    """What tells this state directory from all others."""
+    journal = statement.app._journal
+    for entry in journal.entries():
+        if entry.kind == IDENTITY:
+            return str(entry.data["id"])
+    fresh = uuid.uuid4().hex
+    journal.put_entry(Entry(IDENTITY, IDENTITY, "", {"id": fresh}))
+    return fresh

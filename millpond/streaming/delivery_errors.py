@@ -1,0 +1,78 @@
+"""Rows that are put aside before a sink has their batch: each counts once, also if the batch has to be done again.
+
+They are committed with a mark: for which batch, and from which row of the error table on. If the mark is further than
+the position of the query, a fault came before the sink had the batch; what stands from there on is not added again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW, Changes, Position
+
+if TYPE_CHECKING:
+    from millpond.store.store import Store
+
+
+def mark_of(query: str) -> str:
+    """The name of the position under which the mark of a query is kept."""
+    return f"{query}$aside"
+
+
+class Aside:
+    """What the query of that name puts aside, from when its sink is opened until it is opened anew."""
+
+    def __init__(self, store: Store, query: str, errors: str):
+        self._store = store
+        self._name = mark_of(query)
+        self._errors = errors
+        self._mark = store.position(self._name)
+        self._first: int | None = None
+        self._there: Counter[tuple[Any, ...]] = Counter()
+        """Records that are in the error table, and whose rows may come again."""
+        self._batch: Counter[tuple[Any, ...]] = Counter()
+        ours = store.position(query)
+        if self._mark is not None and (ours is None or ours.batch < self._mark.offsets["at"]["of"]):
+            self._first = int(self._mark.offsets["at"]["from"])
+            rows = store.moment().snapshot(errors).scan(rows=True)
+            late = rows.filter(pc.greater_equal(rows[ROW], self._first)).drop_columns([ROW])
+            self._there = Counter(_records(late))
+
+    def put(self, more: Mapping[str, Changes], position: Position | None) -> None:
+        """Commits what is put aside of a batch, without the error records that are there already."""
+        table = self._store.table(self._errors)
+        name = next((n for n in more if n.lower() == self._errors.lower()), None)
+        if name is None or position is None or table is None or table.next_row is None:
+            self._store.write(lambda moment: (more, None), None, into=tuple(more))
+            return
+        rows, there = more[name].rows, self._there.copy()
+        records = _records(rows)
+        kept = []
+        for record in records:
+            kept.append(not there[record])
+            there[record] -= there[record] > 0
+        fresh = {**more, name: Changes(rows.filter(pa.array(kept, pa.bool_())))}
+        first = table.next_row if self._first is None else self._first
+        number = 0 if self._mark is None else self._mark.batch + 1
+        mark = Position(self._name, "", number, {"at": {"of": position.batch, "from": first}})
+        self._store.write(lambda moment: (fresh, None), mark, into=tuple(more))
+        self._mark, self._first, self._batch = mark, first, Counter(records)
+        self._there = there + self._batch
+
+    def noted(self) -> None:
+        """The batch counts: another one may put the same aside."""
+        self._there -= self._batch
+        self._batch = Counter()
+        if not self._there:
+            self._first = None
+
+
+def _records(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """The records, without the time at which they were put aside."""
+    names = sorted(n for n in rows.column_names if n.lower() not in ("time", ROW))
+    return [tuple(record.values()) for record in rows.select(names).to_pylist()]

@@ -1,0 +1,183 @@
+"""The events of a batch, applied to the rows of a table as they are when the batch is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Changes, Position
+from millpond.dml.mutate import Piece, combine
+from millpond.query.evaluate import Evaluator
+from millpond.sql.fold import (
+    CHANGED,
+    EVENTS,
+    GONE,
+    NEW,
+    PAIRS,
+    ROWS,
+    SAME,
+    SEQ,
+    TURN,
+    Fold,
+    RowFold,
+    identity_columns,
+)
+from millpond.sql.render.folds import OUT, ST, fold_outputs
+from millpond.sql.resolve import Resolved
+from millpond.store.store import Moment
+from millpond.streaming.statement import RunningStatement
+from millpond.tables.base import Snapshot
+
+if TYPE_CHECKING:
+    from millpond.engine.batch import Batch
+
+Inputs = Callable[[Resolved, Moment], dict[str, pa.Table]]
+
+SCANNED = 20_000
+"""Rows up to which a table is read whole; of a larger one only the rows that the events name."""
+TURNS = 256
+"""Events of one row that are folded at once where each returns something: what it returns is kept in a list that
+grows with them."""
+
+
+class Folded(RunningStatement):
+    """A running UPDATE, DELETE, MERGE or UPSERT: changes, returned rows and position are one commit."""
+
+    in_order = True
+
+    def set_up(self) -> None:
+        assert self.plan.fold is not None
+        self._stage = self.stage(self.plan.batch)
+        self._folding = Folding(self.plan.fold, self.app._evaluator, self.app._inputs)
+
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        return self._stage.run(batch, moment)
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        found, into = self._folding, (self.plan.target.name,)
+        self.write(lambda now: found.find(rows, now), position, sent=found.sent, into=into)
+        return int(rows.num_rows)
+
+
+class Folding:
+    """Applies the batches of one running statement. It holds nothing but the statement."""
+
+    def __init__(self, fold: Fold, evaluator: Evaluator, inputs: Inputs):
+        self._fold = fold
+        self._answer = evaluator.answer
+        self._inputs = inputs
+        self._steps = evaluator.fold(fold)
+
+    def find(self, events: pa.Table, moment: Moment) -> tuple[dict[str, Changes], pa.Table | None]:
+        """The changes of the target, and what RETURNING gives. ``events`` are in stream order."""
+        arrow = self._fold.events.schema.arrow()
+        events = events.rename_columns(arrow.names).cast(arrow)
+        if not events.num_rows:
+            return {}, None
+        target = self._fold.target
+        snapshot = moment.snapshot(target.name)
+        events = events.append_column(SEQ, pa.array(range(events.num_rows), pa.int64()))
+        rows = self._rows(events, snapshot)
+        if isinstance(self._fold, RowFold):
+            found = self._of_rows(self._fold, events, rows, moment)
+        else:
+            found = self._steps({EVENTS: events, ROWS: self._named(rows)})
+        changes, _ = combine(target, self._pieces(found), snapshot, new_once=False)
+        return ({target.name: changes} if len(changes) else {}), self._returned(found)
+
+    def sent(self, returned: pa.Table | None) -> Mapping[str, pa.Table]:
+        """The rows for the stream of RETURNING … INTO."""
+        returning = self._fold.returning
+        if returning is None or returned is None or not returned.num_rows:
+            return {}
+        return {returning.into.name: returned}
+
+    def _rows(self, events: pa.Table, snapshot: Snapshot) -> pa.Table:
+        """The rows that the events can concern, with their numbers if the table has no key."""
+        numbered = not self._fold.target.schema.key
+        lookup = self._fold.lookup
+        if not lookup or len(snapshot) <= SCANNED:
+            return snapshot.scan(rows=True) if numbered else snapshot.scan()
+        keys = events.select([theirs for _, theirs in lookup])
+        keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
+        keys = keys.group_by(keys.column_names).aggregate([])
+        return snapshot.get([mine for mine, _ in lookup], keys, rows=numbered)
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """The rows under the names that they have in a fold."""
+        target = self._fold.target
+        columns = {ST: pa.array([SAME] * rows.num_rows, pa.int8())}
+        columns |= {f"i{n}": rows[c.name] for n, c in enumerate(identity_columns(target))}
+        columns |= {f"r{n}": rows[c.name] for n, c in enumerate(target.schema)}
+        return pa.table(columns)
+
+    def _of_rows(self, fold: RowFold, events: pa.Table, rows: pa.Table, moment: Moment) -> pa.Table:
+        others = Resolved(fold.pairs.expression, fold.pairs.schema, fold.tables)
+        inputs = {EVENTS: events, **self._inputs(others, moment)}
+        inputs |= {i.view: rows for i in fold.pairs.inputs if i.relation.rows_of is not None}
+        pairs = self._answer(fold.pairs, inputs)
+        state = self._named(rows)
+        if fold.returning is None:
+            return self._steps({PAIRS: pairs, ROWS: state})
+        known = [f"i{n}" for n in range(len(identity_columns(fold.target)))]
+        found: list[pa.Table] = []
+        turn = pairs[TURN]
+        for first in range(1, (pc.max(turn).as_py() or 1) + 1, TURNS):
+            now = pc.and_(pc.greater_equal(turn, first), pc.less(turn, first + TURNS))
+            answer = self._steps({PAIRS: pairs.filter(now), ROWS: state})
+            goes_on = pairs.filter(pc.equal(turn, first + TURNS))
+            found += [_without(answer, goes_on, known), _only_returned(_with(answer, goes_on, known))]
+            state = answer.drop_columns([OUT])
+        return pa.concat_tables(found)
+
+    def _pieces(self, found: pa.Table) -> list[Piece]:
+        width = len(identity_columns(self._fold.target))
+        names = fold_outputs(self._fold)[1:]
+        rows = found.select([n for n in names if n != OUT])
+
+        def of(status: int) -> pa.Table:
+            return rows.filter(pc.equal(found[ST], status))
+
+        plain = list(self._fold.target.schema.names)
+        old = [f"__old_{c.name}" for c in identity_columns(self._fold.target)]
+        changed, gone, new = of(CHANGED), of(GONE), of(NEW)
+        return [
+            Piece("end", True, gone.select(list(range(width)))),
+            Piece("put", True, changed.rename_columns([*old, *plain])),
+            Piece("put", False, new.select(list(range(width, new.num_columns))).rename_columns(plain)),
+        ]
+
+    def _returned(self, found: pa.Table) -> pa.Table | None:
+        returning = self._fold.returning
+        if returning is None:
+            return None
+        each = found[OUT].combine_chunks().flatten()
+        arrow = returning.into.schema.arrow()
+        rows = pa.Table.from_struct_array(each) if len(each) else None
+        if rows is None:
+            return arrow.empty_table()
+        rows = rows.take(pc.sort_indices(rows[SEQ]))
+        return rows.drop_columns([SEQ]).rename_columns(arrow.names).cast(arrow)
+
+
+def _only_returned(rows: pa.Table) -> pa.Table:
+    """Rows that are not final yet: only what they returned counts."""
+    return rows.set_column(0, ST, pa.array([SAME] * rows.num_rows, pa.int8()))
+
+
+def _without(rows: pa.Table, others: pa.Table, by: list[str]) -> pa.Table:
+    return _matching(rows, others, by, "left anti")
+
+
+def _with(rows: pa.Table, others: pa.Table, by: list[str]) -> pa.Table:
+    return _matching(rows, others, by, "left semi")
+
+
+def _matching(rows: pa.Table, others: pa.Table, by: list[str], kind: str) -> pa.Table:
+    """The rows whose ``by`` is, or is not, among the others."""
+    at = rows.select(by).append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
+    left = at.join(others.select(by).cast(rows.select(by).schema), by, join_type=kind)["__at"]
+    return rows.take(left.take(pc.sort_indices(left)))

@@ -1,0 +1,196 @@
+"""A keyed topic as a table: the last message of a key is its row, and one without a value ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Changes, Position
+from millpond.errors import BadData, DataError
+from millpond.formats.keycolumns import NO_KEY, key_columns
+from millpond.plan.plans import KeyPlan
+from millpond.sources.base import DELETED, MESSAGE, SEQ
+from millpond.store.store import Moment
+from millpond.streaming.on_miss import Met, Waiting
+from millpond.streaming.poison import find_poison
+from millpond.streaming.statement import Rows, without_poison
+from millpond.types import Schema, whole
+
+if TYPE_CHECKING:
+    from millpond.engine.batch import Batch
+
+_KEY = MESSAGE[0]
+
+
+class Divided(NamedTuple):
+    """A batch whose messages end rows: ``live`` rows that none of them ends, ``ended`` messages, and the ``keys`` of
+    the rows that these end."""
+
+    live: pa.Table
+    ended: pa.Table
+    keys: pa.Table
+
+
+class Endings:
+    """Finds the rows of a keyed table that the messages of a batch end. ``answer`` evaluates the plan's query over
+    rows of the stream, and gives a row for each, in their order."""
+
+    def __init__(self, plan: KeyPlan, stream: Schema, answer: Callable[[pa.Table], pa.Table]):
+        self._plan = plan
+        self._stream = stream
+        self._answer = answer
+
+    def divide(self, rows: pa.Table) -> Divided | None:
+        """Divides a batch; None if nothing in it ends a row. Raises BadData if one does not tell which."""
+        ends = pc.fill_null(rows[DELETED], False)
+        if not pc.any(ends).as_py():
+            return None
+        ended, live = rows.filter(ends), rows.filter(pc.invert(ends))
+        if self._plan.batch is None:
+            raise BadData(
+                "a row of the stream was deleted, and which rows of the table it ends is not known: the columns of"
+                " its key are not made of columns of the stream"
+            )
+        ended = self._complete(ended)
+        keys = self.keys(ended)
+        if any(c.null_count for c in keys.columns):
+            raise BadData(NO_KEY)
+        return Divided(live.filter(pa.array(~self.over(live, keys, ended))), ended, keys)
+
+    def keys(self, rows: pa.Table) -> pa.Table:
+        """The key for each row."""
+        numbers = pa.array(np.arange(rows.num_rows, dtype=np.int64))
+        numbered = rows.set_column(rows.schema.get_field_index(SEQ), SEQ, numbers)
+        assert self._plan.batch is not None
+        arrow = self._plan.batch.output.arrow()
+        return self._answer(numbered).rename_columns(arrow.names).cast(arrow)
+
+    def over(self, rows: pa.Table, keys: pa.Table, ended: pa.Table) -> np.ndarray:
+        """Whether a message ends each of the rows: one of its key that comes later."""
+        names = keys.column_names
+        last = keys.append_column("$end", ended[SEQ]).group_by(names).aggregate([("$end", "max")])
+        own = self.keys(rows).append_column("$at", rows[SEQ])
+        own = own.append_column("$place", pa.array(np.arange(rows.num_rows)))
+        met = own.join(last, names, join_type="inner")
+        over = np.zeros(rows.num_rows, dtype=bool)
+        over[met.filter(pc.less(met["$at"], met["$end_max"]))["$place"].to_numpy()] = True
+        return over
+
+    def _complete(self, ended: pa.Table) -> pa.Table:
+        """The messages with what their own keys tell of columns that they have no value for."""
+        columns = [c for c in self._stream if c.name in self._plan.columns]
+        if not columns or _KEY not in self._stream:
+            return ended
+        empty = np.ones(ended.num_rows, dtype=bool)
+        for column in columns:
+            empty &= np.asarray(ended[column.name].is_null())
+        places = np.flatnonzero(empty)
+        if not len(places):
+            return ended
+        found = key_columns(whole(ended[_KEY]).take(pa.array(places)), Schema(tuple(columns)))
+        for column, values in zip(columns, found.columns, strict=True):
+            filled = pc.replace_with_mask(whole(ended[column.name]), pa.array(empty), values)
+            ended = ended.set_column(ended.schema.get_field_index(column.name), column.name, filled)
+        return ended
+
+
+class Keyed(Rows):
+    """A query whose rows go to a keyed table, over a stream whose messages may end a row.
+
+    A message that ends a row passes by the query: its key says which. The rows of that key that come before it in the
+    batch, or wait for a match, need not be looked at.
+    """
+
+    def set_up(self) -> None:
+        super().set_up()
+        plan = self.plan.keys
+        assert plan is not None
+        stage = self.stage(plan.batch) if plan.batch is not None else None
+
+        def answer(rows: pa.Table) -> pa.Table:
+            assert stage is not None
+            return stage.run(self._part(rows), self.app._store.moment())
+
+        self._endings = Endings(plan, self.plan.batch.stream.relation.schema, answer)
+
+    def _meet(self, batch: Batch, moment: Moment) -> Met:
+        if self._misses is None:
+            return super()._meet(batch, moment)
+        rows = batch.read()
+        if self.plan.on_error != "fail" and self._wrong(rows) is not None:
+            good, aside, why = without_poison(rows, find_poison(rows, self._wrong, in_order=False))
+            return self._meet_live(batch.part(good), moment).with_aside(aside, why)
+        return self._meet_live(batch, moment)
+
+    def _wrong(self, rows: pa.Table) -> DataError | None:
+        """Why the rows that messages end cannot be told."""
+        try:
+            self._endings.divide(rows)
+        except DataError as error:
+            return error
+        return None
+
+    def _meet_live(self, batch: Batch, moment: Moment) -> Met:
+        """Only rows that are not ended look for a match, and wait for one."""
+        found = self._endings.divide(batch.read())
+        if found is None:
+            return super()._meet(batch, moment)
+        live = batch.part(found.live)
+        if isinstance(self._misses, Waiting):
+            waiting = self._misses.waiting(moment)
+            over = waiting[SEQ].filter(pa.array(self._endings.over(waiting, found.keys, found.ended)))
+            met = self._misses.meet(live, moment, whole(over))
+        else:
+            met = super()._meet(live, moment)
+        rows = met.batch.read()
+        return replace(met, batch=batch.part(pa.concat_tables([found.ended.cast(rows.schema), rows])))
+
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        found = self._endings.divide(batch.read())
+        if found is None:
+            rows = super().evaluate(batch, moment)
+            return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
+        changes = with_endings(super().evaluate(self._part(found.live), moment), found.keys)
+        return changes.rows.append_column(DELETED, changes.deleted)
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        name = self.plan.target.name
+        changes = Changes(rows.drop_columns([DELETED]), rows[DELETED].combine_chunks())
+
+        def find(moment: Moment) -> tuple[dict[str, Changes], None]:
+            if self.strict:
+                refuse_taken(moment, name, changes)
+            return {name: changes}, None
+
+        self.write(find, position, into=(name,))
+        return int(rows.num_rows)
+
+
+def refuse_taken(moment: Moment, table: str, changes: Changes) -> None:
+    """Raises DuplicateKey if a row comes whose key the table has, unless the same changes end that row."""
+    snapshot = moment.snapshot(table)
+    names = list(snapshot.schema.key)
+    put = changes.put
+    if changes.deleted is not None:
+        ended = changes.rows.filter(changes.deleted).select(names)
+        numbered = put.select(names).append_column("$place", pa.array(np.arange(put.num_rows)))
+        fresh = numbered.join(ended, names, join_type="left anti")["$place"]
+        put = put.take(fresh)
+    snapshot.refuse_taken(put, f'table "{table}"')
+
+
+def with_endings(rows: pa.Table, keys: pa.Table) -> Changes:
+    """The rows, and before them the end of those that the table has under the keys."""
+    by_name = {n.lower(): c for n, c in zip(keys.column_names, keys.columns, strict=True)}
+    arrays = [
+        by_name[f.name.lower()].cast(f.type) if f.name.lower() in by_name else pa.nulls(keys.num_rows, f.type)
+        for f in rows.schema
+    ]
+    deleted = np.zeros(keys.num_rows + rows.num_rows, dtype=bool)
+    deleted[: keys.num_rows] = True
+    return Changes(pa.concat_tables([pa.table(arrays, schema=rows.schema), rows]), pa.array(deleted))

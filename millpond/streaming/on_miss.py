@@ -1,0 +1,209 @@
+"""Rows of a batch that find no match in a joined table: counted, put aside, or kept until the match is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Changes
+from millpond.clock import Clock
+from millpond.errors import PipelineFailed
+from millpond.plan.plans import MissPlan
+from millpond.sources.base import SEQ
+from millpond.store.store import Moment
+from millpond.types import Column, Schema
+
+if TYPE_CHECKING:
+    from millpond.engine.batch import Batch
+    from millpond.engine.stage import Stage
+
+SINCE = "$since"
+_TIME = pa.timestamp("us", "UTC")
+_FOUND = pa.schema([("seq", pa.int64()), ("reason", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A batch after it has met the tables.
+
+    ``batch`` is what is processed of it and of rows that waited, ``aside`` are rows for the error table with their
+    reasons in ``why``; ``changes`` are those of the table of waiting rows. ``missed`` rows of the batch found no match.
+    """
+
+    batch: Batch
+    aside: pa.Table | None = None
+    why: pa.ChunkedArray | None = None
+    changes: Mapping[str, Changes] = field(default_factory=dict)
+    missed: int = 0
+    after: Callable[[], None] = lambda: None
+    """To be called when all of it counts."""
+
+    def with_aside(self, rows: pa.Table, why: pa.ChunkedArray) -> Met:
+        """With more rows for the error table."""
+        if self.aside is not None and self.why is not None:
+            rows = pa.concat_tables([rows.cast(self.aside.schema), self.aside])
+            why = pa.chunked_array([*why.chunks, *self.why.chunks], why.type)
+        return replace(self, aside=rows, why=why)
+
+
+def waiting_table(query: str) -> str:
+    return f"{query}$waiting"
+
+
+def waiting_schema(stream: Schema) -> Schema:
+    """The rows of a stream, their place in it, and since when they wait."""
+    own = (Column(SEQ, pa.int64(), False), Column(SINCE, _TIME))
+    return Schema((*stream.columns, *own), (SEQ,))
+
+
+class Misses:
+    """What 'on.miss' asks for, batch by batch."""
+
+    def __init__(self, plan: MissPlan, stage: Stage):
+        self.plan = plan
+        self._stage = stage
+
+    def meet(self, batch: Batch, moment: Moment) -> Met:
+        found = self.find(batch, moment)
+        missed = found.num_rows
+        if not missed or self.plan.mode in ("null", "drop", "default"):
+            return Met(batch, missed=missed)
+        if self.plan.mode == "fail":
+            raise self.failed(missed)
+        good, aside, why = divided(batch.read(), found)
+        return Met(batch.part(good), aside, why, missed=missed)
+
+    def find(self, batch: Batch, moment: Moment) -> pa.Table:
+        """``seq`` and ``reason`` of the rows that find no match."""
+        found = self._stage.run(batch, moment)
+        if not found.num_rows:
+            return _FOUND.empty_table()
+        why: Any = None
+        for i, table in reversed(list(enumerate(self.plan.tables))):
+            why = pc.if_else(found[f"m{i}"], f'there is no match in table "{table}"', why)
+        return once(pa.table({"seq": found["missed"], "reason": why}))
+
+    def failed(self, rows: int) -> PipelineFailed:
+        return PipelineFailed(
+            f"{rows} rows of a batch find no match in {' or '.join(self.plan.tables)}",
+            hint="put the rows into the table and START QUERY, or choose another 'on.miss'",
+        )
+
+
+class Waiting(Misses):
+    """Rows without a match wait in a table of the query, which changes in the commits of the query.
+
+    They are tried again when one of the tables has changed, and given up when their time is over.
+    """
+
+    def __init__(self, plan: MissPlan, stage: Stage, table: str, moment: Moment, clock: Clock):
+        super().__init__(plan, stage)
+        self._clock = clock
+        self._table = table
+        self._tried: tuple[int, ...] | None = None
+        there = moment.snapshot(table).scan()
+        self.rows = there.num_rows
+        self._first = pc.min(there[SINCE]).as_py()
+
+    def due(self, moment: Moment) -> bool:
+        """Whether a row that waits may have found its match, or has waited long enough."""
+        if not self.rows:
+            return False
+        return self._first <= self._limit() or self._versions(moment) != self._tried
+
+    def _limit(self) -> datetime:
+        return self._clock.now() - timedelta(seconds=self.plan.timeout)
+
+    def _versions(self, moment: Moment) -> tuple[int, ...]:
+        return tuple(moment.version(table) for table in self.plan.tables)
+
+    def waiting(self, moment: Moment) -> pa.Table:
+        """The rows that wait, as the stream gave them."""
+        return moment.snapshot(self._table).scan().drop_columns([SINCE])
+
+    def meet(self, batch: Batch, moment: Moment, over: pa.Array | None = None) -> Met:
+        """As of every kind; rows that wait and whose ``_seq`` is in ``over`` need not wait any longer."""
+        found = self.find(batch, moment)
+        due = self.due(moment) or (over is not None and len(over) > 0)
+        if not found.num_rows and not due:
+            return Met(batch)
+        good, missed, _ = divided(batch.read(), found)
+        now = pa.array([self._clock.now()] * missed.num_rows, _TIME)
+        came = missed.append_column(SINCE, now)
+        again = self._again(batch, moment, over) if due else None
+        if again is None:
+            changes = Changes(came)
+            met = Met(batch.part(good), changes={self._table: changes}, missed=missed.num_rows)
+            return replace(met, after=self._noting(moment, self.rows + came.num_rows, self._first, came))
+        gone = pa.concat_tables([again.free, again.aside, again.over])
+        came = came.cast(gone.schema)
+        deleted = pa.array([True] * gone.num_rows + [False] * came.num_rows, pa.bool_())
+        rows = pa.concat_tables(
+            [good.cast(again.free.drop_columns([SINCE]).schema), again.free.drop_columns([SINCE])]
+        )
+        return Met(
+            batch.part(rows),
+            again.aside.drop_columns([SINCE]),
+            again.why,
+            {self._table: Changes(pa.concat_tables([gone, came]), deleted)},
+            missed.num_rows,
+            self._noting(
+                moment, again.left.num_rows + came.num_rows, pc.min(again.left[SINCE]).as_py(), came
+            ),
+        )
+
+    def _again(self, batch: Batch, moment: Moment, over: pa.Array | None) -> _Again:
+        """The rows that wait, tried again, without those that need not."""
+        rows = moment.snapshot(self._table).scan()
+        done = pc.is_in(rows[SEQ], over if over is not None else pa.array([], pa.int64()))
+        rows, gone = rows.filter(pc.invert(done)), rows.filter(done)
+        found = self.find(batch.part(rows.drop_columns([SINCE])), moment)
+        free, left, why = divided(rows, found)
+        late = pc.less_equal(left[SINCE], pa.scalar(self._limit(), _TIME))
+        expired = left.filter(late)
+        if expired.num_rows and self.plan.fallback == "fail":
+            raise self.failed(expired.num_rows)
+        left = left.filter(pc.invert(late))
+        if self.plan.fallback == "error":
+            return _Again(free, expired, why.filter(late), left, gone)
+        return _Again(pa.concat_tables([free, expired]), expired.slice(0, 0), why.slice(0, 0), left, gone)
+
+    def _noting(
+        self, moment: Moment, rows: int, first: datetime | None, came: pa.Table
+    ) -> Callable[[], None]:
+        tried = self._versions(moment)
+        first = first or pc.min(came[SINCE]).as_py()
+
+        def note() -> None:
+            self.rows, self._first, self._tried = rows, first, tried
+
+        return note
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What becomes of rows that waited: those that are processed, those for the error table with the reasons, those
+    that wait on, and those that a later message has ended."""
+
+    free: pa.Table
+    aside: pa.Table
+    why: pa.ChunkedArray
+    left: pa.Table
+    over: pa.Table
+
+
+def divided(rows: pa.Table, bad: pa.Table) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    """The rows whose ``_seq`` is not among the ``seq`` of ``bad``, the others, and the ``reason`` of each of these."""
+    place = pc.index_in(rows[SEQ], bad["seq"])
+    is_bad = pc.is_valid(place)
+    return rows.filter(pc.invert(is_bad)), rows.filter(is_bad), bad["reason"].take(place.filter(is_bad))
+
+
+def once(bad: pa.Table) -> pa.Table:
+    """``seq`` and ``reason``, each row of the stream once."""
+    return bad.group_by("seq").aggregate([("reason", "min")]).rename_columns(["seq", "reason"])

@@ -1,0 +1,419 @@
+"""The running statements of an app: started together, drained in the order of their streams."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond import faults
+from millpond.engine.failures import explain
+from millpond.engine.states import State, asked, can_move
+from millpond.errors import Closed, PipelineFailed, TimedOut, known
+from millpond.plan.plans import PipelinePlan
+from millpond.retry import NO_PATIENCE
+from millpond.sinks.base import NativeSink, find_sink
+from millpond.sources.base import NativeSource, Source
+from millpond.sql.catalog import Limits
+from millpond.store.query_states import Held
+from millpond.store.undo import Unit, safely
+from millpond.streaming.aggregate_statement import Groups
+from millpond.streaming.backfill import Phases
+from millpond.streaming.block import Block
+from millpond.streaming.delivery import Outgoing, OutgoingGroups
+from millpond.streaming.fold import Folded
+from millpond.streaming.join_statement import joined_streams
+from millpond.streaming.keyed_topic import Keyed
+from millpond.streaming.on_miss_retry import Retrying
+from millpond.streaming.starter import Starter
+from millpond.streaming.statement import Rows, RunningStatement
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.engine.direct import DirectStream
+    from millpond.engine.pipeline import Pipeline
+    from millpond.engine.stream import StreamQuery
+
+    Reading = StreamQuery | DirectStream
+
+
+log = logging.getLogger("millpond")
+_AT_ONCE = max(2, os.cpu_count() or 2)
+"""Queries that start side by side: each brings a process of its own."""
+
+
+def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[RunningStatement]:
+    """The statement of a plan, by its kind; where streams are joined, one for each of them."""
+    if plan.block:
+        return [Block(app, plan, ephemeral=ephemeral)]
+    kind: type[RunningStatement]
+    if plan.target.kind == "sink":
+        kind = OutgoingGroups if plan.aggregation is not None else Outgoing
+    else:
+        kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
+    if plan.keys is not None and plan.join is None:
+        kind = Keyed
+    statement = kind(app, plan, ephemeral=ephemeral)
+    if plan.join is None:
+        return [statement]
+    return joined_streams(app, statement, plan, ephemeral=ephemeral)
+
+
+class Pipelines:
+    """All of them, and the queries that read their streams. Spark starts with the first.
+
+    With ``direct`` there are no queries: statements move when the app is drained.
+    """
+
+    def __init__(self, app: App, held: Held, *, direct: bool = False):
+        self._app = app
+        self._direct = direct
+        self.held = held
+        self.phases = Phases(app)
+        self.starter = Starter(app, self, direct=direct)
+        self._running: dict[str, tuple[Pipeline, Reading]] = {}
+        self._streams: dict[str, Reading] = {}
+        self._progress = threading.Condition()
+        self._delivering = threading.Lock()
+        self._numbers = itertools.count()
+        self._crashed = False
+        self._retrying: Retrying | None = None
+
+    def __iter__(self) -> Iterator[Pipeline]:
+        return iter([pipeline for pipeline, _ in list(self._running.values())])
+
+    def add(
+        self,
+        plan: PipelinePlan,
+        sources: Sequence[Source],
+        unit: Unit,
+        *,
+        ephemeral: bool,
+        new: bool,
+        fresh: bool,
+    ) -> None:
+        """Puts a statement in line. ``sources`` are those of its streams."""
+        statements = statements_of(self._app, plan, ephemeral=ephemeral)
+        self.starter.add(statements, sources, unit, new=new, fresh=fresh)
+
+    @property
+    def formats(self) -> set[str]:
+        """The formats of Spark that sources and sinks need, beside those that Spark brings."""
+        pairs = [(p.plan, p.source) for p in self] + [(w.plan, w.source) for w in self.starter]
+        found = {source.format for _, source in pairs if isinstance(source, NativeSource)}
+        sinks = {plan.target.name for plan, _ in pairs if plan.target.kind == "sink"}
+        return found | {sink.format for uri in sinks if issubclass(sink := find_sink(uri), NativeSink)}
+
+    @property
+    def names(self) -> list[str]:
+        """Of all queries, those that have not started too."""
+        return list(dict.fromkeys((*self.parts.values(), *self.starter.stalled)))
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The query of each part that runs or waits; most have one, of their own name."""
+        running = {name: pipeline.plan.query for name, (pipeline, _) in list(self._running.items())}
+        return running | {w.plan.name: w.plan.query for w in self.starter}
+
+    def statements(self, query: str) -> list[RunningStatement]:
+        """The parts of a query."""
+        found: list[RunningStatement] = [w.statement for w in self.starter if w.plan.query == query]
+        running = [p.statement for p in self if p.plan.query == query]
+        return found + [s for s in running if isinstance(s, RunningStatement)]
+
+    # starting
+
+    def enrol(self, statement: RunningStatement, source: Source, late: set[str]) -> None:
+        """Makes a statement, which has all that it needs, a member of its stream. It starts before the tables ``late``
+        are loaded."""
+        from millpond.engine.pipeline import Pipeline
+
+        if not self._streams:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        pipeline = Pipeline(statement, source, State(self.held.get(statement.plan.query) or State.RUNNING))
+        pipeline.on_progress = partial(self._progressed, pipeline)
+        self.phases.begin(pipeline)
+        start = source.begin() if pipeline.offset is None else None
+        if start is not None:
+            pipeline.passed(start, 0, 0.0, 0)
+        if late:
+            _too_late(pipeline, late)
+        stream = self._stream(statement, source)
+        stream.add(pipeline)
+        self._running[statement.plan.name] = (pipeline, stream)
+        if statement.waiting is not None and self._retrying is None:
+            self._retrying = Retrying(self)
+            self._app._store.listen(self._retrying.wake)
+
+    def start(self, enrolled: Mapping[str, Unit | None]) -> None:
+        """Lets statements run that have become members of their streams. One that cannot is taken back by its unit."""
+        try:
+            self._settle(list(self._streams.values()))
+        except BaseException as error:
+            for name in enrolled:
+                if (pair := self._running.get(name)) is not None:
+                    pair[0].fail(known(error), NO_PATIENCE)
+            if not isinstance(error, Exception):
+                for unit in enrolled.values():
+                    if unit is not None:
+                        unit.undo()
+                raise
+        for name, unit in enrolled.items():
+            if (pair := self._running.get(name)) is None:
+                continue  # another part of its query could not be started
+            pipeline = pair[0]
+            pipeline.begin()
+            if pipeline.error is not None and pipeline.state is State.FAILED and unit is not None:
+                self.starter.refuse(pipeline.plan, unit, pipeline.error)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Of each query how it is; those that wait for tables, or for Spark to start, are there too."""
+        return [p.describe() for p in self] + self.starter.describe()
+
+    def _settle(self, streams: list[Reading]) -> None:
+        """Lets the queries of streams run that a statement wants, and no others. What cannot be started fails."""
+        if not self._direct and any(p.wanted for p in self):
+            try:
+                self._app._spark()
+            except Exception as error:
+                for pipeline in self:
+                    pipeline.fail(explain(error), NO_PATIENCE)
+        starting: list[Reading] = []
+        for stream in streams:
+            stream.settle()
+            starting.append(stream)
+            if len(starting) >= _AT_ONCE:
+                starting.pop(0).wait_until_up()
+        for stream in starting:
+            stream.wait_until_up()
+        faults.reach("query launched")
+
+    def _stream(self, statement: RunningStatement, source: Source) -> Reading:
+        """The query that reads a source; statements with the same one share it, but for those in real-time mode."""
+        key = repr((source.uri, sorted(source.values.items()), source.schema()))
+        alone = statement.plan.target.real_time and not self._direct
+        if alone:
+            key = f"real-time {statement.plan.name}"
+        # It may have taken in new columns.
+        same = (s for s in self._streams.values() if s.source is source and not alone)
+        found = self._streams.get(key) or next(same, None)
+        if found is None:
+            limits = statement.plan.batch.stream.relation.limits
+            found = self._real_time(statement, source) if alone else self._new_stream(source, limits)
+            self._streams[key] = found
+        return found
+
+    def _real_time(self, statement: RunningStatement, source: Source) -> Reading:
+        from millpond.engine.realtime import RealTimeQuery
+
+        assert isinstance(statement, Outgoing)
+        assert isinstance(statement.sink, NativeSink) and isinstance(source, NativeSource)
+        seconds = statement.sink.values["commit.interval"]
+        directory = self._scratch / f"stream-{next(self._numbers)}"
+        return RealTimeQuery(
+            source, statement.sink, self._app._store.moment, seconds, directory, self._app._spark
+        )
+
+    def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
+        from millpond.engine.direct import DirectStream
+        from millpond.engine.sizes import BatchSize
+        from millpond.engine.stream import StreamQuery
+
+        size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
+        if self._direct:
+            return DirectStream(source, size, self._app._spark)
+        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}", self._app._spark)
+
+    @property
+    def _scratch(self) -> Path:
+        return self._app._state.path / "scratch"
+
+    def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
+        """Stops a query; what it keeps beside its target stays."""
+        found = [(w.statement, w.source) for w in self.starter.remove(query)]
+        for part, (pipeline, stream) in list(self._running.items()):
+            if pipeline.plan.query == query and self._running.pop(part, None) is not None:
+                stream.remove(pipeline)
+                self.phases.forget(part)
+                if not len(stream):
+                    self._streams = {key: s for key, s in self._streams.items() if s is not stream}
+                    stream.close()
+                if isinstance(pipeline.statement, RunningStatement):
+                    found.append((pipeline.statement, pipeline.source))
+        for statement, _ in found:
+            statement.close()
+        return found
+
+    def remove(self, query: str) -> None:
+        """Stops a query, and what it keeps beside its target goes."""
+        for statement, _ in self.take_out(query):
+            safely(statement.drop)
+
+    # control
+
+    def state_of(self, query: str) -> str:
+        """How a query is; of one with several parts, one of which has failed, as the others are."""
+        states = [p.state for p in self if p.plan.query == query]
+        going = [state for state in states if state is not State.FAILED]
+        if states:
+            return (going or states)[0]
+        stalled = self.starter.stalled.get(query)
+        return self.held.get(query) or (stalled.state if stalled is not None else State.RUNNING)
+
+    def control(self, query: str, action: str, unit: Unit) -> None:
+        """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
+        state = asked(query, self.state_of(query), action)
+        found = [(p, s) for p, s in list(self._running.values()) if p.plan.query == query]
+        before = self.held.get(query)
+        unit.on_failure(lambda: self.held.set(query, before))
+        if not any(p.statement.ephemeral for p, _ in found):
+            self.held.set(query, None if state is State.RUNNING else str(state))
+        faults.reach("query told")
+        if query in self.starter.stalled and state is State.RUNNING:
+            self.starter.start_again(query)
+            return
+        able = [p for p, _ in found if can_move(p.state, action)]
+        for pipeline in able:
+            unit.on_failure(partial(pipeline.put_back, pipeline.state, pipeline.error))
+            pipeline.ask(action)
+        self._settle([stream for _, stream in found])
+        for pipeline in able:
+            pipeline.begin()
+            pipeline.check()
+
+    def replay(self, table: str) -> int:
+        """Applies the rows of error records again, and answers how many went through; the others stay."""
+        replayed = 0
+        for pipeline in self:
+            statement = pipeline.statement
+            if isinstance(statement, RunningStatement) and statement.plan.errors.lower() == table.lower():
+                replayed += pipeline.between_batches(statement.replay)
+        return replayed
+
+    def close(self) -> None:
+        self.starter.close()
+        if self._retrying is not None:
+            self._retrying.close()
+        for stream in list(self._streams.values()):
+            stream.close()
+        for pipeline in self:
+            safely(pipeline.statement.close)
+        for waiting in self.starter:
+            safely(waiting.statement.close)
+        self._signal()
+
+    def crash(self) -> None:
+        """Stops the pipelines without the batches that run: what was not delivered never will be."""
+        with self._delivering:
+            self._crashed = True
+        self.close()
+
+    @contextmanager
+    def delivering(self) -> Iterator[None]:
+        """Statements commit in here, one at a time."""
+        with self._delivering:
+            if self._crashed:
+                raise Closed("the app is gone")
+            yield
+
+    def retry(self) -> int:
+        """Tries rows that wait for a match again; answers how many came out so, ever."""
+        for pipeline in self:
+            pipeline.retry()
+        return sum(pipeline.retried for pipeline in self)
+
+    # draining
+
+    def _progressed(self, pipeline: Pipeline) -> None:
+        if self.phases.note(pipeline):
+            self.starter.look_again.set()
+        self._signal()
+
+    def _signal(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
+
+    def check(self) -> None:
+        """Raises the error of a query that has failed."""
+        for pipeline in self:
+            pipeline.check()
+        self.starter.check()
+
+    def drain(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        self._wait_until_started(deadline)
+        for pipeline in self._in_order():
+            self.check()
+            if not pipeline.wanted:
+                continue
+            end = pipeline.source.latest(None)
+            while True:
+                self._running[pipeline.name][1].pull()
+                self.check()
+                if not pipeline.wanted or pipeline.reached(end):
+                    break
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    behind = ", ".join(
+                        f'"{p.name}"' for p in self if p.wanted and not p.reached(p.source.latest(None))
+                    )
+                    raise TimedOut(
+                        f"not drained after {timeout:g} s: {behind or pipeline.name} is behind",
+                        hint="wait longer with drain(timeout=…); SHOW QUERIES tells how far each is",
+                    )
+                with self._progress:
+                    if not pipeline.reached(end):
+                        self._progress.wait(min(left, 0.1))
+
+    def _wait_until_started(self, deadline: float) -> None:
+        while waiting := self.starter.unstarted():
+            self.starter.start_waiting()
+            self.check()
+            if time.monotonic() > deadline:
+                listed = ", ".join(f'"{name}"' for name in waiting)
+                raise TimedOut(
+                    f"not drained: {listed} has not started", hint="SHOW QUERIES tells what it waits for"
+                )
+            if self.starter.unstarted():
+                time.sleep(0.02)
+
+    def _in_order(self) -> list[Pipeline]:
+        """Those that fill a stream before those that read it."""
+        ordered: list[Pipeline] = []
+        seen: set[str] = set()
+
+        def visit(pipeline: Pipeline) -> None:
+            if pipeline.name in seen:
+                return
+            seen.add(pipeline.name)
+            stream = pipeline.plan.batch.stream.relation.name.lower()
+            for other in self:
+                if stream in (name.lower() for name in other.plan.writes):
+                    visit(other)
+            ordered.append(pipeline)
+
+        for pipeline in self:
+            visit(pipeline)
+        return ordered
+
+
+def _too_late(pipeline: Pipeline, tables: set[str]) -> None:
+    """Tables are not loaded, and the query does not wait for them any longer."""
+    listed, wait, miss = ", ".join(sorted(tables)), pipeline.plan.wait, pipeline.plan.miss
+    if miss is not None and miss.mode == "fail":
+        pipeline.fail(
+            PipelineFailed(
+                f"table {listed} is not loaded after {wait:g} s",
+                hint="START QUERY when it is, or wait longer with 'table.wait.timeout'",
+            )
+        )
+    else:
+        log.warning("query %s starts before table %s is loaded", pipeline.name, listed)

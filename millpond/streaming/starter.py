@@ -1,0 +1,342 @@
+"""Running statements that have not started: they wait for their tables, or for what they failed on before.
+
+A statement of a text that was just run is started by who ran it, and taken back if that fails. What starts later, after
+its tables are loaded or at a restart, fails alone: it is stalled then, and tried again if that can help, or if somebody
+asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millpond import faults
+from millpond.errors import Error, known
+from millpond.plan.plans import PipelinePlan
+from millpond.retry import AGAIN
+from millpond.sources.base import Source
+from millpond.store.undo import Unit
+from millpond.streaming.backfill import loads_table
+from millpond.streaming.statement import RunningStatement
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.streaming.runner import Pipelines
+
+log = logging.getLogger("millpond")
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A statement in line. ``unit`` takes it back, while who asked for it waits for it to start."""
+
+    statement: RunningStatement
+    source: Source
+    unit: Unit | None
+    set_up: bool
+    ready: bool = False
+    """Whether it may start: the text that has it was run."""
+    since: float | None = None
+
+    @property
+    def plan(self) -> PipelinePlan:
+        return self.statement.plan
+
+
+@dataclass(slots=True)
+class Stalled:
+    """A query that could not be started, and why. ``again`` tries once more."""
+
+    text: str
+    error: Error
+    again: Callable[[], object]
+    tries: int = 0
+    at: float = 0.0
+
+    @property
+    def state(self) -> str:
+        return "retrying" if self.error.retryable else "failed"
+
+
+class Starter:
+    """Those in line, and those that could not be started, by the names of their parts and queries."""
+
+    def __init__(self, app: App, pipelines: Pipelines, *, direct: bool):
+        self._app = app
+        self._pipelines = pipelines
+        self._direct = direct
+        self._waiting: dict[str, Waiting] = {}
+        self._stalled: dict[str, Stalled] = {}
+        self._refused: list[Error] = []
+        self._begun = False
+        self._closed = False
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.look_again = threading.Event()
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(list(self._waiting.values()))
+
+    @property
+    def stalled(self) -> dict[str, Stalled]:
+        return dict(self._stalled)
+
+    def add(
+        self,
+        statements: Sequence[RunningStatement],
+        sources: Sequence[Source],
+        unit: Unit,
+        *,
+        new: bool,
+        fresh: bool,
+    ) -> None:
+        """Puts the parts of a query in line; new ones have all that they need when it returns. ``fresh`` ones begin at
+        the beginning."""
+        names = [statement.plan.name for statement in statements]
+        if not new:
+            unit.on_failure(lambda: self._pop(names))
+        for name, statement, source in zip(names, statements, sources, strict=True):
+            self._waiting[name] = Waiting(statement, source, unit if new else None, new)
+        for statement in statements:
+            if fresh:
+                self._forget_earlier(statement)
+            statement.declare()
+            faults.reach("error table made")
+        for statement in statements if new else ():
+            statement.set_up()
+            faults.reach("statement set up")
+        for name in names if not new else ():
+            self._waiting[name].ready = True
+
+    def _forget_earlier(self, statement: RunningStatement) -> None:
+        """What a kill left of one of that name that was dropped."""
+        store = self._app._store
+        if store.position(statement.plan.name) is not None:
+            store.forget(statement.plan.name)
+        for table in statement.owned:
+            store.clear(table)
+
+    def _pop(self, names: Iterable[str]) -> list[Waiting]:
+        return [w for name in names if (w := self._waiting.pop(name, None)) is not None]
+
+    def remove(self, query: str) -> list[Waiting]:
+        """Takes the parts of a query out of the line."""
+        self._stalled.pop(query, None)
+        return self._pop([name for name, w in list(self._waiting.items()) if w.plan.query == query])
+
+    # what those in line wait for
+
+    @property
+    def starting(self) -> bool:
+        """Whether queries are being started just now, and Spark with the first."""
+        return self._starting.locked()
+
+    def needed(self) -> dict[str, tuple[str, ...]]:
+        """The statements that have not been started, and the tables that they wait for."""
+        return {name: tuple(sorted(self.needs(w.plan))) for name, w in list(self._waiting.items())}
+
+    def unstarted(self) -> dict[str, tuple[str, ...]]:
+        """As ``needed``, once statements are started at all, with those that are tried again."""
+        if not self._begun:
+            return {}
+        held = self._pipelines.held
+        retried = [q for q, s in self.stalled.items() if s.state == "retrying" and q not in held]
+        return self.needed() | dict.fromkeys(retried, ())
+
+    def needs(self, plan: PipelinePlan) -> set[str]:
+        """The tables that a statement waits for: those that files fill, and those that topics do before they follow
+        them, if these do not need what the statement fills."""
+        found = self._app._loader.running((*plan.reads, *plan.writes))
+        if self._direct:
+            return found
+        for other in self._loading_plans():
+            filled = {name.lower() for name in other.writes} & {name.lower() for name in plan.reads}
+            if filled and other.query != plan.query and not self._depends(other, plan):
+                found |= filled
+        return found
+
+    def _loading_plans(self) -> list[PipelinePlan]:
+        """Of statements that load a table, or will when they are started."""
+        held, phases = self._pipelines.held, self._pipelines.phases
+        waiting = [w.plan for w in self if loads_table(w.plan, w.source) and w.plan.query not in held]
+        return waiting + [p.plan for p in self._pipelines if phases.is_loading(p)]
+
+    def _depends(self, one: PipelinePlan, other: PipelinePlan) -> bool:
+        """Whether a statement reads what another fills, by itself or through others."""
+        plans = [p.plan for p in self._pipelines] + [w.plan for w in self]
+        seen: set[str] = set()
+        reads = {name.lower() for name in one.reads}
+        while reads - seen:
+            seen |= reads
+            reads = {
+                r.lower() for p in plans if {w.lower() for w in p.writes} & seen for r in p.reads
+            } | reads
+        return bool(seen & {name.lower() for name in other.writes})
+
+    def describe(self) -> list[dict[str, Any]]:
+        waiting = [
+            {
+                "name": name,
+                "state": "waiting" if self.needs(w.plan) else "starting",
+                "statement": w.plan.text,
+            }
+            for name, w in list(self._waiting.items())
+        ]
+        stalled = [
+            {
+                "name": name,
+                "state": self._pipelines.held.get(name) or s.state,
+                "error": s.error.message,
+                "statement": s.text,
+            }
+            for name, s in list(self._stalled.items())
+            if not any(w.plan.query == name for w in self)
+        ]
+        return waiting + stalled
+
+    # starting
+
+    def begin(self) -> None:
+        """From now on what is added is started."""
+        self._begun = True
+        self._app._loader.on_end = self.look_again.set
+        self.start_new(last=False)
+
+    def start_new(self, *, last: bool = True) -> None:
+        """Starts what the text that was just run has added. Raises what stood in the way of one: nothing is left of
+        it, and the others go on. What waits for tables is left to a thread; it fails alone if it was the ``last`` time
+        that somebody waits for it."""
+        for waiting in self:
+            waiting.ready = True
+        self.start_waiting(wait=True)
+        for waiting in self if last else ():
+            waiting.unit = None
+        if self._refused:
+            first, self._refused = self._refused[0], []
+            raise first
+
+    def start_waiting(self, *, wait: bool = False) -> None:
+        """Starts those whose tables are loaded, or were waited for long enough. While a thread does that others leave
+        it to it, unless they ``wait``; the rest is left to a thread that looks again."""
+        while self._begun and self._startable() and self._starting.acquire(blocking=wait):
+            try:
+                self._pipelines.start(self._enrolled())
+            finally:
+                self._starting.release()
+        if self._begun and (self._waiting or self._due() is not None) and self._thread is None:
+            if not self._closed:
+                self._thread = threading.Thread(target=self._later, name="millpond-starting", daemon=True)
+                self._thread.start()
+
+    def _startable(self) -> list[str]:
+        now = time.monotonic()
+        found = []
+        for name, waiting in list(self._waiting.items()):
+            if not waiting.ready:
+                continue
+            waiting.since = waiting.since or now
+            if now - waiting.since >= waiting.plan.wait or not self.needs(waiting.plan):
+                found.append(name)
+        return found
+
+    def _enrolled(self) -> Mapping[str, Unit | None]:
+        """Makes pipelines of those that can start; answers the units of those that were made."""
+        made: dict[str, Unit | None] = {}
+        for name in self._startable():
+            waiting = self._waiting.get(name)
+            if waiting is None:
+                continue  # another part of its query could not be
+            try:
+                late = self.needs(waiting.plan)
+                if not waiting.set_up:
+                    waiting.statement.set_up()
+                    waiting.set_up = True
+                self._pipelines.enrol(waiting.statement, waiting.source, late)
+                faults.reach("pipeline enrolled")
+            except Exception as error:
+                self.refuse(waiting.plan, waiting.unit, known(error))
+                continue
+            self._waiting.pop(name, None)
+            self._stalled.pop(waiting.plan.query, None)
+            # One that waited for its tables in vain has failed, and stays: it can be started when they are there.
+            made[name] = None if late else waiting.unit
+        return made
+
+    def refuse(self, plan: PipelinePlan, unit: Unit | None, error: Error) -> None:
+        """A query cannot be started. With a ``unit`` nothing of it is left, and who asked for it is told."""
+        error.place = error.place or plan.place
+        if unit is not None:
+            unit.undo()
+            self._refused.append(error)
+            return
+        parts = self._pipelines.take_out(plan.query)
+
+        def again() -> None:
+            for statement, source in parts:
+                self._waiting[statement.plan.name] = Waiting(statement, source, None, False, True)
+
+        self.stall(plan.query, plan.text, error, again)
+
+    # those that could not be started
+
+    def stall(self, query: str, text: str, error: Error, again: Callable[[], object]) -> None:
+        """Notes why a query does not run; if that may pass it is tried again."""
+        before = self._stalled.get(query)
+        tries = before.tries + 1 if before is not None else 0
+        pause = max(AGAIN.pause(tries), error.after)
+        self._stalled[query] = Stalled(text, error, again, tries, time.monotonic() + pause)
+        then = f"; trying again in {pause:g} s" if error.retryable else ""
+        log.warning("query %s cannot be started: %s%s", query, self._app._mask(error.message), then)
+        self.look_again.set()
+
+    def recovered(self, query: str) -> None:
+        """A stalled query goes on, without a pipeline of its own."""
+        self._stalled.pop(query, None)
+
+    def start_again(self, query: str) -> None:
+        """Tries a stalled query once more, now. Raises what it fails on; then it is stalled as before."""
+        try:
+            self._stalled[query].again()
+        except Error as error:
+            self._stalled[query].error = error
+        self.start_waiting(wait=True)
+        if (left := self._stalled.get(query)) is not None:
+            raise left.error
+
+    def check(self) -> None:
+        """Raises the error of a query that could not be started, and is not tried again."""
+        for query, stalled in self.stalled.items():
+            if stalled.state == "failed" and query not in self._pipelines.held:
+                raise stalled.error
+
+    def _due(self) -> float | None:
+        """When the next stalled query is tried again."""
+        held = self._pipelines.held
+        times = [s.at for q, s in self.stalled.items() if s.state == "retrying" and q not in held]
+        return min(times, default=None)
+
+    def _later(self) -> None:
+        while not self._closed and (self._waiting or self._due() is not None):
+            self.look_again.wait(0.2)
+            self.look_again.clear()
+            try:
+                for query, stalled in self.stalled.items():
+                    if stalled.state == "retrying" and stalled.at <= time.monotonic() and not self._closed:
+                        if query not in self._pipelines.held:
+                            stalled.again()
+                self.start_waiting()
+            except Exception as error:  # whoever drains tries again, and is told
+                log.warning("queries could not be started: %s", error)
+                break
+        self._thread = None
+
+    def close(self) -> None:
+        self._closed = True
+        self.look_again.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

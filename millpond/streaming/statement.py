@@ -1,0 +1,438 @@
+"""Running statements: what becomes of a batch of their stream.
+
+A statement gets a batch and the position after it, and makes both count in one commit. Each kind is a class; the
+engine knows only ``apply``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW, Changes, Position
+from millpond.errors import BadData, DataError, QueryFailed, without_passwords
+from millpond.loading.schema_drift import follow_columns
+from millpond.plan.plans import BatchPlan, PipelinePlan
+from millpond.query.change_kind import with_op
+from millpond.sources.base import SEQ
+from millpond.sql.catalog import Relation
+from millpond.sql.errortables import ERROR_COLUMNS, error_relation
+from millpond.store.error_records import beside, error_records, is_message, message_records, renewed, rows_of
+from millpond.store.store import Moment
+from millpond.store.undo import safely
+from millpond.streaming.on_miss import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
+from millpond.streaming.poison import MOST, TooMany, find_poison
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.app.app import App
+    from millpond.engine.batch import Batch
+    from millpond.engine.stage import Stage
+
+
+T = TypeVar("T")
+NO_MORE: Mapping[str, Changes] = {}
+_HIGH = b"high"
+_TRIES = 3
+"""Times that a batch is run: tables may change after its poison was found."""
+
+
+class RunningStatement(ABC):
+    """One running statement of an app. If ``ephemeral`` its position is not kept: it begins anew after a restart."""
+
+    in_order = False
+    """Whether what a row does depends on the rows before it in the batch."""
+
+    def __init__(self, app: App, plan: PipelinePlan, *, ephemeral: bool):
+        self.app = app
+        self.plan = plan
+        self.ephemeral = ephemeral
+        self.errors = 0
+        self._seen: Position | None = None
+        self._trying = False
+        self.misses = None if plan.miss is None else 0
+        """Rows of this run that found no match, where 'on.miss' is given."""
+        self._misses: Misses | None = None
+        self._more = NO_MORE
+        if plan.target.kind == "table":
+            app._store.fills(plan.name, plan.target.name)
+
+    @property
+    def position(self) -> Position | None:
+        """The newest position that counts."""
+        return self._seen if self.ephemeral else self.app._store.position(self.plan.name)
+
+    def declare(self) -> None:
+        """Makes the table of its errors known."""
+        if not self.plan.has_error_table:
+            return
+        store, relation = self.app._store, error_relation(self.plan.name)
+        if self.ephemeral:
+            store.create_hidden(relation.name, relation.schema)
+        else:
+            extension, options = self.beside()
+            self.errors = len(store.create(relation, extension, options))
+        self.app._catalog.add(relation)
+
+    def set_up(self) -> None:
+        """Makes what the statement needs beside its target. Called before the first batch of a run."""
+        miss = self.plan.miss
+        if miss is None:
+            return
+        if miss.mode != "retry":
+            self._misses = Misses(miss, self.stage(miss.batch))
+            return
+        table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
+        self.keep({table: schema})
+        self._misses = Waiting(miss, self.stage(miss.batch), table, self.app._store.moment(), self.app._clock)
+
+    @property
+    def late(self) -> int | None:
+        """Rows that came when their window had closed, where there are windows that close."""
+        return None
+
+    @property
+    def waiting(self) -> int | None:
+        """Rows that wait for a match."""
+        return self._misses.rows if isinstance(self._misses, Waiting) else None
+
+    def begin(self) -> None:
+        """Makes the commit that comes before all batches, if there is one to make. Called when it has started."""
+        return
+
+    def close(self) -> None:
+        """Frees what is held outside of the app."""
+        return
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """The tables that ``declare`` and ``set_up`` make."""
+        waits = self.plan.miss is not None and self.plan.miss.mode == "retry"
+        waiting = (waiting_table(self.plan.name),) if waits else ()
+        return (*waiting, self.plan.errors) if self.plan.has_error_table else waiting
+
+    def drop(self) -> None:
+        """Removes what it owns."""
+        if self.plan.has_error_table:
+            self.app._catalog.remove(self.plan.errors)
+        for table in self.owned:
+            safely(partial(self.app._store.drop, table))
+
+    def beside(self) -> tuple[str, Mapping[str, Any]]:
+        """Where a table beside the target is kept, as extension and options."""
+        return beside(self.app, self.plan.target)
+
+    def keep(self, tables: Mapping[str, Schema]) -> None:
+        """Makes tables beside the target, which are kept as it is."""
+        store = self.app._store
+        for name, schema in tables.items():
+            if self.ephemeral:
+                store.create_hidden(name, schema, null_keys=True)
+            else:
+                extension, options = self.beside()
+                store.create(Relation(name, "table", schema), extension, {**options, "null_keys": True})
+
+    def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
+        """Makes what the batch gives, the position and ``more`` count, all or nothing; answers how many rows it gave.
+
+        If it fails on data, the rows that it fails on become error records in the same commit.
+        """
+        batch = self._fitted(batch)
+        count = self._process(batch, None if self.ephemeral else position, more)
+        self._seen = position
+        return count
+
+    def _fitted(self, batch: Batch) -> Batch:
+        """The batch as the statement knows its stream."""
+        return batch.fitting(self.plan.batch.stream.relation.schema)
+
+    def retry(self) -> int:
+        """Tries rows that wait for a match again, if that can make a difference; answers how many rows that gave.
+        Called while no batch is applied."""
+        if not isinstance(self._misses, Waiting) or not self._misses.due(self.app._store.moment()):
+            return 0
+        schema = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+        return self._process(self._part(schema.empty_table()), None)
+
+    def _process(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
+        moment = self.app._store.moment()
+        try:
+            whole, met = batch, self._meet(batch, moment)
+        except BadData:
+            if self.plan.on_error == "fail" or not batch.sift():
+                raise
+            whole, met = batch, self._meet(batch, moment)
+        batch, records = met.batch, self._records(met.aside, met.why)
+        if whole.spoiled is not None:
+            records = pa.concat_tables([records, self._spoiled(whole.spoiled)])
+        tries = 0
+        while True:
+            try:
+                beside = {**met.changes, **self._errors(records)}
+                count = self._run(batch, moment, position, together(more, beside))
+            except DataError as error:
+                tries += 1
+                if self.plan.on_error == "fail" or tries >= _TRIES:
+                    raise
+                if whole.sift():
+                    return self._process(whole, position, more)
+                moment = self.app._store.moment()
+                batch, failed = self._put_aside(whole, batch, moment, error)
+                records = pa.concat_tables([records, failed])
+            else:
+                met.after()
+                self.errors += records.num_rows
+                if self.misses is not None:
+                    self.misses += met.missed
+                return count
+
+    def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
+        """Makes the position and ``more`` count, for a batch that gives this statement nothing."""
+        kept = None if self.ephemeral else position
+        with self.app._runner.delivering():
+            self.write(lambda _: (more, None), kept, into=tuple(more))
+        return 0
+
+    def _meet(self, batch: Batch, moment: Moment) -> Met:
+        """The batch as the tables leave it, where 'on.miss' asks for that."""
+        return Met(batch) if self._misses is None else self._misses.meet(batch, moment)
+
+    def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
+        return {self.plan.errors: Changes(records)} if records.num_rows else NO_MORE
+
+    def _run(
+        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = NO_MORE
+    ) -> int:
+        """Makes a batch and the position count, in one commit with ``more``."""
+        rows = self.evaluate(batch, moment)
+        with self.app._runner.delivering():
+            self._more = more
+            try:
+                return self.commit(rows, position)
+            finally:
+                self._more = NO_MORE
+
+    def _spoiled(self, spoiled: pa.Table) -> pa.Table:
+        """Error records of messages or records that could not be read."""
+        if self.plan.on_error == "fail":
+            raise BadData(f"a record cannot be decoded: {spoiled['reason'][0].as_py()}")
+        stream = without_passwords(self.plan.batch.stream.relation.name)
+        return message_records(self.plan.name, stream, spoiled, self._error_schema, self.app._clock.now())
+
+    def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
+        """Error records of rows of the stream."""
+        if aside is None or why is None or not aside.num_rows:
+            return self._error_schema.arrow().empty_table()
+        stream = without_passwords(self.plan.batch.stream.relation.name)
+        return error_records(self.plan.name, stream, aside, why, self._error_schema, self.app._clock.now())
+
+    @property
+    def _error_schema(self) -> Schema:
+        relation = self.app._catalog.find(self.plan.errors)
+        return relation.schema if relation is not None else ERROR_COLUMNS
+
+    def _part(self, rows: pa.Table) -> Batch:
+        from millpond.engine.batch import Part
+        from millpond.engine.session import new_session
+
+        return Part(rows, lambda: new_session(self.app._spark()))
+
+    def _put_aside(
+        self, whole: Batch, batch: Batch, moment: Moment, error: DataError
+    ) -> tuple[Batch, pa.Table]:
+        """The rows of a batch that can be processed, and records of the others; ``batch`` is what is left of the
+        ``whole``."""
+        from millpond.engine.batch import Divide
+
+        rows = batch.read()
+
+        def attempt(some: pa.Table) -> DataError | None:
+            return self._attempt(batch.part(some), moment)
+
+        if attempt(rows.slice(0, 0)) is not None:
+            raise error
+        try:
+            bad = find_poison(rows, attempt, in_order=self.in_order, most=MOST if whole.halves() else None)
+        except TooMany:
+            raise Divide from None
+        good, aside, why = without_poison(rows, bad)
+        return batch.part(good), self._records(aside, why)
+
+    def replay(self) -> int:
+        """Applies the rows of its error records again: in one commit they take effect and their records go, or
+        they stay with a new reason. Answers how many took effect. Called while no batch is applied."""
+        table = self.app._store.moment().snapshot(self.plan.errors).scan(rows=True)
+        if "query" in table.column_names:
+            table = table.filter(pc.equal(table["query"], self.plan.name))
+        if not {"seq", "row"} <= set(table.column_names):
+            raise QueryFailed(
+                f'table "{self.plan.errors}" has no columns "seq" and "row": nothing can be replayed from it'
+            )
+        table = table.filter(pc.invert(is_message(table)))
+        if not table.num_rows:
+            return 0
+        rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')
+        moment = self.app._store.moment()
+        met = self._meet(self._part(rows), moment)
+        batch, records = met.batch, self._records(met.aside, met.why)
+        error = self._attempt(batch, moment)
+        if error is not None:
+            batch, failed = self._put_aside(batch, batch, moment, error)
+            records = pa.concat_tables([records, failed])
+        self._run(batch, moment, None, {**met.changes, self.plan.errors: renewed(table, records)})
+        met.after()
+        self.errors -= table.num_rows - records.num_rows
+        return int(table.num_rows - records.num_rows)
+
+    def _attempt(self, batch: Batch, moment: Moment) -> DataError | None:
+        """What would be wrong with a batch; nothing of it counts."""
+        self._trying = True
+        try:
+            self.commit(self.evaluate(batch, moment), None)
+        except DataError as error:
+            return error
+        finally:
+            self._trying = False
+        return None
+
+    @abstractmethod
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        """What the batch gives with the tables of a moment, before anything counts."""
+
+    @abstractmethod
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        """Makes it and the position count, in one ``write``; answers how many rows it gave."""
+
+    def write(
+        self,
+        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        position: Position | None,
+        *,
+        sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
+        into: Iterable[str] = (),
+    ) -> T:
+        """As Store.write, with the error records of the batch. All that a statement changes goes through here."""
+        store, more = self.app._store, self._more
+        if self._trying:
+            changes, answer = find(store.moment())
+            store.check(changes)
+            return answer
+
+        def with_more(moment: Moment) -> tuple[Mapping[str, Changes], T]:
+            changes, answer = find(moment)
+            return {**changes, **more}, answer
+
+        return store.write(with_more, position, sent=sent, into=(*into, *more))
+
+    def stage(self, plan: BatchPlan) -> Stage:
+        """What evaluates a plan over batches; it is made once and kept."""
+        from millpond.engine.stage import Stage
+
+        return Stage(plan, self.app._evaluator.in_process(plan.query), self.app._clock)
+
+    def with_high(self, rows: pa.Table, highest: Stage | None, batch: Batch, moment: Moment) -> pa.Table:
+        """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
+        high = batch.high
+        if highest is not None:
+            high = highest.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
+        return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
+
+    def emit(self, rows: pa.Table) -> None:
+        """Hands rows to whoever reads along."""
+        if self._trying:
+            return
+        if self.ephemeral or self.app._on_emit is None:
+            self.app._emitted[self.plan.name].add(rows)
+        elif rows.num_rows:
+            self.app._on_emit(self.plan.name, rows)
+
+
+def without_poison(
+    rows: pa.Table, bad: list[tuple[int, DataError]]
+) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    """The rows without those at the places of ``bad``, these, and the reason of each."""
+    seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
+    reasons = pa.array([reason.message for _, reason in bad], pa.string())
+    return divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))
+
+
+def high_of(rows: pa.Table) -> int | None:
+    high = (rows.schema.metadata or {}).get(_HIGH)
+    return int(high) if high is not None else None
+
+
+def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:
+    """Both; those of one table one after the other."""
+    made = {**others, **changes}
+    for name in changes.keys() & others.keys():
+        parts = [changes[name], others[name]]
+        numbered = any(ROW in p.rows.column_names for p in parts)
+        rows = [_numbered(p.rows) if numbered else p.rows for p in parts]
+        deleted = [p.deleted or pa.array(np.zeros(len(p), bool)) for p in parts]
+        made[name] = Changes(pa.concat_tables(rows), pa.concat_arrays(deleted))
+    return made
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    if ROW in rows.column_names:
+        return rows
+    return rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))
+
+
+class Rows(RunningStatement):
+    """A query whose rows each count by themselves: into a table, a stream, or to whoever asked."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._stage = self.stage(self.plan.batch)
+        self._columns = self.plan.batch.stream.relation.schema.names
+
+    def _fitted(self, batch: Batch) -> Batch:
+        """New columns of the stream are taken in first, if the statement reads all there are."""
+        columns = batch.columns
+        if columns is not None and columns.names != self._columns:
+            self._columns = columns.names
+            plan = follow_columns(self.app, self.plan, columns)
+            if plan is not None:
+                self.plan = plan
+                self.set_up()
+        return super()._fitted(batch)
+
+    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+        rows = self._stage.run(batch, moment)
+        arrow = self.plan.batch.output.arrow()
+        return rows.rename_columns(arrow.names).cast(arrow)
+
+    @property
+    def strict(self) -> bool:
+        """Whether a row whose key its table has is refused."""
+        name = self.plan.target.name
+        relation = self.app._catalog.find(name)
+        return relation is not None and relation.strict and self.plan.name != f"table:{name}"
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        target, strict = self.plan.target, self.strict
+
+        def find(moment: Moment) -> tuple[dict[str, Changes], None]:
+            if target.kind == "emit":
+                # Shown before they count, so that a kill loses none.
+                self.emit(with_op(rows, self.plan.target.options.get("op"), "insert"))
+            if target.kind != "table":
+                return {}, None
+            if strict:
+                moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+            return {target.name: Changes(rows)}, None
+
+        self.write(
+            find,
+            position,
+            sent=(lambda _: {target.name: rows}) if target.kind == "stream" else None,
+            into=(target.name,) if target.kind == "table" else (),
+        )
+        return int(rows.num_rows)

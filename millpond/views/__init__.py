@@ -1,0 +1,1 @@
+"""Materialized views: tables that follow queries over tables."""
