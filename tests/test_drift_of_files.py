@@ -9,8 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from millpond import App
-from millpond.app import filling
 from millpond.formats.base import Piece, find_format
+from millpond.loading import bulk_load
 from millpond.sources.file import FileSource
 from millpond.types import Column, Schema
 
@@ -120,9 +120,9 @@ def test_columns_that_another_reader_finds_meanwhile(tmp_path: Path, monkeypatch
     source = FileSource(f"file://{tmp_path}/*.csv", {}, None)
     assert source.schema().names == ("id",)
     (tmp_path / "b.csv").write_text("id,w\n2,5\n")
-    monkeypatch.setattr(filling, "CHUNK", 1)
+    monkeypatch.setattr(bulk_load, "CHUNK", 1)
     splits = source.splits(None, source.latest(None))
-    chunks = filling.chunks_of(source, splits, True)
+    chunks = bulk_load.chunks_of(source, splits, True)
     found = [next(chunks).rows]
     source.notice(splits)
     assert source.schema().names == ("id", "w")

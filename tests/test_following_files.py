@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from millpond import App, Error
-from millpond.app import filling
 from millpond.errors import FileMissing, SourceError
+from millpond.loading import bulk_load
 from millpond.loading.bulk_load import Filling
 from millpond.sources import _watching
 from millpond.sources.file import FileSource
@@ -461,7 +461,7 @@ def test_a_file_that_goes_while_it_is_loaded(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was taken of it stays, the others go on."""
-    monkeypatch.setattr(filling, "CHUNK", 1000)
+    monkeypatch.setattr(bulk_load, "CHUNK", 1000)
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(300_000)))
     (tmp_path / "b.csv").write_text("id\n-1\n")
     commits = []

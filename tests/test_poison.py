@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millpond import App
-from millpond.app import running
 from millpond.errors import DataError
+from millpond.streaming import statement
 from millpond.streaming.poison import TooMany, find_poison
 
 
@@ -62,7 +62,7 @@ def test_a_batch_with_many_bad_rows_is_applied_in_parts(
     monkeypatch: pytest.MonkeyPatch, change: bool
 ) -> None:
     """The query goes on: every good row counts, every bad one is in the error table."""
-    monkeypatch.setattr(running, "MOST", 5)
+    monkeypatch.setattr(statement, "MOST", 5)
     insert = "INSERT INTO t SELECT id, 10 DIV (id % 4) FROM s"
     upsert = "UPSERT INTO t SELECT id, 10 DIV (id % 4) AS x FROM s ON t.id = s.id"
     sql = f"""

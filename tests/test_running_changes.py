@@ -16,7 +16,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
-from millpond.app import folding
 from millpond.app.script import check_one
 from millpond.engine.local import LocalStage
 from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
@@ -24,6 +23,7 @@ from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.sql.blocks import grouped
 from millpond.sql.parse import parse
+from millpond.streaming import fold
 from millpond.streaming.block import Block
 from millpond.streaming.fold import Folding
 
@@ -253,7 +253,7 @@ def app() -> Iterator[App]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_events_one_by_one(app: App, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "TURNS", 2)
+    monkeypatch.setattr(fold, "TURNS", 2)
     table, sql, model = CASES[name]
     run = Runner(app, sql)
 
