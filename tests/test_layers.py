@@ -149,9 +149,6 @@ def violations(root: Path, known: Mapping[tuple[str, str], int] | None = None) -
 
 
 UPWARD = {
-    ("store", "query"): 4,
-    ("store", "plan"): 1,
-    ("store", "app"): 3,
     ("loading", "app"): 11,
     ("loading", "views"): 1,
     ("streaming", "app"): 10,

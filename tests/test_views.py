@@ -15,10 +15,10 @@ from millpond import App
 from millpond.errors import QueryFailed, SqlError
 from millpond.plan.view import find_parts
 from millpond.plan.world import Rooms
+from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
-from millpond.store.transaction import Transaction
 
 pytestmark = pytest.mark.slow
 

@@ -66,6 +66,7 @@ from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.plans import Plans
 from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
+from millpond.query.transaction import Transaction
 from millpond.records import to_arrow
 from millpond.sources.base import NativeSource, Source
 from millpond.sources.stream import stream_uri
@@ -86,10 +87,9 @@ from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
 from millpond.sql.words import point_at_word
 from millpond.store.catalog import Saved, saved, widths_of
-from millpond.store.dropped_tables import Leaving
+from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import DROPPED, HELD, Held
 from millpond.store.store import Moment, Store
-from millpond.store.transaction import Transaction
 from millpond.store.undo import Unit
 from millpond.streaming.queries import Queries
 from millpond.streaming.runner import Pipelines
@@ -179,7 +179,6 @@ class App:
         self._unclaimed: dict[str, Saved] = {}
         self._emitted: dict[str, RunningResult] = {}
         self._source_values: dict[str, Mapping[str, Any]] = {}
-        self._table_options: dict[str, Mapping[str, Any]] = {}
         self._counts: dict[str, int] = {}
         self._loads: dict[str, Load] = {}
         self._in_file = False
@@ -204,7 +203,7 @@ class App:
             self._store = Store(self._journal, self._state, self._clock)
             self._loader = Loader(self)
             self._held = Held(self._journal)
-            self._leaving = Leaving(self)
+            self._leaving = DroppedTables(self._journal, self._state.path, self._mask)
             self._living = Living(self, direct=_direct)
             self._runner = Pipelines(self, self._held, direct=_direct)
             self._views = Views(self, self._held)
@@ -303,7 +302,7 @@ class App:
     def begin_transaction(self) -> Transaction:
         """Changes of several tables that become one commit: use it as a context manager."""
         self._check_open()
-        return Transaction(self)
+        return Transaction(self._store, self._catalog, self._run_in, self.table)
 
     def tables(self) -> list[str]:
         """The names of all tables; error tables are not among them."""
@@ -669,7 +668,7 @@ class App:
 
     def _open(self, relation: Relation, options: Mapping[str, Any]) -> None:
         if relation.kind == "table":
-            self._table_options[relation.name.lower()] = options
+            self._store.options[relation.name.lower()] = options
             relation = dataclasses.replace(relation, place=self._rooms.place(options))
             extension = str(options.get("extension") or "memory")
             self._store.create(relation, extension, options)

@@ -20,12 +20,11 @@ from millpond.loading.bulk_load import Filling
 from millpond.loading.capture_streams import Tapping
 from millpond.loading.capture_tables import release_kept
 from millpond.loading.file_origins import origins_table
-from millpond.plan.plans import PipelinePlan, Target
+from millpond.plan.plans import PipelinePlan
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
-from millpond.store.error_records import beside
 from millpond.store.query_states import DROPPED, HELD, entry
 from millpond.store.undo import safely
 
@@ -109,10 +108,10 @@ class Removal:
         for name in outside:
             home = homes.get(name, "")
             entry = app._saved.get(f"table:{home.lower()}")
-            options = dict(app._table_options.get(home.lower(), {}))
+            options = dict(app._store.options.get(home.lower(), {}))
             if entry is not None and options:
                 if name != home:
-                    extension, others = beside(app, Target("table", home))
+                    extension, others = app._store.companion_of(home)
                     options = {**others, "extension": extension, "null_keys": True}
                 found.append(app._leaving.entry(name, app._backend(name).schema, options, entry.text))
         return found
@@ -161,7 +160,7 @@ class Removal:
             errors = error_table(own)
             steps += [partial(app._catalog.remove, errors)] if errors in app._catalog else []
             steps += [partial(app._store.drop, name) for name in (errors, origins_table(own), relation.name)]
-            steps.append(partial(app._table_options.pop, relation.name.lower(), None))
+            steps.append(partial(app._store.options.pop, relation.name.lower(), None))
         elif relation.kind == "stream":
             steps.append(partial(app._source_values.pop, relation.name.lower(), None))
             if app._journal.stream_end(relation.name):

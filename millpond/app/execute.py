@@ -29,7 +29,6 @@ from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.store.store import Moment
-from millpond.store.transaction import Transaction
 from millpond.store.undo import Unit
 from millpond.streaming.delivery import deliver
 
@@ -201,7 +200,7 @@ def _kept_alike(app: App, block: Checked) -> None:
 
 
 def _begin(app: App, checked: Checked, unit: Unit) -> Result:
-    app._begin_block(Transaction(app))
+    app._begin_block(app.begin_transaction())
     return Result(_NOTHING, count=0)
 
 

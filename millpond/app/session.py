@@ -15,7 +15,7 @@ from millpond.sql.parse import parse
 
 if TYPE_CHECKING:
     from millpond.app.app import App
-    from millpond.store.transaction import Transaction
+    from millpond.query.transaction import Transaction
 
 
 class Conversation:

@@ -17,7 +17,6 @@ from millpond.changes import Changes
 from millpond.plan.plans import LoadPlan
 from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
-from millpond.store.error_records import beside
 from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -47,7 +46,8 @@ class Origins:
     def __init__(self, app: App, plan: LoadPlan):
         self._app = app
         self.table = origins_table(plan.name)
-        app._store.create(Relation(self.table, "table", _SCHEMA), *beside(app, plan.target))
+        store = app._store
+        store.create(Relation(self.table, "table", _SCHEMA), *store.companion_of(plan.target.name))
 
     def of(self, rows: pa.Table, seqs: pa.ChunkedArray, parts: npt.NDArray[np.int64]) -> pa.Table:
         """What is noted of rows that were read: one record for each part that they are of."""

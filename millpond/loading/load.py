@@ -24,7 +24,6 @@ from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_relation
 from millpond.sql.reads import uris_read
 from millpond.steps import recording
-from millpond.store.error_records import beside
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -120,7 +119,7 @@ def _declare(app: App, name: str, target: Target, *, errors: bool) -> None:
     app._store.fills(name, target.name)
     if errors:
         relation = error_relation(name)
-        app._store.create(relation, *beside(app, target))
+        app._store.create(relation, *app._store.companion_of(target.name))
         app._catalog.add(relation)
 
 

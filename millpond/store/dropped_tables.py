@@ -6,30 +6,31 @@ If that fails, or a kill comes in between, it is done at the next start, or befo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from millpond.errors import Error
 from millpond.journal.catalog import Entry
+from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, without_secrets
 from millpond.tables.base import find_backend
 from millpond.types import Schema
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
-
 log = logging.getLogger("millpond")
 LEAVING = "leaving"
 """The kind of journal entries that name them."""
 
 
-class Leaving:
-    """The tables that databases have still to remove, by their names."""
+class DroppedTables:
+    """Keeps the tables that databases have still to remove, by their names."""
 
-    def __init__(self, app: App):
-        self._app = app
+    def __init__(self, journal: Journal, home: Path, mask: Callable[[str], str]):
+        self._journal = journal
+        self._home = home
+        self._mask = mask
         self._entries: dict[str, Saved] = {}
 
     def restore(self, entry: Entry) -> None:
@@ -45,7 +46,7 @@ class Leaving:
         """Their databases do not have them any more."""
         gone = [e.name for name in names if (e := self._entries.get(name.lower())) is not None]
         if gone:
-            self._app._journal.revise(Revision(drop=[(LEAVING, name) for name in gone]))
+            self._journal.revise(Revision(drop=[(LEAVING, name) for name in gone]))
         for name in gone:
             del self._entries[name.lower()]
 
@@ -55,7 +56,7 @@ class Leaving:
             try:
                 self.finish_one(name)
             except Error as error:
-                why = self._app._mask(error.message)
+                why = self._mask(error.message)
                 log.warning('table "%s" was dropped, and its database still has it: %s', name, why)
 
     def finish_one(self, name: str) -> None:
@@ -70,7 +71,7 @@ class Leaving:
             entry.schema,
             options,
             null_keys=bool(options.get("null_keys")),
-            home=self._app._state.path,
+            home=self._home,
         )
         try:
             backend.remove()

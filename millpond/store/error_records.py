@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
-from millpond.plan.plans import Target
 from millpond.records import to_arrow, to_rows
 from millpond.sources.base import SEQ
 from millpond.sql.errortables import ERROR_COLUMNS
-from millpond.tables.cache import behind
 from millpond.types import Schema
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
 
 MESSAGE = "_message"
 
@@ -60,17 +54,6 @@ def renewed(known: pa.Table, records: pa.Table) -> Changes:
     fresh = records.append_column(ROW, pa.nulls(records.num_rows, pa.int64()))
     is_gone = pa.array([True] * known.num_rows + [False] * fresh.num_rows, pa.bool_())
     return Changes(pa.concat_tables([known, fresh.select(known.column_names)]), is_gone)
-
-
-def beside(app: App, target: Target) -> tuple[str, Mapping[str, Any]]:
-    """Where a table beside the target is kept, as extension and options: in its database, else in the journal."""
-    store = app._store
-    backend = store.table(target.name) if target.kind == "table" else None
-    if backend is None or backend.database is None:
-        return "memory", {"durability": store.durability(target.name)}
-    options = dict(app._table_options[target.name.lower()])
-    options.pop("table", None)
-    return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
 
 
 def _column(values: Any, dtype: pa.DataType | None) -> Any:

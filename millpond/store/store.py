@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import copy
 from dataclasses import replace
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from millpond.store.external import copied, no_common_commit, one_database
 from millpond.store.row_edits import Edits
 from millpond.tables._turns import OwnTurns
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
+from millpond.tables.cache import behind
 from millpond.types import Schema
 
 log = logging.getLogger("millpond")
@@ -91,6 +92,8 @@ class Store:
         self._state = state
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
+        self.options: dict[str, Mapping[str, Any]] = {}
+        """What the declarations of tables say, by their names in lower case."""
         self._fills: dict[str, str] = {}
         self.writing = OwnTurns()
         """Held by whoever makes a commit."""
@@ -138,6 +141,16 @@ class Store:
     def durability(self, name: str) -> Durability:
         """What becomes of the table's commits; "commit" for a table that is not there."""
         return self._durability.get(name.lower(), "commit")
+
+    def companion_of(self, name: str) -> tuple[str, Mapping[str, Any]]:
+        """Where a table that belongs to another one is kept, as extension and options: in its database, else in the
+        journal."""
+        backend = self.table(name)
+        if backend is None or backend.database is None:
+            return "memory", {"durability": self.durability(name)}
+        options = dict(self.options[name.lower()])
+        options.pop("table", None)
+        return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
 
     def journals(self, name: str) -> bool:
         """Whether changes of the table go to the journal."""

@@ -23,7 +23,7 @@ from millpond.query.change_kind import with_op
 from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
-from millpond.store.error_records import beside, error_records, is_message, message_records, renewed, rows_of
+from millpond.store.error_records import error_records, is_message, message_records, renewed, rows_of
 from millpond.store.store import Moment
 from millpond.store.undo import safely
 from millpond.streaming.on_miss import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
@@ -126,7 +126,7 @@ class RunningStatement(ABC):
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
         """Where a table beside the target is kept, as extension and options."""
-        return beside(self.app, self.plan.target)
+        return self.app._store.companion_of(self.plan.target.name)
 
     def keep(self, tables: Mapping[str, Schema]) -> None:
         """Makes tables beside the target, which are kept as it is."""

@@ -27,11 +27,11 @@ from millpond.loading.side_inputs import Inputs
 from millpond.plan.plans import ViewPlan
 from millpond.plan.view import find_parts
 from millpond.query.change_kind import with_op
+from millpond.query.transaction import View
 from millpond.steps import Steps, recording, timed
 from millpond.store.change_feed import Touched
 from millpond.store.query_states import Held
 from millpond.store.store import Moment
-from millpond.store.transaction import View
 from millpond.store.undo import Unit
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema

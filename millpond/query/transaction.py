@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from millpond.changes import Changes
 from millpond.errors import Closed
@@ -13,13 +13,14 @@ from millpond.query.result import Result
 from millpond.query.staged import StagedTable
 from millpond.query.table import Table
 from millpond.sql.bind import Params
+from millpond.sql.catalog import Catalog
 from millpond.sql.live import follows_its_query
 from millpond.store.external import one_database
-from millpond.store.store import Moment
-from millpond.tables.base import Snapshot
+from millpond.store.store import Moment, Store
+from millpond.tables.base import Backend, Snapshot
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
+Run = Callable[["Transaction", str, Params], Result]
+"""Runs the statements of a text in a transaction."""
 
 
 class View(Moment):
@@ -48,9 +49,12 @@ class Transaction:
     As a context manager it commits at the end, and rolls back when the block raises. One thread uses it.
     """
 
-    def __init__(self, app: App):
-        self._app = app
-        self._base = app._store.moment(steady=True)
+    def __init__(self, store: Store, catalog: Catalog, run: Run, table: Callable[[str], Table]):
+        self._store = store
+        self._catalog = catalog
+        self._run = run
+        self._table = table
+        self._base = store.moment(steady=True)
         self._overlays: dict[str, Overlay] = {}
         self.open = True
 
@@ -65,11 +69,11 @@ class Transaction:
         """Adds changes that only this transaction sees."""
         self._check_open()
         for name in changes:
-            relation = self._app._catalog.find(name)
+            relation = self._catalog.find(name)
             if relation is not None and relation.live:
                 raise follows_its_query(relation.name)
-        backends = {name: self._app._backend(name) for name in changes}
-        others = (self._app._backend(name) for name in self._overlays)
+        backends = {name: self._backend(name) for name in changes}
+        others = (self._backend(name) for name in self._overlays)
         one_database((*backends.values(), *others))
         checked = {name: backends[name].check(change) for name, change in changes.items()}
         for name, change in checked.items():
@@ -81,13 +85,13 @@ class Transaction:
     def sql(self, text: str, params: Params = None) -> Result:
         """Runs statements inside the transaction."""
         self._check_open()
-        return self._app._run_in(self, text, params)
+        return self._run(self, text, params)
 
     def table(self, name: str) -> Table:
         """A table as the transaction sees it; what is changed in it counts when the transaction commits."""
         self._check_open()
-        table = self._app.table(name)
-        staged = StagedTable(self, table.name, self._app._backend(name))
+        table = self._table(name)
+        staged = StagedTable(self, table.name, self._backend(name))
         return table.with_rows_of(staged, staged)
 
     def commit(self, done: tuple[str, ...] = ()) -> None:
@@ -95,7 +99,7 @@ class Transaction:
         self._check_open()
         self.open = False
         overlays = {n: o for n, o in self._overlays.items() if o.version}
-        self._app._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
+        self._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
 
     def _changes(self, overlays: Mapping[str, Overlay], now: Moment) -> dict[str, Changes]:
         for name, overlay in overlays.items():
@@ -107,6 +111,12 @@ class Transaction:
         """Forgets the changes. It may be called twice."""
         self.open = False
         self._overlays.clear()
+
+    def _backend(self, name: str) -> Backend:
+        backend = self._store.table(name)
+        if backend is None:
+            raise self._catalog.unknown(name, "table")
+        return backend
 
     def _check_open(self) -> None:
         if not self.open:
