@@ -122,8 +122,8 @@ def visits() -> Counter[str]:
         with opened(state) as app:
             for op in OPS:
                 op(app)
-            app._store.compactor.compact("keyed")
-            app._store.compactor.compact("plain")
+            app._compactor.compact("keyed")
+            app._compactor.compact("plain")
         return counts
 
 
@@ -316,8 +316,8 @@ def work(state: str, point: str, visit: int) -> None:
         for number, op in enumerate(OPS):
             op(app)
             print(number, flush=True)
-        app._store.compactor.compact("keyed")
-        app._store.compactor.compact("plain")
+        app._compactor.compact("keyed")
+        app._compactor.compact("plain")
 
 
 def check_kill(point: str, visit: int, prefixes: list[Contents]) -> None:

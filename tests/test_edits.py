@@ -41,7 +41,7 @@ def at_once(app: App, *calls: Callable[[], Any]) -> tuple[list[Any], int]:
             answers[at] = type(error)
 
     store = app._store
-    waiting = store.edit.__self__._left  # type: ignore[attr-defined]
+    waiting = app._edits._left
     before = store.journal.last_commit()
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
     with store.writing:

@@ -87,8 +87,10 @@ from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
 from millpond.sql.words import point_at_word
 from millpond.store.catalog import Saved, saved, widths_of
+from millpond.store.compaction import Compactor
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import DROPPED, HELD, Held
+from millpond.store.row_edits import RowEdits
 from millpond.store.store import Moment, Store
 from millpond.store.undo import Unit
 from millpond.streaming.queries import Queries
@@ -201,6 +203,8 @@ class App:
             self._journal = Journal(self._state.path, durable=self._state.durable, read_only=_read_only)
             self._journal.compact_after = changes_kept
             self._store = Store(self._journal, self._state, self._clock)
+            self._edits = RowEdits(self._store)
+            self._compactor = Compactor(self._store)
             self._loader = Loader(self)
             self._held = Held(self._journal)
             self._leaving = DroppedTables(self._journal, self._state.path, self._mask)
@@ -209,7 +213,7 @@ class App:
             self._views = Views(self, self._held)
             self._queries = Queries(self)
             restore(self)
-            self._store.compactor.begin()
+            self._compactor.begin()
             if text is not None:
                 self._run_file(text)
             if not _defer:
@@ -283,7 +287,7 @@ class App:
         if known is None or not known.stands_for(relation, backend):
             kind = ViewHome if relation.live else AppHome
             about = partial(health_of, self), partial(followed, self)
-            home = kind(self._store, relation.name, *about, self.begin_transaction)
+            home = kind(self._store, self._edits.commit, relation.name, *about, self.begin_transaction)
             known = Table.of(relation, backend, self._evaluator, home)
             self._handles[relation.name] = known
         return known
@@ -436,6 +440,7 @@ class App:
         for function in self._functions.values():
             function.forget()
         if hasattr(self, "_store"):
+            self._compactor.end()
             self._store.close()
         elif hasattr(self, "_journal"):
             self._journal.close()
@@ -449,7 +454,7 @@ class App:
         self._views.close()
         self._publications.close()
         self._evaluator.close()
-        self._store.compactor.end()
+        self._compactor.end()
         self._journal.abandon()
         self._state.close()
 

@@ -9,9 +9,13 @@ from millpond.changes import Changes
 from millpond.query.staged import Begun
 from millpond.query.stats import Health
 from millpond.sql.live import follows_its_query
+from millpond.store.row_edits import Make
 from millpond.store.store import Store
 from millpond.tables._single import Patch
 from millpond.tables.base import Snapshot
+
+Edit = Callable[[str, Make], int | None]
+"""Commits an edit of one row, as ``RowEdits.commit``."""
 
 
 class AppHome:
@@ -20,12 +24,14 @@ class AppHome:
     def __init__(
         self,
         store: Store,
+        edit: Edit,
         table: str,
         health: Callable[[str], tuple[str, Health]],
         followed: Callable[[str], dict[str, Any]],
         begin: Callable[[], Begun],
     ):
         self._store = store
+        self._edit = edit
         self._table = table
         self._health = health
         self._followed = followed
@@ -38,13 +44,13 @@ class AppHome:
         return self._store.change(self._table, find)
 
     def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
-        return None if self._store.edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True
+        return None if self._edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True
 
     def patch(self, key: Any, changes: Patch) -> int | None:
-        return self._store.edit(self._table, lambda t: t.patch_edit(key, changes))
+        return self._edit(self._table, lambda t: t.patch_edit(key, changes))
 
     def drop(self, key: Any) -> int | None:
-        return self._store.edit(self._table, lambda t: t.drop_edit(key))
+        return self._edit(self._table, lambda t: t.drop_edit(key))
 
     def health(self) -> tuple[str, Health]:
         return self._health(self._table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +12,7 @@ import pyarrow.compute as pc
 from millpond import faults
 from millpond.changes import ROW
 from millpond.errors import Closed, Error
-
-if TYPE_CHECKING:
-    from millpond.store.store import Store
+from millpond.store.store import Store
 
 log = logging.getLogger("millpond")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,12 +16,10 @@ from millpond import faults
 from millpond.changes import Changes
 from millpond.errors import StateUnwritable
 from millpond.journal.requests import Receipt
+from millpond.store.store import Store
 from millpond.tables._rewind import Point
 from millpond.tables._single import NOTHING, Edit
 from millpond.tables.memory import MemoryTable
-
-if TYPE_CHECKING:
-    from millpond.store.store import Store
 
 Make = Callable[[MemoryTable], Edit | None]
 """Makes an edit of the newest rows; None where the long way is needed."""
@@ -50,7 +47,7 @@ _Made = tuple[str, MemoryTable, Edit]
 """An edit of the table of that name."""
 
 
-class Edits:
+class RowEdits:
     """Commits of single rows of the tables of a store."""
 
     def __init__(self, store: Store):

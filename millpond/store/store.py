@@ -23,9 +23,7 @@ from millpond.journal.requests import Receipt
 from millpond.journal.state import StateDirectory
 from millpond.sql.catalog import Relation
 from millpond.store.change_feed import Feed, Touched, Watcher
-from millpond.store.compaction import Compactor
 from millpond.store.external import copied, no_common_commit, one_database
-from millpond.store.row_edits import Edits
 from millpond.tables._turns import OwnTurns
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
 from millpond.tables.cache import behind
@@ -104,8 +102,6 @@ class Store:
         self.on_commit: Callable[[], None] = lambda: None
         self._stopped: StoreStopped | None = None
         self.feed = Feed()
-        self.edit = Edits(self).commit
-        self.compactor = Compactor(self)
 
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
         """Opens the table and puts back what the journal holds of it."""
@@ -501,7 +497,6 @@ class Store:
         for database in used if not self._state.durable else ():
             with suppress(Error):
                 database.forget_all(self._spelled(""))
-        self.compactor.end()
         for backend in self._tables.values():
             backend.close()
         self.journal.close()
