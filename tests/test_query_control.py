@@ -269,3 +269,57 @@ def test_a_statement_that_is_run_again_after_a_restart_is_another_query(tmp_stat
         app.send("s", {"x": 1})
         app.drain()
         assert ints(app, "a") == [1, 1]
+
+
+CONTROLS = [
+    ("PAUSE QUERY q", "", "paused"),
+    ("PAUSE QUERY q", "RESUME QUERY q", "running"),
+    ("PAUSE QUERY q", "STOP QUERY q", "stopped"),
+    ("STOP QUERY q", "", "stopped"),
+    ("STOP QUERY q", "START QUERY q", "running"),
+    ("PAUSE QUERY q; RESUME QUERY q", "", "running"),
+    ("PAUSE QUERY q; RESUME QUERY q", "PAUSE QUERY q", "paused"),
+]
+DROPS = [
+    ("PAUSE QUERY q", "DROP QUERY q", None),
+    ("PAUSE QUERY q; RESUME QUERY q", "DROP QUERY q", None),
+    ("DROP QUERY q", "", None),
+]
+QUERY = STREAM + "INSERT INTO a SELECT x FROM s WITH ('query.name' = 'q'); "
+VIEW = "CREATE TABLE a (x INT); CREATE TABLE q AS SELECT x FROM a; "
+
+
+@pytest.mark.parametrize(
+    ("sql", "text", "told", "left"),
+    [(QUERY, *c) for c in (*CONTROLS, *DROPS)] + [(VIEW, *c) for c in CONTROLS],
+)
+def test_a_text_that_controls_a_query_can_be_run_again(
+    sql: str, text: str, told: str, left: str | None, tmp_state: Path
+) -> None:
+    """After a restart a query is as it was left, whatever the text says of it."""
+    for number in range(4):
+        app = App(sql + text, state=tmp_state, _direct=True)
+        if not number and told:
+            app.sql(told)
+        assert [q["state"] for q in queries(app).values()] == ([] if left is None else [left])
+        if number % 2:
+            app.close()
+        else:
+            app._crash()
+
+
+def test_a_text_that_controls_a_query_that_begins_anew(tmp_state: Path) -> None:
+    """What a restart does not find is told again."""
+    sql = "CREATE STREAM s (x INT); SELECT x FROM s WITH ('query.name' = 'q'); PAUSE QUERY q"
+    for _ in range(3):
+        with App(sql, state=tmp_state, _direct=True) as app:
+            assert [q["state"] for q in queries(app).values()] == ["paused"]
+
+
+def test_who_waits_for_commits_is_called_whatever_others_do() -> None:
+    called: list[int] = []
+    with App("CREATE TABLE a (x INT)") as app:
+        app._store.listen(lambda: 1 // 0)
+        app._store.listen(lambda: called.append(1))
+        app.sql("INSERT INTO a VALUES (1)")
+    assert called == [1]

@@ -25,6 +25,7 @@ from millpond.app.health import followed, health_of
 from millpond.app.lookups import plan_lookup, plan_write
 from millpond.app.permissions import Gate
 from millpond.app.published import Publications
+from millpond.app.queries import Queries
 from millpond.app.readiness import Readiness, readiness
 from millpond.app.restore import restore
 from millpond.app.script import Step, needed, prepare
@@ -93,7 +94,6 @@ from millpond.store.query_states import DROPPED, HELD, Held
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Moment, Store
 from millpond.store.undo import Unit
-from millpond.streaming.queries import Queries
 from millpond.streaming.runner import Pipelines
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
@@ -211,7 +211,7 @@ class App:
             self._living = Living(self, direct=_direct)
             self._runner = Pipelines(self, self._held, direct=_direct)
             self._views = Views(self, self._held)
-            self._queries = Queries(self)
+            self._queries = Queries(self._runner, self._views, self._held)
             restore(self)
             self._compactor.begin()
             if text is not None:
@@ -615,7 +615,10 @@ class App:
         """Whether a statement of the file that runs once has run before a restart."""
         if isinstance(statement, st.Explain) and statement.analyze:
             return self._is_done(statement.statement)
-        if not isinstance(statement, (*st.WRITES, st.Truncate)):
+        tells = isinstance(statement, st.ControlQuery) or (
+            isinstance(statement, st.Drop) and statement.kind == "query"
+        )
+        if not tells and not isinstance(statement, (*st.WRITES, st.Truncate)):
             return False
         done = self._journal.done(self._occurrence(statement))
         if done:

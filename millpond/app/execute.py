@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -248,8 +249,8 @@ def _drop(app: App, checked: Checked, unit: Unit) -> Result:
         drop_index(app, checked.index)
         return Result(_NOTHING, count=0)
     if s.kind == "query":
-        drop_query(app, s.name, if_exists=s.if_exists, place=s.place)
-        return Result(_NOTHING, count=0)
+        act = partial(drop_query, app, s.name, if_exists=s.if_exists, place=s.place)
+        return _tell(app, s, s.name, "drop", act)
     assert checked.relation is not None
     drop(app, checked.relation, cascade=s.cascade, place=s.place)
     return Result(_NOTHING, count=0)
@@ -258,7 +259,17 @@ def _drop(app: App, checked: Checked, unit: Unit) -> Result:
 def _control(app: App, checked: Checked, unit: Unit) -> Result:
     s = checked.statement
     assert isinstance(s, st.ControlQuery)
-    app._queries.control(s.name, s.action, unit)
+    return _tell(app, s, s.name, s.action, partial(app._queries.control, s.name, s.action, unit))
+
+
+def _tell(app: App, s: st.Statement, query: str, action: str, act: Callable[[], object]) -> Result:
+    """Tells a query what to do. A statement of the file does that once: after a restart the query is as it was left.
+    A query that a restart does not find is told each time."""
+    queries = app._queries
+    done = app._statement_done(s) if queries.is_kept(query) else ()
+    if not done or not queries.is_done(query, action):
+        act()
+    app._store.write(lambda _: ({}, None), done=done, into=())
     return Result(_NOTHING, count=0)
 
 

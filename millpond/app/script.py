@@ -84,7 +84,7 @@ def prepare(
         locate=locate,
         functions=app._functions,
         streams=app._source_values,
-        queries=app._queries.known(),
+        queries=app._queries.named(app._saved.values()),
         counts=app._counts,
     )
     unclaimed = dict(app._unclaimed)

@@ -32,6 +32,11 @@ def can_move(state: State, by: str) -> bool:
     return state in _MOVES[by][0]
 
 
+def is_done(state: str, by: str) -> bool:
+    """Whether a query is as PAUSE, RESUME, STOP or START leaves it."""
+    return state == _MOVES[by][1]
+
+
 def moved(state: State, by: str) -> State:
     """The state after a move. Raises SqlError for one that is not possible."""
     legal, to = _MOVES[by]

@@ -99,7 +99,7 @@ class Store:
         """Held while a commit becomes visible."""
         self.left: set[str] = set()
         """Tables that were dropped and that their databases did not remove."""
-        self.on_commit: Callable[[], None] = lambda: None
+        self._listeners: list[Callable[[], None]] = []
         self._stopped: StoreStopped | None = None
         self.feed = Feed()
 
@@ -194,13 +194,7 @@ class Store:
 
     def listen(self, listener: Callable[[], None]) -> None:
         """It is called after each commit, by the thread that committed."""
-        before = self.on_commit
-
-        def both() -> None:
-            before()
-            listener()
-
-        self.on_commit = both
+        self._listeners.append(listener)
 
     def follow(self, tables: Mapping[str, Schema]) -> None:
         """Names the tables whose changes ``news`` tells."""
@@ -358,12 +352,17 @@ class Store:
         return None
 
     def committed(self) -> None:
-        """Calls those who wait for commits; what they do wrong is not the commit's."""
+        """Calls those who wait for commits, each whatever the others do. What they do wrong is not the commit's."""
         try:
             faults.reach("commit: visible")
-            self.on_commit()
         except Exception:
-            log.exception("a commit succeeded, and what waits for it failed")
+            log.exception("a commit succeeded, and what came after it failed")
+        finally:
+            for listener in self._listeners:
+                try:
+                    listener()
+                except Exception:
+                    log.exception("a commit succeeded, and what waits for it failed")
 
     def stop(self, why: BaseException) -> None:
         """Nothing is read or committed any more: tables in memory are behind what is committed."""

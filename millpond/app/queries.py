@@ -1,0 +1,74 @@
+"""The queries of an app by their names, whatever keeps them running; and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millpond.engine.states import is_done
+from millpond.sql.querynames import unknown_query
+from millpond.store.catalog import Saved
+from millpond.store.query_states import DROPPED, Held
+from millpond.store.undo import Unit
+from millpond.streaming.runner import Pipelines
+from millpond.views.materialized_view import Views
+
+
+class Queries:
+    """Running statements, those that could not be started, and live views."""
+
+    def __init__(self, runner: Pipelines, views: Views, held: Held):
+        self._runner = runner
+        self._views = views
+        self._held = held
+
+    @property
+    def names(self) -> list[str]:
+        """As SHOW QUERIES prints them, each once; those of the parts of a query are not among them."""
+        return [*self._runner.names, *(view.plan.name for view in self._views)]
+
+    def known(self) -> dict[str, str]:
+        """Queries by their names, those of their parts, and those of the tables and streams that they fill, in lower
+        case."""
+        parts = {part.lower(): query for part, query in self._runner.parts.items()}
+        named = {name.lower(): name for name in self.names}
+        filled = {n.partition(":")[2]: q for n, q in named.items() if n.startswith(("table:", "stream:"))}
+        return filled | parts | named
+
+    def named(self, saved: Iterable[Saved]) -> dict[str, str]:
+        """As ``known``, with those of the file that were dropped: its statements may still name them."""
+        return {e.name.lower(): e.name for e in saved if e.kind == "query"} | self.known()
+
+    def find(self, name: str) -> str:
+        """The query of a name, or the one that fills the table or stream of that name."""
+        known = self.known()
+        if name.lower() in known:
+            return known[name.lower()]
+        raise unknown_query(name, self.names)
+
+    def state(self, query: str) -> str:
+        view = self._views.get(query)
+        return str(view.state if view is not None else self._runner.state_of(query))
+
+    def is_done(self, name: str, action: str) -> bool:
+        """Whether a query is as an action leaves it."""
+        known = self.known().get(name.lower())
+        if action == "drop":
+            return known is None and self._held.get(name) == DROPPED
+        return known is not None and is_done(self.state(known), action)
+
+    def is_kept(self, name: str) -> bool:
+        """Whether a restart finds the query, as it was left."""
+        query = self.known().get(name.lower(), name)
+        view = self._views.get(query)
+        if view is not None:
+            return view.emit is None
+        return not any(s.ephemeral for s in self._runner.statements(query))
+
+    def control(self, name: str, action: str, unit: Unit) -> str:
+        """PAUSE, RESUME, STOP or START, by whatever name the query is known; answers its own."""
+        query = self.find(name)
+        if self._views.get(query) is not None:
+            self._views.control(query, action, unit)
+        else:
+            self._runner.control(query, action, unit)
+        return query
