@@ -29,13 +29,25 @@ SETTINGS = {
 """A query over ten rows is planned, not compiled."""
 
 
+@contextmanager
+def planned(spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark, whose new sessions, those of apps too, have these settings."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    before = {name: conf.get(name, "") for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        conf.set(name, value)
+    try:
+        yield spark
+    finally:
+        for name, value in before.items():
+            conf.set(name, value) if value else conf.remove(name)
+
+
 class Oracle:
     """Spark, in a session of its own."""
 
     def __init__(self, spark: SparkSession):
         self._session = spark.newSession()
-        for name, value in SETTINGS.items():
-            self._session.conf.set(name, value)
 
     def show(self, tables: Mapping[str, pa.Table]) -> None:
         """Gives it the rows of tables."""

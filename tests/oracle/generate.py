@@ -7,6 +7,7 @@ the kinds that the function takes; some have others, one too many or one too few
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -189,6 +190,9 @@ AROUND = (
     "struct({}, {}, g)",
     "({} / g + {})",
 )
+COUNTS = {"repeat": (1,), "space": (0,), "lpad": (1,), "rpad": (1,), "array_repeat": (1,), "sequence": (0, 1, 2)}
+"""Arguments that say how long the result is: they are kept small, as it would take gigabytes."""
+_LARGE = re.compile(r"(i32|l)_\d|(CAST\()?-?\d{3}")
 UNORDERED = ("listagg(", "string_agg(", "first", "last", "any_value", "mode(", "max_by", "min_by")
 """Of distinct values these take them in an order that is open."""
 _LITERALS = {"dt": "DATE {}", "ts": "TIMESTAMP {}", "tn": "TIMESTAMP_NTZ {}"}
@@ -309,7 +313,9 @@ class Generator:
             kinds += [kinds[-1]] * self.random.choice((0, 0, 1, 2))
         if self.random.random() < WRONG_NUMBER:
             kinds = kinds[:-1] if self.random.random() < 0.5 else [*kinds, "v"]
-        parts = self.parts(tuple(kinds), depth)
+        counts = COUNTS.get(call.name, ())
+        made = self.parts(tuple(kinds), depth)
+        parts = tuple(_small(p) if i in counts else p for i, p in enumerate(made))
         return Node(f"{call.name}({', '.join('{}' for _ in parts)})", parts)
 
     def form(self, form: str, kinds: tuple[str, ...], depth: int) -> Node:
@@ -341,6 +347,11 @@ class Generator:
             chosen.append(dtype)
             made.append(self.value(dtype, depth))
         return tuple(made)
+
+
+def _small(count: Node) -> Node:
+    """A count that is far from the ends of its type; one that is so as it stands is left alone."""
+    return count if not count.parts and not _LARGE.match(count.form) else Node("({} % 64)", (count,))
 
 
 def columns_of(node: Node) -> set[str]:

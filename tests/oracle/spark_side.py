@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from py4j import java_gateway
-from py4j.protocol import Py4JJavaError, get_return_value
+from py4j.protocol import Py4JError, Py4JJavaError, get_return_value
 from pyspark.sql.classic.column import Column
 from pyspark.sql.types import StructType
 
+from millpond.engine import jvm
 from millpond.engine.collect import collect
+from millpond.engine.session import get_session
 from tests.oracle.cells import RAISED, Refused, cells
 from tests.oracle.values import relation
 
@@ -35,6 +37,10 @@ _SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """An expression over some rows is evaluated, not compiled."""
+
+
+class SparkEnded(Exception):
+    """An expression ended the process in which Spark runs."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,10 @@ class SparkSide:
         try:
             with _plain_errors():
                 return self._analysed(texts)
-        except Py4JJavaError as error:
+        except Py4JError as error:
+            self._check_alive(error, texts)
+            if not isinstance(error, Py4JJavaError):
+                raise
             if len(texts) == 1:
                 return [Refused(condition(error))]
             half = len(texts) // 2
@@ -110,7 +119,8 @@ class SparkSide:
             columns.append(Column(self._column(tried)).alias(f"c{at}"))
         try:
             return cells(collect(self.frame.select(*columns)))
-        except Exception:
+        except Exception as error:
+            self._check_alive(error, texts)
             if len(texts) == 1:
                 return [[RAISED] * self.rows.num_rows]
             half = len(texts) // 2
@@ -121,9 +131,21 @@ class SparkSide:
         try:
             collect(self._one(text, row))
         except Exception as error:
+            self._check_alive(error, [text])
             found = _CONDITION.search(str(error))
             return f"[{found[1]}] {found[2]}" if found else str(error).splitlines()[0]
         return None
+
+    def _check_alive(self, error: Exception, texts: Sequence[str]) -> None:
+        """Raises SparkEnded if Spark's process is gone. Which of many texts ended it is found by others that are
+        started for that."""
+        if jvm.lost(error) is None:
+            return
+        if len(texts) > 1:
+            anew, half = type(self)(get_session("local[2]")), len(texts) // 2
+            anew.values(texts[:half])
+            anew.values(texts[half:])
+        raise SparkEnded(f"{jvm.end()}: {', '.join(texts)}") from error
 
     def _one(self, text: str, row: int | None) -> DataFrame:
         frame = self.frame if row is None else self.frame.where(f"k = {row}")
@@ -153,7 +175,8 @@ class SparkGroups(SparkSide):
         columns = "".join(f", named_struct('v', {text}) AS c{i}" for i, text in enumerate(texts))
         try:
             return cells(collect(self.spark.sql(f"SELECT g AS k{columns} FROM t GROUP BY g")))
-        except Exception:
+        except Exception as error:
+            self._check_alive(error, texts)
             if len(texts) == 1:
                 return [[RAISED]]
             half = len(texts) // 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.oracle.engines import Oracle
+from tests.oracle.engines import Oracle, planned
 from tests.oracle.paths import compare, compare_streams
 from tests.oracle.search import Found, search
 from tests.oracle.shapes import Statement, World, lookup_statement, statement, stream_statement
@@ -22,8 +22,9 @@ FORMS = {"index": lookup_statement, "stream": stream_statement}
 
 
 @pytest.fixture(scope="module")
-def oracle(spark: SparkSession) -> Oracle:
-    return Oracle(spark)
+def oracle(spark: SparkSession) -> Iterator[Oracle]:
+    with planned(spark):
+        yield Oracle(spark)
 
 
 @pytest.mark.parametrize(
