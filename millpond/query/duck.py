@@ -113,11 +113,14 @@ class Duck:
                         null_handling=SPECIAL,
                     )
             if spelling and not self._has_spelling:
-                from duckdb.func import ARROW
+                from duckdb.func import ARROW, SPECIAL
 
                 self._has_spelling = True
                 for name, made in SPELLING.items():
-                    self._root.create_function(name, made.call, [*made.arguments], made.returns, type=ARROW)
+                    arguments: list[Any] = [*made.arguments]
+                    self._root.create_function(
+                        name, made.call, arguments, made.returns, type=ARROW, null_handling=SPECIAL
+                    )
             for own in functions_in(sql):
                 if own.key not in self._own:
                     from duckdb.func import ARROW, SPECIAL

@@ -141,6 +141,11 @@ def drop_unused_keys(select: exp.Select) -> None:
             _put_null(clause, key)
     group.set("expressions", sets)
     group.set("grouping_sets", None)
+    if not inside:
+        # Behind keys, other than by itself, GROUPING SETS (()) has no group where there are no rows.
+        some = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
+        having = select.args.get("having")
+        select.set("having", exp.Having(this=exp.and_(having.this, some) if having else some))
 
 
 def _tells_sets(node: exp.Expr) -> bool:

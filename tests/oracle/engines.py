@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ SETTINGS = {
     "spark.sql.maxPlanStringLength": "100",
 }
 """A query over ten rows is planned, not compiled."""
+
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 
 
 @contextmanager
@@ -75,11 +78,13 @@ class Oracle:
 
 
 def said(error: Exception) -> str:
-    """The line of an error that names its condition, or else its cause."""
+    """What an error says from its condition on, or else its cause."""
+    found = _CONDITION.search(str(error))
+    if found:
+        return found[0][:300]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    found = next((line for line in lines if line.startswith("[") or ": [" in line), "")
     cause = next((line for line in lines if line.startswith("Caused by:")), "")
-    return (found or cause or (lines or [repr(error)])[0])[:300]
+    return (cause or (lines or [repr(error)])[0])[:300]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import re
 WORDS = (
     r"Binder Error|Parser Error|Catalog Error|Conversion Error|Out of Range Error|Invalid Input Error"
     r"|Not implemented Error|Referenced table|Referenced column|syntax error at or near|Candidate functions"
-    r"|SQLSTATE|INTERNAL|internal error|Traceback|duckdb|sqlglot|Py4J|\bjava\.|\borg\.apache|NoneType|__t\d|__q\d"
+    r"|SQLSTATE|INTERNAL|internal error|Traceback|duckdb|sqlglot|Py4J|\bjava\.|\borg\.apache|NoneType"
+    r"|null_handling|\bUDF|__t\d|__q\d"
 )
 FOREIGN = re.compile(WORDS, re.IGNORECASE)

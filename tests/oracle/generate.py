@@ -190,7 +190,14 @@ AROUND = (
     "struct({}, {}, g)",
     "({} / g + {})",
 )
-COUNTS = {"repeat": (1,), "space": (0,), "lpad": (1,), "rpad": (1,), "array_repeat": (1,), "sequence": (0, 1, 2)}
+COUNTS = {
+    "repeat": (1,),
+    "space": (0,),
+    "lpad": (1,),
+    "rpad": (1,),
+    "array_repeat": (1,),
+    "sequence": (0, 1, 2),
+}
 """Arguments that say how long the result is: they are kept small, as it would take gigabytes."""
 _LARGE = re.compile(r"(i32|l)_\d|(CAST\()?-?\d{3}")
 UNORDERED = ("listagg(", "string_agg(", "first", "last", "any_value", "mode(", "max_by", "min_by")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
+from millpond import App
 from millpond.errors import NotSupported
 from millpond.sql.growth import check_growth
 from millpond.sql.parse import parse, parse_condition
+from millpond.sql.render.duckdb.expression import Expressions
 
 LARGE = [
     "repeat('x', 2000000000)",
@@ -154,3 +157,21 @@ def test_a_statement_alone_may_make_more() -> None:
     check(f"SELECT n FROM t WHERE s = '{'x' * 500_000}'")
     with pytest.raises(NotSupported, match="5,000,000 bytes"):
         check("SELECT repeat('x', 6000000) AS x")
+
+
+def test_an_operand_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards name operands several times; what is inside of them must not double with every level."""
+    rendered: list[exp.Expr] = []
+    plain = Expressions._render
+
+    def noted(self: Expressions, node: exp.Expr) -> str:
+        rendered.append(node)
+        return plain(self, node)
+
+    monkeypatch.setattr(Expressions, "_render", noted)
+    text = "a"
+    for _ in range(7):
+        text = f"({text} + {text})"
+    with App("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)") as app:
+        assert app.sql(f"SELECT {text} AS c FROM t").rows() == [{"c": 128}]
+    assert len(rendered) == len({id(node) for node in rendered})

@@ -65,6 +65,13 @@ class Aliases:
         return [o for o in self.outputs if o.alias.lower() == name.lower()]
 
 
+def _inside(names: Aliases | None) -> Aliases | None:
+    """What an aggregate, with its FILTER and its order, may name: also in HAVING first the columns of the inputs."""
+    return Aliases(names.outputs) if names is not None and names.groups is not None else names
+
+
+_AROUND = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
+"""What belongs to the aggregate that it stands around."""
 INLINED = 20_000
 """Parts of expressions that names of the SELECT list stand for, in all of a statement."""
 INLINED_DEPTH = 200
@@ -149,7 +156,7 @@ class Expressions(ABC):
             return self._over(node, scope, names)
         if is_aggregate(node):
             return self._aggregate(node, scope, names)
-        return self._plain(node, scope, names)
+        return self._plain(node, scope, _inside(names) if isinstance(node, _AROUND) else names)
 
     def _spread(self, node: exp.Expr, scope: Scope) -> None:
         """Puts the columns in place of `*` and `x.*` among the arguments of a function; `COUNT(*)` stays."""
@@ -244,8 +251,7 @@ class Expressions(ABC):
     def _aggregate(self, node: exp.Expr, scope: Scope, names: Aliases | None) -> exp.Expr:
         """An aggregate, which belongs to the query whose columns it reads: in a subquery that may be the one around
         it."""
-        inside = Aliases(names.outputs) if names is not None and names.groups is not None else names
-        made = self._plain(node, scope, inside)
+        made = self._plain(node, scope, _inside(names))
         read = {c.table.lower() for c in made.find_all(exp.Column)}
         if read and scope.outer is not None and not read & scope.tables() and read <= scope.outer.tables():
             made.meta["outer"] = True
@@ -262,7 +268,7 @@ class Expressions(ABC):
                     self.errors.append(
                         SqlError(f"{what} cannot stand in FILTER", place=self.place(node.expression))
                     )
-        if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        if isinstance(node, _AROUND):
             if node.this.meta.get("outer"):
                 node.meta["outer"] = True
         return node

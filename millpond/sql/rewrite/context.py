@@ -8,7 +8,8 @@ from sqlglot import exp
 def is_filter(node: exp.Expr, *, through_or: bool = True) -> bool:
     """Whether the node decides a filter: then NULL counts as FALSE.
 
-    Only AND, OR (when ``through_or``) and parentheses may stand between the node and the filter.
+    Only AND, OR (when ``through_or``) and parentheses may stand between the node and the filter. Without
+    ``through_or`` the condition of an outer join, which leaves no row out, is none.
     """
     child, parent = node, node.parent
     while isinstance(parent, exp.And | exp.Paren) or (through_or and isinstance(parent, exp.Or)):
@@ -16,7 +17,7 @@ def is_filter(node: exp.Expr, *, through_or: bool = True) -> bool:
     if isinstance(parent, exp.Where | exp.Having | exp.Qualify):
         return True
     if isinstance(parent, exp.Join):
-        return parent.args.get("on") is child
+        return parent.args.get("on") is child and (through_or or not parent.side)
     if isinstance(parent, exp.If) and through_or:
         searched = not (isinstance(parent.parent, exp.Case) and parent.parent.args.get("this") is not None)
         return searched and parent.this is child

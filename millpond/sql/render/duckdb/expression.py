@@ -29,9 +29,17 @@ class Expressions:
 
     def __init__(self, query: Callable[[exp.Expr], str]):
         self.query = query
+        self._rendered: dict[int, tuple[exp.Expr, str]] = {}
+        """By the id of a node, which is kept: what uses an operand several times asks for it as often."""
 
     def sql(self, node: exp.Expr) -> str:
         """The expression, in its own type."""
+        known = self._rendered.get(id(node))
+        if known is None:
+            known = self._rendered[id(node)] = (node, self._render(node))
+        return known[1]
+
+    def _render(self, node: exp.Expr) -> str:
         from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
 
         allowance.check()

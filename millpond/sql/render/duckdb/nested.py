@@ -22,7 +22,8 @@ def _field(r: Expressions, node: exp.Expr, name: str) -> str:
     if not is_struct(struct):
         raise Unrenderable("a field of something that is no struct")
     own = next(f for f in struct if f.name.lower() == name.lower())
-    found = f"struct_extract({r.sql(node)}, {text(own.name)})"
+    # Without COALESCE a CAST would look at the field in all rows, also in those that CASE or WHERE have left out.
+    found = f"coalesce(struct_extract({r.sql(node)}, {text(own.name)}), NULL)"
     # Of a NULL that is written out DuckDB gives no type.
     return found if isinstance(node, exp.Column) else typed(found, own.type)
 
@@ -91,6 +92,8 @@ def make_map(r: Expressions, node: exp.Expr) -> str:
 
 
 def struct(r: Expressions, node: exp.Expr) -> str:
+    if len({e.name.lower() for e in node.expressions}) < len(node.expressions):
+        raise Unrenderable("a struct with fields of equal names")
     fields = ", ".join(f"{text(e.name)}: {r.sql(e.expression)}" for e in node.expressions)
     return typed(f"{{{fields}}}", r.type(node))
 

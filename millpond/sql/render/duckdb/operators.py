@@ -76,11 +76,13 @@ def between(r: Expressions, node: exp.Expr) -> str:
     below, above = common(r, (node.this, low)), common(r, (node.this, high))
     if node.args.get("symmetric"):
         raise Unrenderable("BETWEEN SYMMETRIC")
+    if coercion.is_nested(below) or coercion.is_nested(above):
+        raise Unrenderable("an order of arrays and structs")
     above_low = f"{r.to(node.this, below)} >= {r.to(low, below)}"
     below_high = f"{r.to(node.this, above)} <= {r.to(high, above)}"
-    if may_raise(high) or cast_may_raise(r.type(high), above):
-        # It is not looked at for a value below the lower end, nor for NULL.
-        first = f"WHEN NOT ({above_low}) THEN FALSE WHEN {r.sql(node.this)} IS NULL THEN NULL"
+    if any(may_raise(e) or cast_may_raise(r.type(e), t) for e, t in ((low, below), (high, above))):
+        # Neither is looked at for NULL, nor the upper end for a value below the lower one.
+        first = f"WHEN {r.sql(node.this)} IS NULL THEN NULL WHEN NOT ({above_low}) THEN FALSE"
         return f"(CASE {first} ELSE {above_low} AND {below_high} END)"
     return f"({above_low} AND {below_high})"
 

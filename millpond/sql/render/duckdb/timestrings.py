@@ -18,8 +18,8 @@ def date_from_string(sql: str) -> str:
     return once(
         sql,
         lambda s: (
-            f"(CASE WHEN regexp_full_match({s}, {text(_DATE)}) THEN CAST({s} AS DATE) "
-            f"ELSE DATE '1970-01-01' + coalesce({DAYS}({s}), CAST('not a DATE: ' || {s} AS INTEGER)) END)"
+            f"coalesce({_usual(s, _DATE, 'DATE')}, "
+            f"DATE '1970-01-01' + coalesce({DAYS}({s}), CAST('not a DATE: ' || {s} AS INTEGER)))"
         ),
     )
 
@@ -32,10 +32,15 @@ def time_from_string(sql: str, target: pa.DataType) -> str:
     return once(
         sql,
         lambda s: (
-            f"(CASE WHEN regexp_full_match({s}, {text(_TIME)}) THEN CAST({s} AS {name}) "
-            f"ELSE {make}(coalesce({MICROS}({s}, {today}, {zoned}), CAST({wrong} || {s} AS BIGINT))) END)"
+            f"coalesce({_usual(s, _TIME, name)}, "
+            f"{make}(coalesce({MICROS}({s}, {today}, {zoned}), CAST({wrong} || {s} AS BIGINT))))"
         ),
     )
+
+
+def _usual(sql: str, pattern: str, name: str) -> str:
+    """A string of the usual form, read by DuckDB; NULL for others, and for days that no month has."""
+    return f"CASE WHEN regexp_full_match({sql}, {text(pattern)}) THEN TRY_CAST({sql} AS {name}) END"
 
 
 def written(value: str, target: pa.DataType) -> str | None:
