@@ -88,6 +88,13 @@ class Millpond(Spark):
             exp.ToChar: lambda self, e: self.func("TO_CHAR", e.this, e.args.get("format")),
         }
 
+        def not_sql(self, node: exp.Not) -> str:
+            """IS NOT NULL in these words: Spark plans NOT … IS NULL otherwise, and may fail where it need not."""
+            test = node.this
+            if isinstance(test, exp.Is) and not isinstance(test.expression, exp.Not):
+                return f"{self.sql(test, 'this')} IS NOT {self.sql(test, 'expression')}"
+            return super().not_sql(node)
+
         def cast_sql(self, node: exp.Cast, safe_prefix: str | None = None) -> str:
             letter = node.meta.get(LETTER)
             return f"{self.sql(node, 'this')}{letter}" if letter else super().cast_sql(node, safe_prefix)
