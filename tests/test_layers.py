@@ -149,9 +149,9 @@ def violations(root: Path, known: Mapping[tuple[str, str], int] | None = None) -
 
 
 UPWARD = {
-    ("loading", "app"): 11,
+    ("loading", "app"): 9,
     ("loading", "views"): 1,
-    ("streaming", "app"): 9,
+    ("streaming", "app"): 6,
     ("views", "app"): 1,
 }
 """Imports that go up, by the room that they are in and the one that they reach. They may only fall."""
@@ -181,14 +181,14 @@ def test_the_ground_floor_has_no_circle() -> None:
     assert not below, f"these import one another in a circle: {below}"
 
 
-PRIVATE_OF_THE_APP = 580
+PRIVATE_OF_THE_APP = 566
 """Accesses of other files to private fields of ``App``. It may only fall."""
 CIRCLES = {
     "millpond": 1,
     "millpond.app": 15,
     "millpond.cli": 2,
     "millpond.http": 19,
-    "millpond.loading": 10,
+    "millpond.loading": 8,
     "millpond.sources": 13,
     "millpond.sql": 28,
     "millpond.streaming": 10,

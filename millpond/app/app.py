@@ -51,11 +51,11 @@ from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
-from millpond.loading.bulk_load import Report
+from millpond.loading.bulk_load import Progress, Report
 from millpond.loading.capture_tables import keep_copy
 from millpond.loading.discovered_columns import KeptColumns
-from millpond.loading.followers import Living
-from millpond.loading.load import read_all
+from millpond.loading.followers import Followers
+from millpond.loading.load import load, read_all
 from millpond.loading.loader import Loader
 from millpond.loading.progress import Load
 from millpond.loading.side_inputs import keep_beside
@@ -205,10 +205,10 @@ class App:
             self._store = Store(self._journal, self._state, self._clock)
             self._edits = RowEdits(self._store)
             self._compactor = Compactor(self._store)
-            self._loader = Loader(self)
+            self._loader = Loader(self._lock, partial(load, self), lambda: self._closed)
             self._held = Held(self._journal)
             self._leaving = DroppedTables(self._journal, self._state.path, self._mask)
-            self._living = Living(self, direct=_direct)
+            self._living = Followers(self._loads, self._mask, still=_direct or _read_only)
             self._runner = Pipelines(self, self._held, direct=_direct)
             self._views = Views(self, self._held)
             self._queries = Queries(self._runner, self._views, self._held)
@@ -892,6 +892,10 @@ class App:
     @property
     def _pipelines(self) -> dict[str, Any]:
         return {p.plan.name: p for p in self._runner}
+
+    def _report(self, progress: Progress) -> None:
+        if not self._closed:
+            self._on_progress(progress)
 
     def _mask(self, text: str) -> str:
         """The text without values that came from the environment, and without passwords."""

@@ -68,8 +68,8 @@ class LocalSession:
         self._hint = hint
 
     def ask(self, sql: str) -> Answer:
+        from millpond.app.tail import follow
         from millpond.query.result import RunningResult
-        from millpond.streaming.tail import follow
 
         before = set(self.app._emitted)
         try:

@@ -12,16 +12,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
+from millpond.loading.progress import Load
 from millpond.retry import AGAIN
 from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
 from millpond.steps import Steps, recording
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
 
 log = logging.getLogger("millpond")
 _CHANGING = 10.0
@@ -32,6 +30,8 @@ _PAUSE = 0.05
 """Seconds between two looks at something that is not believed yet."""
 
 
+Mask = Callable[[str], str]
+"""Leaves secrets out of a text."""
 News = Callable[[threading.Event], Iterator[None]]
 """Comes whenever there may be something new, until the event is set."""
 
@@ -79,10 +79,11 @@ class OverSources(ABC):
 class Follower:
     """One table, or what stands for one, and the threads that keep it."""
 
-    def __init__(self, app: App, name: str, kept: Kept):
+    def __init__(self, loads: dict[str, Load], mask: Mask, name: str, kept: Kept):
         self.name = name
         self.error: Error | None = None
-        self._app = app
+        self._loads = loads
+        self._mask = mask
         self.kept = kept
         self._turn = threading.Lock()
         self._stop = threading.Event()
@@ -133,7 +134,7 @@ class Follower:
         with self._turn:
             if self._stop.is_set():
                 return
-            load = self._app._loads.get(self.name)
+            load = self._loads.get(self.name)
             try:
                 with recording(load.steps if load is not None else Steps()):
                     rows = self.kept.advance()
@@ -153,21 +154,21 @@ class Follower:
         pause = max(AGAIN.pause(self._tries), error.after)
         self._tries += 1
         self._retry_at = time.monotonic() + pause
-        message = self._app._mask(error.message)
+        message = self._mask(error.message)
         if self.error is None or self.error.message != error.message:
-            name = self._app._mask(self.name.removeprefix("table:"))
+            name = self._mask(self.name.removeprefix("table:"))
             log.warning('table "%s" stays as it was: %s; trying again in %g s', name, message, pause)
         self.error = error
-        if (load := self._app._loads.get(self.name)) is not None:
-            self._app._loads[self.name] = replace(load, error=message)
+        if (load := self._loads.get(self.name)) is not None:
+            self._loads[self.name] = replace(load, error=message)
 
     def _note(self, rows: int) -> None:
-        load = self._app._loads.get(self.name)
+        load = self._loads.get(self.name)
         recovered, self.error, self._tries, self._retry_at = self.error is not None, None, 0, 0.0
         self._changing_since = None
         if load is not None and (rows or recovered):
             at = time.time() if rows else load.loaded_at
-            self._app._loads[self.name] = replace(load, error=None, loaded_at=at)
+            self._loads[self.name] = replace(load, error=None, loaded_at=at)
 
     def drain(self, deadline: float) -> None:
         while True:
@@ -194,12 +195,14 @@ class Follower:
         self.kept.close()
 
 
-class Living:
-    """All followers of an app. With ``direct`` they move when the app is drained, and not by themselves."""
+class Followers:
+    """Keeps all followers of an app, which note in ``loads`` how they are. With ``still`` they move when the app is
+    drained, and not by themselves."""
 
-    def __init__(self, app: App, *, direct: bool = False):
-        self._app = app
-        self._direct = direct
+    def __init__(self, loads: dict[str, Load], mask: Mask, *, still: bool = False):
+        self._loads = loads
+        self._mask = mask
+        self._still = still
         self._followers: dict[str, Follower] = {}
         self.beside: set[str] = set()
         """Tables that nobody sees, by their names in lower case: kept for statements that read what is outside."""
@@ -207,8 +210,8 @@ class Living:
     def add(self, name: str, kept: Kept) -> None:
         if (earlier := self._followers.get(name)) is not None:
             earlier.stop()
-        follower = self._followers[name] = Follower(self._app, name, kept)
-        if not self._direct and not self._app._read_only:
+        follower = self._followers[name] = Follower(self._loads, self._mask, name, kept)
+        if not self._still:
             follower.start()
 
     def remove(self, name: str) -> None:
@@ -234,7 +237,7 @@ class Living:
     def errors(self) -> dict[str, str]:
         """Why something does not go on, by its name."""
         found = {name: follower.error for name, follower in list(self._followers.items())}
-        return {name: self._app._mask(error.message) for name, error in found.items() if error is not None}
+        return {name: self._mask(error.message) for name, error in found.items() if error is not None}
 
     def reads(self) -> list[Relation]:
         """The sources that tables follow."""

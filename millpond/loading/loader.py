@@ -5,15 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from millpond.errors import Closed, Error, known
-from millpond.loading.load import load
 from millpond.plan.plans import LoadPlan
 from millpond.sql.checked import Checked
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
 
 AT_ONCE = 4
 """Tables that are read at the same time."""
@@ -23,13 +18,19 @@ Failed = Callable[[Error], None]
 class Loader:
     """Loads that run. What needs a table waits for it with ``wait``; ``on_end`` is called when one has ended."""
 
-    def __init__(self, app: App):
-        self._app = app
+    def __init__(
+        self,
+        lock: threading.RLock,
+        load: Callable[[LoadPlan, Checked], object],
+        is_closed: Callable[[], bool],
+    ):
+        self._load_table = load
+        self._is_closed = is_closed
         self._turns = threading.Semaphore(AT_ONCE)
         self._threads: dict[str, threading.Thread] = {}
         self._errors: list[Error] = []
         # Waiting for a load gives the app's lock away, so that others are answered meanwhile.
-        self._changed = threading.Condition(app._lock)
+        self._changed = threading.Condition(lock)
         self.on_end: Callable[[], None] = lambda: None
 
     def begin(
@@ -62,8 +63,8 @@ class Loader:
     ) -> None:
         try:
             with self._turns:
-                if not self._app._closed:
-                    load(self._app, plan, checked)
+                if not self._is_closed():
+                    self._load_table(plan, checked)
         except Exception as error:
             found = known(error)
             found.place = found.place or plan.place
@@ -89,7 +90,7 @@ class Loader:
         with."""
         deadline = time.monotonic() + timeout
         with self._changed:
-            while self.running(names) and not self._app._closed:
+            while self.running(names) and not self._is_closed():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False

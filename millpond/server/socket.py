@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.app.session import Conversation
+from millpond.app.tail import follow
 from millpond.errors import Closed, EngineError, Error, NotSupported, Place, SqlError, known
 from millpond.query.result import Result, RunningResult
 from millpond.server.address import NAME, address_in
@@ -22,7 +23,6 @@ from millpond.server.messages import dump_error, read_line, write_line
 from millpond.sql.checked import Checked
 from millpond.sql.limits import OWN
 from millpond.sql.statements import Statement, only_reads
-from millpond.streaming.tail import follow
 
 if TYPE_CHECKING:
     from millpond.app.app import App

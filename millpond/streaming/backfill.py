@@ -6,18 +6,18 @@ How far a load is is told by offsets: what a topic has compacted away counts as 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
 from millpond.errors import Error
-from millpond.loading.bulk_load import Progress
+from millpond.loading.bulk_load import Progress, Report
 from millpond.loading.progress import Load
 from millpond.plan.plans import PipelinePlan
 from millpond.sources.base import Source
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.pipeline import Pipeline
 
 
@@ -29,8 +29,9 @@ def loads_table(plan: PipelinePlan, source: Source) -> bool:
 class Phases:
     """The loads of running statements, by their names. What has been loaded is not among them."""
 
-    def __init__(self, app: App):
-        self._app = app
+    def __init__(self, mask: Callable[[str], str], report: Report):
+        self._mask = mask
+        self._report_progress = report
         self._loads: dict[str, tuple[Load, Offset]] = {}
         """How far each is, and where it ends."""
 
@@ -45,7 +46,7 @@ class Phases:
             return
         if not left:
             return
-        what = self._app._mask(pipeline.source.uri)
+        what = self._mask(pipeline.source.uri)
         load = Load(pipeline.source.kind, what, of=left, began=time.time())
         self._loads[pipeline.name] = load, goal
         self._report(pipeline, load)
@@ -70,10 +71,9 @@ class Phases:
         return loaded
 
     def _report(self, pipeline: Pipeline, load: Load, *, finished: bool = False) -> None:
-        if not self._app._closed:
-            self._app._on_progress(
-                Progress(pipeline.plan.target.name, load.rows, 0, None, load.of, finished=finished)
-            )
+        self._report_progress(
+            Progress(pipeline.plan.target.name, load.rows, 0, None, load.of, finished=finished)
+        )
 
     def is_loading(self, pipeline: Pipeline) -> bool:
         return pipeline.name in self._loads and pipeline.wanted

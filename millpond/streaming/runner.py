@@ -77,8 +77,8 @@ class Pipelines:
         self._app = app
         self._direct = direct
         self.held = held
-        self.phases = Phases(app)
-        self.starter = Starter(app, self, direct=direct)
+        self.phases = Phases(app._mask, app._report)
+        self.starter = Starter(self, app._store, app._loader, app._mask, direct=direct)
         self._running: dict[str, tuple[Pipeline, Reading]] = {}
         self._streams: dict[str, Reading] = {}
         self._progress = threading.Condition()

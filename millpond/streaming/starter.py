@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from millpond import faults
 from millpond.errors import Error, known
+from millpond.loading.loader import Loader
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN
 from millpond.sources.base import Source
+from millpond.store.store import Store
 from millpond.store.undo import Unit
 from millpond.streaming.backfill import loads_table
 from millpond.streaming.statement import RunningStatement
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.streaming.runner import Pipelines
 
 log = logging.getLogger("millpond")
@@ -65,8 +66,12 @@ class Stalled:
 class Starter:
     """Those in line, and those that could not be started, by the names of their parts and queries."""
 
-    def __init__(self, app: App, pipelines: Pipelines, *, direct: bool):
-        self._app = app
+    def __init__(
+        self, pipelines: Pipelines, store: Store, loader: Loader, mask: Callable[[str], str], *, direct: bool
+    ):
+        self._store = store
+        self._loader = loader
+        self._mask = mask
         self._pipelines = pipelines
         self._direct = direct
         self._waiting: dict[str, Waiting] = {}
@@ -114,7 +119,7 @@ class Starter:
 
     def _forget_earlier(self, statement: RunningStatement) -> None:
         """What a kill left of one of that name that was dropped."""
-        store = self._app._store
+        store = self._store
         if store.position(statement.plan.name) is not None:
             store.forget(statement.plan.name)
         for table in statement.owned:
@@ -150,7 +155,7 @@ class Starter:
     def needs(self, plan: PipelinePlan) -> set[str]:
         """The tables that a statement waits for: those that files fill, and those that topics do before they follow
         them, if these do not need what the statement fills."""
-        found = self._app._loader.running((*plan.reads, *plan.writes))
+        found = self._loader.running((*plan.reads, *plan.writes))
         if self._direct:
             return found
         for other in self._loading_plans():
@@ -203,7 +208,7 @@ class Starter:
     def begin(self) -> None:
         """From now on what is added is started."""
         self._begun = True
-        self._app._loader.on_end = self.look_again.set
+        self._loader.on_end = self.look_again.set
         self.start_new(last=False)
 
     def start_new(self, *, last: bool = True) -> None:
@@ -290,7 +295,7 @@ class Starter:
         pause = max(AGAIN.pause(tries), error.after)
         self._stalled[query] = Stalled(text, error, again, tries, time.monotonic() + pause)
         then = f"; trying again in {pause:g} s" if error.retryable else ""
-        log.warning("query %s cannot be started: %s%s", query, self._app._mask(error.message), then)
+        log.warning("query %s cannot be started: %s%s", query, self._mask(error.message), then)
         self.look_again.set()
 
     def recovered(self, query: str) -> None:
