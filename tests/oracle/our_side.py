@@ -56,7 +56,8 @@ class OurSide:
         self.connection = Duck()._connection(" ".join(FUNCTIONS))
         self._decimals: set[str] = set()
         self.connection.execute(f"SET VARIABLE {NOW} = now()")
-        self.connection.register("__t0", rows)
+        # In one piece: threads that read several would make lists in any order.
+        self.connection.register("__t0", rows.combine_chunks())
         self.connection.register("none", rows.schema.empty_table())
 
     def resolve(self, text: str) -> Resolved | Refused:

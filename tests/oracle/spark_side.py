@@ -168,7 +168,12 @@ class SparkGroups(SparkSide):
         return [Analysed(field.dataType.simpleString(), None) for field in schema]
 
     def values(self, texts: Sequence[str]) -> list[list[Any]]:
-        """The values of each, group by group, RAISED for all if one fails."""
+        """The values of each, group by group, RAISED for all if one fails. Beside one with DISTINCT the lists of the
+        others would have another order: these are asked for by themselves."""
+        apart = [[t for t in texts if ("DISTINCT" in t) is distinct] for distinct in (False, True)]
+        if all(apart):
+            found = {t: v for part in apart for t, v in zip(part, self.values(part), strict=True)}
+            return [found[text] for text in texts]
         if len(texts) > FEW:
             parts = (texts[at : at + FEW] for at in range(0, len(texts), FEW))
             return [found for part in parts for found in self.values(part)]

@@ -105,7 +105,7 @@ class Clauses(Outputs):
             if clause is None:
                 continue
             names = Aliases(outputs, keys if key == "having" else None)
-            clause.set("this", self._condition(clause.this, scope, names, cast=key == "having"))
+            clause.set("this", self._condition(clause.this, scope, names, cast=True))
             if key == "having" and contains_window(clause.this):
                 self.errors.append(
                     SqlError("OVER cannot stand in HAVING", hint="use QUALIFY", place=self.place(clause.this))

@@ -40,7 +40,7 @@ from millpond.sql.resolve.windows import check_window
 from millpond.sql.scope import Scope, Visible
 from millpond.sql.spans import own_span, span_of
 from millpond.sql.typing import type_of
-from millpond.sql.typing.coercion import is_numeric
+from millpond.sql.typing.coercion import NULL, STRING, is_numeric
 from millpond.types import type_name
 
 if TYPE_CHECKING:
@@ -346,12 +346,12 @@ class Expressions(ABC):
     def _condition(
         self, node: exp.Expr, scope: Scope, names: Aliases | None = None, *, cast: bool = False
     ) -> exp.Expr:
-        """A condition; with ``cast`` it may be something that can be cast to one, as in HAVING."""
+        """A condition; with ``cast`` it may be something that can be cast to one, as in HAVING and QUALIFY."""
         condition = self._expr(node, scope, names)
         dtype = self._type(condition)
-        if cast and dtype is not None and (pa.types.is_string(dtype) or is_numeric(dtype)):
+        if cast and dtype is not None and (dtype in (STRING, NULL) or is_numeric(dtype)):
             condition = exp.cast(condition, "BOOLEAN")
-        elif dtype is not None and not (pa.types.is_boolean(dtype) or (cast and pa.types.is_null(dtype))):
+        elif dtype is not None and not pa.types.is_boolean(dtype):
             self.errors.append(
                 TypeMismatch(
                     f"a condition is BOOLEAN, this is {type_name(dtype)}", place=self.place(condition)
