@@ -152,7 +152,6 @@ UPWARD = {
     ("loading", "app"): 9,
     ("loading", "views"): 1,
     ("streaming", "app"): 6,
-    ("views", "app"): 1,
 }
 """Imports that go up, by the room that they are in and the one that they reach. They may only fall."""
 
@@ -181,7 +180,7 @@ def test_the_ground_floor_has_no_circle() -> None:
     assert not below, f"these import one another in a circle: {below}"
 
 
-PRIVATE_OF_THE_APP = 566
+PRIVATE_OF_THE_APP = 538
 """Accesses of other files to private fields of ``App``. It may only fall."""
 CIRCLES = {
     "millpond": 1,

@@ -210,7 +210,15 @@ class App:
             self._leaving = DroppedTables(self._journal, self._state.path, self._mask)
             self._living = Followers(self._loads, self._mask, still=_direct or _read_only)
             self._runner = Pipelines(self, self._held, direct=_direct)
-            self._views = Views(self, self._held)
+            self._views = Views(
+                self._store,
+                self._evaluator,
+                self._living,
+                self._held,
+                self._mask,
+                self._source,
+                partial(keep_copy, self),
+            )
             self._queries = Queries(self._runner, self._views, self._held)
             restore(self)
             self._compactor.begin()
@@ -750,7 +758,7 @@ class App:
             if i.relation.captured:
                 keep_copy(self, i.relation)
             elif i.relation.kind == "source" and not i.relation.running:
-                keep_beside(self, i.relation)
+                keep_beside(i.relation, self._source, self._store, self._evaluator, self._living, self._mask)
         faults.reach("inputs kept")
         sources = [self._source(stream) for stream in plan.streams]
         for source in sources:

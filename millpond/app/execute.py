@@ -231,7 +231,9 @@ def _select(app: App, checked: Checked, unit: Unit) -> Result:
     app._emitted[name] = result
     options = {} if checked.op is None else {"op": checked.op}
     if checked.live:
-        app._views.add_emitting(plan_view(checked, name, Target("emit", f"{name}$rows", options)))
+        printed = app._on_emit if app._in_file else None
+        plan = plan_view(checked, name, Target("emit", f"{name}$rows", options))
+        app._views.add_emitting(plan, result.add if printed is None else partial(printed, name))
         return result
     _run_on(app, plan_pipeline(checked, name, Target("emit", name, options)), checked, unit)
     return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,28 +12,33 @@ from millpond.changes import Offset
 from millpond.errors import BadData
 from millpond.formats.received import none_spoiled
 from millpond.loading.bulk_load import last_of_each
-from millpond.loading.followers import OverSources
+from millpond.loading.followers import Followers, Mask, OverSources
+from millpond.query.evaluate import Evaluator
 from millpond.query.matching import aligned
 from millpond.sources.base import SEQ, Source
 from millpond.sql.catalog import Relation
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.store.store import Store
 
 log = logging.getLogger("millpond")
 
 
-class Inputs(OverSources):
-    """The rows of some sources, by view; ``changed`` is told when those of one are others than before.
+class SideInputs(OverSources):
+    """Keeps the rows of some sources, by view; ``changed`` is told when those of one are others than before.
 
     The columns are those that the relations have: what else comes up in a source, also because another statement takes
     it in, is left out. Records that cannot be read are counted and left out too.
     """
 
-    def __init__(self, app: App, relations: Mapping[str, Relation], changed: Callable[[str, pa.Table], None]):
-        self._app = app
+    def __init__(
+        self,
+        relations: Mapping[str, Relation],
+        open_source: Callable[[Relation], Source],
+        mask: Mask,
+        changed: Callable[[str, pa.Table], None],
+    ):
+        self._mask = mask
         self._changed = changed
-        self._sources = {view: app._source(relation) for view, relation in relations.items()}
+        self._sources = {view: open_source(relation) for view, relation in relations.items()}
         self._schemas = {
             view: relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
             for view, relation in relations.items()
@@ -103,7 +107,7 @@ class Inputs(OverSources):
         self._damaged |= reasons
         if spoiled.num_rows:
             said = "%s: %s records cannot be read and are left out: %s"
-            uri, reason = (self._app._mask(text) for text in (source.uri, spoiled["reason"][0].as_py()))
+            uri, reason = (self._mask(text) for text in (source.uri, spoiled["reason"][0].as_py()))
             log.warning(said, uri, spoiled.num_rows, reason)
         return pa.concat_tables(found)
 
@@ -114,17 +118,24 @@ class Inputs(OverSources):
         return rows.filter(pa.array(np.isin(parts, sorted(source.left(end) or ()))))
 
 
-def keep_beside(app: App, relation: Relation) -> None:
+def keep_beside(
+    relation: Relation,
+    open_source: Callable[[Relation], Source],
+    store: Store,
+    evaluator: Evaluator,
+    followers: Followers,
+    mask: Mask,
+) -> None:
     """Keeps the rows of a source that running statements meet in a table that nobody sees."""
     name = relation.name
 
     def renew(_: str, rows: pa.Table) -> None:
         key = relation.schema.key
-        own = app._backend(name).snapshot().scan(rows=not key)
-        app._store.commit({name: app._evaluator.difference(own, rows, key)})
+        own = store.backend(name).snapshot().scan(rows=not key)
+        store.commit({name: evaluator.difference(own, rows, key)})
 
-    inputs = Inputs(app, {name: relation}, renew)
-    app._living.beside.add(name.lower())
-    app._store.create_hidden(name, relation.schema, inputs.rows[name])
+    inputs = SideInputs({name: relation}, open_source, mask, renew)
+    followers.beside.add(name.lower())
+    store.create_hidden(name, relation.schema, inputs.rows[name])
     if inputs.follows:
-        app._living.add(name.lower(), inputs)
+        followers.add(name.lower(), inputs)

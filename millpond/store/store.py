@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond import allowance, faults, steps
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
-from millpond.errors import Error, StoreStopped
+from millpond.errors import Error, StoreStopped, UnknownName
 from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
@@ -133,6 +133,13 @@ class Store:
 
     def table(self, name: str) -> Backend | None:
         return self._tables.get(name.lower())
+
+    def backend(self, name: str) -> Backend:
+        """As ``table``; raises UnknownName if there is none."""
+        found = self.table(name)
+        if found is None:
+            raise UnknownName(f'there is no table "{name}"')
+        return found
 
     def durability(self, name: str) -> Durability:
         """What becomes of the table's commits; "commit" for a table that is not there."""

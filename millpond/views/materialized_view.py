@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,22 +22,22 @@ from millpond import faults
 from millpond.changes import Changes
 from millpond.engine.states import State, asked
 from millpond.errors import Closed, Error, TimedOut, known
-from millpond.loading.capture_tables import keep_copy
-from millpond.loading.side_inputs import Inputs
+from millpond.loading.followers import Followers, Mask
+from millpond.loading.side_inputs import SideInputs
 from millpond.plan.plans import ViewPlan
 from millpond.plan.view import find_parts
 from millpond.query.change_kind import with_op
+from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import View
+from millpond.sources.base import Source
+from millpond.sql.catalog import Relation
 from millpond.steps import Steps, recording, timed
 from millpond.store.change_feed import Touched
 from millpond.store.query_states import Held
-from millpond.store.store import Moment
+from millpond.store.store import Moment, Store
 from millpond.store.undo import Unit
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
 
 log = logging.getLogger("millpond")
 
@@ -50,7 +50,15 @@ Emit = Callable[[Changes], None]
 class LiveView:
     """One table and the query that it follows."""
 
-    def __init__(self, plan: ViewPlan, schema: Schema, app: App, emit: Emit | None = None):
+    def __init__(
+        self,
+        plan: ViewPlan,
+        schema: Schema,
+        store: Store,
+        evaluator: Evaluator,
+        side_inputs: Callable[[LiveView, Mapping[str, Relation]], SideInputs],
+        emit: Emit | None = None,
+    ):
         self.plan = plan
         self.schema = schema
         self.emit = emit
@@ -66,14 +74,15 @@ class LiveView:
         """The next round answers the query as a whole."""
         self.renewed = 0
         """How often a source that it reads has changed."""
-        self._app = app
+        self._store = store
+        self._evaluator = evaluator
         sources = {i.view: i.relation for i in plan.query.inputs if i.relation.kind == "source"}
-        self.inputs = Inputs(app, sources, lambda view, rows: app._views.renew(self))
+        self.inputs = side_inputs(self, sources)
 
     def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
         """What the table must take to be as its query says ``now``; it was right ``before``."""
         parts = None if self.whole else self._parts(now, before, touched)
-        own = self._app._backend(self.plan.target.name).snapshot()
+        own = self._store.backend(self.plan.target.name).snapshot()
         keyed = bool(self.schema.key)
         if parts is None:
             inputs = {
@@ -89,9 +98,9 @@ class LiveView:
                 get = partial(now(name).get, columns, parts, nulls=True)
                 inputs[i.view] = timed(f"look up in table {name}", get)
             there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
-        rows = self._app._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
+        rows = self._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
         rows = rows.cast(self.schema.arrow())
-        return self._app._evaluator.difference(there, rows, self.schema.key)
+        return self._evaluator.difference(there, rows, self.schema.key)
 
     def _table_inputs(self) -> Iterator[Any]:
         return (i for i in self.plan.query.inputs if i.relation.kind == "table")
@@ -159,9 +168,23 @@ class LiveView:
 class Views:
     """The live views of an app, kept by one thread that starts with the first of them."""
 
-    def __init__(self, app: App, held: Held):
-        self._app = app
+    def __init__(
+        self,
+        store: Store,
+        evaluator: Evaluator,
+        followers: Followers,
+        held: Held,
+        mask: Mask,
+        open_source: Callable[[Relation], Source],
+        keep_copy: Callable[[Relation], None],
+    ):
+        self._store = store
+        self._evaluator = evaluator
+        self._followers = followers
         self._held = held
+        self._mask = mask
+        self._open_source = open_source
+        self._keep_copy = keep_copy
         self._views: dict[str, LiveView] = {}
         self._before: dict[str, Snapshot] = {}
         self._seen = 0
@@ -177,19 +200,16 @@ class Views:
     def get(self, name: str) -> LiveView | None:
         return self._views.get(name)
 
-    def add_emitting(self, plan: ViewPlan) -> None:
-        """Emits what comes to the answer of a query from now on; its rows are kept in a table that nobody sees."""
-        app, schema = self._app, plan.query.schema
+    def add_emitting(self, plan: ViewPlan, give: Callable[[pa.Table], object]) -> None:
+        """Gives what comes to the answer of a query from now on; its rows are kept in a table that nobody sees."""
+        schema = plan.query.schema
         hidden = Schema(tuple(Column(f"c{i}", c.type) for i, c in enumerate(schema)))
-        app._store.create_hidden(plan.target.name, hidden)
-        printed = app._on_emit if app._in_file else None
+        self._store.create_hidden(plan.target.name, hidden)
 
         def emit(changes: Changes) -> None:
             shown = told(changes, hidden, schema, plan.target.options.get("op"))
-            if printed is None:
-                app._emitted[plan.name].add(shown)
-            elif shown.num_rows:
-                printed(plan.name, shown)
+            if shown.num_rows:
+                give(shown)
 
         renamed = dataclasses.replace(plan.query, schema=hidden)
         self.add(dataclasses.replace(plan, query=renamed, parts=find_parts(renamed)), hidden, emit=emit)
@@ -201,9 +221,9 @@ class Views:
         """
         for i in plan.query.inputs:
             if i.relation.captured:
-                keep_copy(self._app, i.relation)
+                self._keep_copy(i.relation)
         with self._turn:
-            view = LiveView(plan, schema, self._app, emit)
+            view = self._make(plan, schema, emit)
             view.held = State(self._held.get(plan.name) or State.RUNNING)
             self._views[plan.name] = view
             self._follow()
@@ -214,12 +234,18 @@ class Views:
                 self.remove(plan.name)
                 raise view.error
         if self._thread is None:
-            self._app._store.listen(self._news.set)
+            self._store.listen(self._news.set)
             self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
             self._thread.start()
         if view.inputs.follows:
-            self._app._living.add(plan.name, view.inputs)
-        return len(self._app._backend(plan.target.name))
+            self._followers.add(plan.name, view.inputs)
+        return len(self._store.backend(plan.target.name))
+
+    def _make(self, plan: ViewPlan, schema: Schema, emit: Emit | None) -> LiveView:
+        return LiveView(plan, schema, self._store, self._evaluator, self._side_inputs, emit)
+
+    def _side_inputs(self, view: LiveView, relations: Mapping[str, Relation]) -> SideInputs:
+        return SideInputs(relations, self._open_source, self._mask, lambda name, rows: self.renew(view))
 
     def control(self, name: str, action: str, unit: Unit) -> None:
         """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
@@ -248,10 +274,10 @@ class Views:
         """An input of a view has other columns, and it may have another ``plan`` by that. Called between rounds; the
         next one answers the query as a whole."""
         if plan is not None:
-            fresh = self._views[plan.name] = LiveView(plan, schema, self._app, view.emit)
+            fresh = self._views[plan.name] = self._make(plan, schema, view.emit)
             fresh.held = view.held
             if fresh.inputs.follows:
-                self._app._living.add(plan.name, fresh.inputs)
+                self._followers.add(plan.name, fresh.inputs)
         else:
             view.whole = True
         self._follow()
@@ -263,14 +289,14 @@ class Views:
         self._news.set()
 
     def remove(self, name: str) -> None:
-        self._app._living.remove(name)
+        self._followers.remove(name)
         with self._turn:
             view = self._views.pop(name, None)
             if view is None:
                 return
             self._follow()
             if view.plan.target.kind == "emit":
-                self._app._store.drop(view.plan.target.name)
+                self._store.drop(view.plan.target.name)
 
     def users(self, table: str) -> list[LiveView]:
         """The views that read a table."""
@@ -289,7 +315,7 @@ class Views:
         """Waits until every commit so far has reached the views."""
         if not self._views:
             return
-        wanted, deadline = self._app._store.feed.commits, time.monotonic() + timeout
+        wanted, deadline = self._store.feed.commits, time.monotonic() + timeout
         while True:
             with self._progress:
                 renewing = any(v.whole and v.error is None and v.wanted for v in self)
@@ -308,7 +334,7 @@ class Views:
     def _follow(self) -> None:
         own = {v.plan.target.name.lower() for v in self}
         names = {name for v in self for name in v.tables} - own
-        self._app._store.follow({name: self._app._backend(name).schema for name in names})
+        self._store.follow({name: self._store.backend(name).schema for name in names})
 
     def _run(self) -> None:
         while not self._stopped:
@@ -319,7 +345,7 @@ class Views:
                     self._round()
 
     def _round(self) -> None:
-        moment, touched, commits = self._app._store.news()
+        moment, touched, commits = self._store.news()
         fresh: dict[str, Snapshot] = {}
         now = View(moment, fresh)
         for view in self._ordered():
@@ -329,11 +355,11 @@ class Views:
                 changes = self._step(view, now, touched)
                 if changes is not None and len(changes):
                     target = view.plan.target.name
-                    fresh[target.lower()] = self._app._backend(target).snapshot()
+                    fresh[target.lower()] = self._store.backend(target).snapshot()
                     touched.setdefault(target.lower(), Touched(view.schema)).add(changes)
         # A table of a database is not held: only the whole query tells what a change there did.
         names = {name for view in self for name in view.tables}
-        self._before = {n: now.snapshot(n) for n in names if self._app._backend(n).database is None}
+        self._before = {n: now.snapshot(n) for n in names if self._store.backend(n).database is None}
         with self._progress:
             self._seen = commits
             self._progress.notify_all()
@@ -345,14 +371,14 @@ class Views:
             with recording(view.steps):
                 changes = view.changes(now.snapshot, self._before, touched)
                 if len(changes):
-                    self._app._store.commit({target: changes})
+                    self._store.commit({target: changes})
         except Exception as error:
             view.whole = True
             if isinstance(error, Closed):
                 return None
             view.error = known(error)
             view.error.place = view.error.place or view.plan.place
-            log.warning('table "%s" stays as it was: %s', target, self._app._mask(view.error.message))
+            log.warning('table "%s" stays as it was: %s', target, self._mask(view.error.message))
             return None
         view.error, view.whole = None, view.renewed != renewed
         if view.emit is not None and view.rounds and len(changes):
