@@ -447,8 +447,9 @@ class App:
         self._evaluator.close()
         for function in self._functions.values():
             function.forget()
-        if hasattr(self, "_store"):
+        if hasattr(self, "_compactor"):
             self._compactor.end()
+        if hasattr(self, "_store"):
             self._store.close()
         elif hasattr(self, "_journal"):
             self._journal.close()

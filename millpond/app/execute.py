@@ -267,11 +267,11 @@ def _control(app: App, checked: Checked, unit: Unit) -> Result:
 def _tell(app: App, s: st.Statement, query: str, action: str, act: Callable[[], object]) -> Result:
     """Tells a query what to do. A statement of the file does that once: after a restart the query is as it was left.
     A query that a restart does not find is told each time."""
-    queries = app._queries
-    done = app._statement_done(s) if queries.is_kept(query) else ()
-    if not done or not queries.is_done(query, action):
+    done = (app._count(s),) if app._in_file and app._queries.is_kept(query) else ()
+    if not app._in_file or not app._queries.is_done(query, action):
         act()
-    app._store.write(lambda _: ({}, None), done=done, into=())
+    if done:
+        app._store.commit({}, done=done)
     return Result(_NOTHING, count=0)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from millpond.engine.states import is_done
 from millpond.sql.querynames import unknown_query
-from millpond.store.catalog import Saved
 from millpond.store.query_states import DROPPED, Held
 from millpond.store.undo import Unit
 from millpond.streaming.runner import Pipelines
@@ -34,9 +31,9 @@ class Queries:
         filled = {n.partition(":")[2]: q for n, q in named.items() if n.startswith(("table:", "stream:"))}
         return filled | parts | named
 
-    def named(self, saved: Iterable[Saved]) -> dict[str, str]:
-        """As ``known``, with those of the file that were dropped: its statements may still name them."""
-        return {e.name.lower(): e.name for e in saved if e.kind == "query"} | self.known()
+    def dropped(self) -> list[str]:
+        """Those that were dropped and stay so, in lower case: statements of the file may still name them."""
+        return [name.lower() for name, state in self._held if state == DROPPED]
 
     def find(self, name: str) -> str:
         """The query of a name, or the one that fills the table or stream of that name."""
@@ -50,19 +47,16 @@ class Queries:
         return str(view.state if view is not None else self._runner.state_of(query))
 
     def is_done(self, name: str, action: str) -> bool:
-        """Whether a query is as an action leaves it."""
+        """Whether a query is as an action leaves it, or was dropped."""
         known = self.known().get(name.lower())
-        if action == "drop":
-            return known is None and self._held.get(name) == DROPPED
-        return known is not None and is_done(self.state(known), action)
+        if known is None:
+            return name.lower() in self.dropped()
+        return action != "drop" and is_done(self.state(known), action)
 
     def is_kept(self, name: str) -> bool:
-        """Whether a restart finds the query, as it was left."""
-        query = self.known().get(name.lower(), name)
-        view = self._views.get(query)
-        if view is not None:
-            return view.emit is None
-        return not any(s.ephemeral for s in self._runner.statements(query))
+        """Whether a restart finds the query as it was left; one that begins anew is told again."""
+        view = self._views.get(self.known().get(name.lower(), name))
+        return view is None or view.emit is None
 
     def control(self, name: str, action: str, unit: Unit) -> str:
         """PAUSE, RESUME, STOP or START, by whatever name the query is known; answers its own."""

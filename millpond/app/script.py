@@ -84,7 +84,8 @@ def prepare(
         locate=locate,
         functions=app._functions,
         streams=app._source_values,
-        queries=app._queries.named(app._saved.values()),
+        queries=app._queries.known(),
+        dropped=app._queries.dropped() if app._in_file else (),
         counts=app._counts,
     )
     unclaimed = dict(app._unclaimed)

@@ -1,1 +1,1 @@
-"""INSERT, UPDATE, DELETE and MERGE that run once."""
+"""UPDATE, DELETE and MERGE that run once: what they change."""

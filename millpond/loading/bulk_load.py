@@ -154,7 +154,9 @@ class Filling(OverSources):
 
     def _noting(self) -> Origins | None:
         """Where it is noted whose rows the table has, if parts of the source may go while their rows count on."""
-        by = self.plan.by
+        by, checked = self.plan.by, self._checked
+        if checked is not None and checked.table_options.get("refresh") == "once":
+            return None  # nothing is compared with what comes later
         if self._origins is None and by is not None and self.sources[by.view].leaves:
             self._origins = Origins(self._app, self.plan)
         return self._origins

@@ -22,7 +22,7 @@ from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_relation
-from millpond.sql.reads import uris_read
+from millpond.sql.reads import names_read, uris_read
 from millpond.steps import recording
 
 if TYPE_CHECKING:
@@ -88,17 +88,19 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     app._source_values.update(checked.source_options)
     _declare(app, plan.name, plan.target, errors=plan.errors is not None)
     filling = _filling(app, plan, checked, report)
-    new = app._store.position(plan.name) is None
+    position = app._store.position(plan.name)
+    new, once = position is None, checked.table_options.get("refresh") == "once"
+    loaded = once and app._keeps(name) and Reached.of(position).at is not None
     try:
         with recording(loads[name].steps):
-            rows = _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
+            rows = 0 if loaded else _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
     except Exception as error:
         filling.abandon(new=new)
         loads[name] = replace(loads[name], error=app._mask(str(getattr(error, "message", error))))
         raise
     faults.reach("table loaded")
     changed = app._backend(name).stats().get("changed_at")
-    follows = filling.follows and checked.table_options.get("refresh") != "once"
+    follows = not once and filling.follows
     stale = filling.refused
     loads[name] = replace(
         loads[name],
@@ -123,20 +125,20 @@ def _declare(app: App, name: str, target: Target, *, errors: bool) -> None:
         app._catalog.add(relation)
 
 
-def keep_loaded(app: App, name: str, target: Relation, statement: st.CreateTable) -> bool:
-    """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked."""
-    if not app._keeps(target.name) or Reached.of(app._store.position(name)).at is None:
+def keep_loaded(app: App, name: str, target: Relation, statement: st.CreateTable | st.CreateView) -> bool:
+    """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked. One that
+    reads others by name is checked as any other."""
+    query, store = statement.query, app._store
+    store.fills(name, target.name)
+    loaded = app._keeps(target.name) and Reached.of(store.position(name)).at is not None
+    if not loaded or query is None or names_read(query):
         return False
-    uris = uris_read(statement.query) if statement.query is not None else []
-    fails = any(s.name.lower() == "on.error" and s.value == "fail" for s in statement.settings)
+    uris = uris_read(query)
+    fails = any(s.name.lower() == "on.error" and s.value.lower() == "fail" for s in statement.settings)
     _declare(
-        app,
-        name,
-        Target("table", target.name),
-        errors=not fails and any(find_source(uri).sifts for uri in uris),
+        app, name, Target("table", target.name), errors=not fails and any(find_source(u).sifts for u in uris)
     )
-    kind = uris[0].partition(":")[0] if uris else "table"
-    changed = app._backend(target.name).stats().get("changed_at")
-    load = Load(kind, app._mask(", ".join(uris)) or "tables", loaded_at=changed or time.time())
+    changed = store.backend(target.name).stats().get("changed_at")
+    load = Load(uris[0].partition(":")[0], app._mask(", ".join(uris)), loaded_at=changed or time.time())
     app._loads[target.name.lower()] = load
     return True

@@ -280,7 +280,7 @@ class Checker(Creates, Inserts):
 
     def _knows_query(self, name: str, s: st.Statement) -> bool:
         """Whether a running statement has this name."""
-        if name.lower() in self._queries:
+        if name.lower() in self._queries or name.lower() in self._dropped:
             return True
         self.errors.append(unknown_query(name, self._queries.values(), s.place))
         return False

@@ -1,1 +1,1 @@
-"""The commit: tables, transactions, what changes them, and what the journal keeps of them."""
+"""The commit: tables, what changes them, and what the journal keeps of them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 
@@ -22,6 +24,9 @@ class Held:
 
     def get(self, name: str) -> str | None:
         return self._states.get(name)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(list(self._states.items()))
 
     def __contains__(self, name: str) -> bool:
         return name in self._states

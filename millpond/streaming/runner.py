@@ -274,8 +274,10 @@ class Pipelines:
         found = [(p, s) for p, s in list(self._running.values()) if p.plan.query == query]
         before = self.held.get(query)
         unit.on_failure(lambda: self.held.set(query, before))
-        if not any(p.statement.ephemeral for p, _ in found):
-            self.held.set(query, None if state is State.RUNNING else str(state))
+        if state is State.RUNNING:
+            self.held.set(query, None)
+        elif not any(p.statement.ephemeral for p, _ in found):
+            self.held.set(query, str(state))
         faults.reach("query told")
         if query in self.starter.stalled and state is State.RUNNING:
             self.starter.start_again(query)

@@ -126,7 +126,8 @@ class RunningStatement(ABC):
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
         """Where a table beside the target is kept, as extension and options."""
-        return self.app._store.companion_of(self.plan.target.name)
+        target = self.plan.target
+        return self.app._store.companion_of(target.name) if target.kind == "table" else ("memory", {})
 
     def keep(self, tables: Mapping[str, Schema]) -> None:
         """Makes tables beside the target, which are kept as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +59,7 @@ class Queries:
         functions: Mapping[str, UserFunction] | None = None,
         streams: Mapping[str, Mapping[str, Any]] | None = None,
         queries: Mapping[str, str] | None = None,
+        dropped: Collection[str] = (),
         counts: Mapping[str, int] | None = None,
         kept: Schema | None = None,
     ):
@@ -69,6 +70,7 @@ class Queries:
         self.errors: list[Error] = []
         self._streams = dict(streams or {})
         self._queries = dict(queries or {})
+        self._dropped = frozenset(dropped)
         self._counts = Counter(counts or {})
         self._kept = kept
         self._source_values: dict[str, Mapping[str, Any]] = {}
