@@ -110,8 +110,7 @@ def _go_on(app: App, entry: Saved) -> None:
     connected = isinstance(statement, st.CreateStream) and query is None
     if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
         return
-    declares = isinstance(statement, st.CreateTable | st.CreateView)
-    if declares and entry.options.get("refresh") == "once":
+    if isinstance(statement, st.CreateTable | st.CreateView) and entry.options.get("refresh") == "once":
         target = app._catalog.find(entry.name)
         if target is not None and keep_loaded(app, _query_of(entry), target, statement):
             return

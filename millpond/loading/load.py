@@ -61,10 +61,10 @@ def _filling(app: App, plan: LoadPlan, checked: Checked, report: Report) -> Fill
 def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     """Fills a table from its sources, and lets it follow them; what was loaded before a restart is not loaded again."""
     name = plan.target.name.lower()
+    loads, store, mask = app._loads, app._store, app._mask
     sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
-    what = app._mask(", ".join(sources)) or "tables"
+    what = mask(", ".join(sources)) or "tables"
     kind = sources[0].partition(":")[0] if sources else "table"
-    loads = app._loads
     loads[name] = Load(kind, what, began=time.time())
 
     def report(progress: Progress) -> None:
@@ -88,7 +88,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     app._source_values.update(checked.source_options)
     _declare(app, plan.name, plan.target, errors=plan.errors is not None)
     filling = _filling(app, plan, checked, report)
-    position = app._store.position(plan.name)
+    position = store.position(plan.name)
     new, once = position is None, checked.table_options.get("refresh") == "once"
     loaded = once and app._keeps(name) and Reached.of(position).at is not None
     try:
@@ -96,7 +96,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
             rows = 0 if loaded else _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
     except Exception as error:
         filling.abandon(new=new)
-        loads[name] = replace(loads[name], error=app._mask(str(getattr(error, "message", error))))
+        loads[name] = replace(loads[name], error=mask(str(getattr(error, "message", error))))
         raise
     faults.reach("table loaded")
     changed = app._backend(name).stats().get("changed_at")
@@ -107,7 +107,7 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
         ended=time.time(),
         loaded_at=changed or time.time(),
         follows=follows,
-        error=app._mask(f"{stale.message}: {stale.hint}") if stale is not None else None,
+        error=mask(f"{stale.message}: {stale.hint}") if stale is not None else None,
     )
     if follows:
         app._columns.keep(filling.reads)
@@ -118,10 +118,11 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
 
 def _declare(app: App, name: str, target: Target, *, errors: bool) -> None:
     """Makes known what fills a table, and the table of its error records."""
-    app._store.fills(name, target.name)
+    store = app._store
+    store.fills(name, target.name)
     if errors:
         relation = error_relation(name)
-        app._store.create(relation, *app._store.companion_of(target.name))
+        store.create(relation, *store.companion_of(target.name))
         app._catalog.add(relation)
 
 
