@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from millpond.engine import jvm
 from millpond.engine.collect import collect
-from millpond.engine.session import get_session
 from tests.oracle.cells import RAISED, Refused, cells
 from tests.oracle.values import relation
 
@@ -137,15 +136,9 @@ class SparkSide:
         return None
 
     def _check_alive(self, error: Exception, texts: Sequence[str]) -> None:
-        """Raises SparkEnded if Spark's process is gone. Which of many texts ended it is found by others that are
-        started for that."""
-        if jvm.lost(error) is None:
-            return
-        if len(texts) > 1:
-            anew, half = type(self)(get_session("local[2]")), len(texts) // 2
-            anew.values(texts[:half])
-            anew.values(texts[half:])
-        raise SparkEnded(f"{jvm.end()}: {', '.join(texts)}") from error
+        """Raises SparkEnded with the texts, one of which did it, if Spark's process is gone."""
+        if jvm.lost(error) is not None:
+            raise SparkEnded("one of these ended Spark's process:\n" + "\n".join(texts)) from error
 
     def _one(self, text: str, row: int | None) -> DataFrame:
         frame = self.frame if row is None else self.frame.where(f"k = {row}")
