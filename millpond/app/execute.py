@@ -271,7 +271,7 @@ def _tell(app: App, s: st.Statement, query: str, action: str, act: Callable[[], 
     if not app._in_file or not app._queries.is_done(query, action):
         act()
     if done:
-        app._store.commit({}, done=done)
+        app._store.commit(done=done)
     return Result(_NOTHING, count=0)
 
 

@@ -88,9 +88,8 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
     app._source_values.update(checked.source_options)
     _declare(app, plan.name, plan.target, errors=plan.errors is not None)
     filling = _filling(app, plan, checked, report)
-    position = store.position(plan.name)
-    new, once = position is None, checked.table_options.get("refresh") == "once"
-    loaded = once and app._keeps(name) and Reached.of(position).at is not None
+    new, once = store.position(plan.name) is None, checked.table_options.get("refresh") == "once"
+    loaded = once and _is_loaded(app, plan.name, name)
     try:
         with recording(loads[name].steps):
             rows = 0 if loaded else _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
@@ -126,13 +125,17 @@ def _declare(app: App, name: str, target: Target, *, errors: bool) -> None:
         app._catalog.add(relation)
 
 
+def _is_loaded(app: App, name: str, table: str) -> bool:
+    """Whether the rows of a table were loaded to the end, and are there after a restart."""
+    return app._keeps(table) and Reached.of(app._store.position(name)).at is not None
+
+
 def keep_loaded(app: App, name: str, target: Relation, statement: st.CreateTable | st.CreateView) -> bool:
     """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked. One that
     reads others by name is checked as any other."""
     query, store = statement.query, app._store
     store.fills(name, target.name)
-    loaded = app._keeps(target.name) and Reached.of(store.position(name)).at is not None
-    if not loaded or query is None or names_read(query):
+    if not _is_loaded(app, name, target.name) or query is None or names_read(query):
         return False
     uris = uris_read(query)
     fails = any(s.name.lower() == "on.error" and s.value.lower() == "fail" for s in statement.settings)
