@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from bench.figure import Figure
 from millpond import App
+from millpond.connectors.source import Received
 from millpond.engine.session import get_session
 from millpond.sources._kafkaclient import brokers
-from millpond.sources.base import Received
 from millpond.sources.kafka import KafkaSource
 from tests.servers import Kafka
 

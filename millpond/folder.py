@@ -1,10 +1,12 @@
-"""Kinds of things that are found because their file is in a folder: formats, sources, sinks."""
+"""Kinds of things that are found because their file is in a folder: formats, sources, sinks, tables."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.util import find_spec
 from inspect import isabstract
 from typing import ClassVar, Protocol, TypeVar
 
@@ -12,17 +14,33 @@ from millpond.errors import NotSupported, did_you_mean
 
 T = TypeVar("T")
 
+CONNECTORS = "millpond.connectors"
+"""The package that has a folder for each system outside."""
+
 
 def classes_in(package: str, base: type[T]) -> list[type[T]]:
-    """The classes of a package's modules that are complete and derive from ``base``."""
-    found: list[type[T]] = []
-    for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        module = importlib.import_module(f"{package}.{info.name}")
-        classes = [
-            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-        ]
-        found += [c for c in classes if issubclass(c, base) and not isabstract(c)]
-    return found
+    """Finds the classes of a package's modules that are complete and derive from ``base``."""
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return [c for info in modules for c in _classes(f"{package}.{info.name}", base)]
+
+
+def classes_of(role: str, base: type[T]) -> list[type[T]]:
+    """Finds the classes that connectors have in their files of that name: ``source``, ``sink``."""
+    return [c for module in modules_of(role).values() for c in _classes(module, base)]
+
+
+@cache
+def modules_of(role: str) -> Mapping[str, str]:
+    """Finds the modules of that name in the folders of connectors, by the name of the folder. Imports none of them."""
+    folders = pkgutil.iter_modules(importlib.import_module(CONNECTORS).__path__)
+    modules = {f.name: f"{CONNECTORS}.{f.name}.{role}" for f in folders if f.ispkg}
+    return {name: module for name, module in modules.items() if find_spec(module) is not None}
+
+
+def _classes(name: str, base: type[T]) -> list[type[T]]:
+    module = importlib.import_module(name)
+    own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == name]
+    return [c for c in own if issubclass(c, base) and not isabstract(c)]
 
 
 class HasSchemes(Protocol):

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
+from millpond.connectors.cdc.source import CapturingSource
 from millpond.options import read_options, settings_of
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
-from millpond.sources._sqlcapture import CapturingSource
 
 WORDS = {PUT: "put", ADDED: "put", ENDED: "ended", MOVED: "moved", EMPTIED: "emptied"}
 Found = list[tuple[str, Mapping[str, Any]]]

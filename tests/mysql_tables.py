@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.sources._captured import Log
+from millpond.connectors.cdc.log import Log
 from millpond.sources.mysql import MysqlSource
 from millpond.types import Schema
 from tests import logs

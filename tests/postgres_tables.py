@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import quote
 
-from millpond.sources._captured import Log
+from millpond.connectors.cdc.log import Log
 from millpond.sources.postgresql import PostgresqlSource
 from millpond.types import Schema
 from tests.logs import log_of, values_of

@@ -319,7 +319,7 @@ def test_a_login_that_may_not_follow_changes_polls_or_reads_once(app: App, shop:
 def test_more_transactions_than_are_taken_at_once(
     app: App, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millpond.sources._sqlcapture.CHANGES", 10)
+    monkeypatch.setattr("millpond.connectors.cdc.source.CHANGES", 10)
     copy(app, shop)
     with psycopg.connect(shop.server.url("shop"), autocommit=True) as connection:
         for i in range(100):

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond import App
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT
 from millpond.loading.capture_tables import changes_of, with_kept
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, PUT
 from millpond.tables.base import find_backend
 from millpond.types import Column, Schema
 

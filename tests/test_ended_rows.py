@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from millpond import App
-from millpond.sources.base import Source
+from millpond.connectors.source import Source
 from millpond.testing import Case, read_cases, run_case
 from millpond.testing.topics import GivenTopic, Topics, stream_of
 from millpond.testing.topics import Message as Sent

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
+from millpond.connectors.source import SEQ
 from millpond.errors import (
     AccessRefused,
     AddressMissing,
@@ -29,7 +30,6 @@ from millpond.errors import (
 from millpond.retry import Patience
 from millpond.sources._httpclient import retry_after
 from millpond.sources._httppages import next_link
-from millpond.sources.base import SEQ
 from millpond.sources.http import HttpSource
 from millpond.types import Column, Schema
 from tests.webserver import Asked, Reply, WebServer

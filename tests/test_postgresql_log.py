@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from millpond.changes import Offset
+from millpond.connectors.cdc.log import Log
 from millpond.errors import CaptureLost, ConnectionLost, InvalidOption, SourceChanged
 from millpond.retry import Patience
-from millpond.sources._captured import Log
 from millpond.sources.databases import pglog, pgstream
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.types import Column, Schema

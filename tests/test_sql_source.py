@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from millpond import App, Error
+from millpond.connectors.source import find_source
 from millpond.errors import (
     BadData,
     DatabaseMissing,
@@ -23,7 +24,6 @@ from millpond.errors import (
     TableMissing,
     TimedOut,
 )
-from millpond.sources.base import find_source
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_equal_rows_at_the_last_value_are_counted(app: App, shop: Shop) -> None:
 def test_more_rows_than_are_known_one_by_one_share_a_value(
     app: App, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millpond.sources.databases.mark.MANY", 3)
+    monkeypatch.setattr("millpond.connectors.databases.incremental.MANY", 3)
     for key in range(5):
         shop.put(key, "ann", 1)
     follow(app, shop, BY_V)
@@ -159,7 +159,7 @@ def test_more_rows_than_are_known_one_by_one_share_a_value(
 def test_more_rows_than_are_known_one_by_one_are_not_doubled(
     app: App, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millpond.sources.databases.mark.MANY", 3)
+    monkeypatch.setattr("millpond.connectors.databases.incremental.MANY", 3)
     shop.run("CREATE TABLE log (v INTEGER, what TEXT)")
     shop.run("INSERT INTO log VALUES (1, 'a'), (1, 'b'), (1, 'c'), (1, 'd'), (NULL, 'e')")
     app.sql(

@@ -23,10 +23,10 @@ from sqlglot import exp
 
 from millpond import errors
 from millpond.app.execute import _HANDLERS
+from millpond.connectors.sink import sinks
+from millpond.connectors.source import sources
 from millpond.formats.base import COMPRESSIONS, formats
 from millpond.options import Option
-from millpond.sinks.base import sinks
-from millpond.sources.base import sources
 from millpond.sql import statements as st
 from millpond.sql.check import Checker
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, RUNNING_OPTIONS, STREAM_OPTIONS

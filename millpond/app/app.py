@@ -33,6 +33,7 @@ from millpond.app.select import answer_query
 from millpond.app.table_commits import AppHome, ViewHome
 from millpond.changes import Changes
 from millpond.clock import Clock
+from millpond.connectors.source import NativeSource, Source
 from millpond.errors import (
     AlreadyExists,
     Closed,
@@ -69,7 +70,6 @@ from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
 from millpond.query.transaction import Transaction
 from millpond.records import to_arrow
-from millpond.sources.base import NativeSource, Source
 from millpond.sources.stream import stream_uri
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder, Params

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors.source import Source
 from millpond.errors import (
     Caution,
     Error,
@@ -23,7 +24,6 @@ from millpond.plan.explain import explain_checked
 from millpond.plan.growth import growth_warnings
 from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
-from millpond.sources.base import Source
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog, Relation

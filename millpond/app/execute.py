@@ -15,6 +15,7 @@ from millpond.app.analyze import analyze
 from millpond.app.drop import drop, drop_query
 from millpond.app.indexes import create_index, drop_index
 from millpond.changes import Changes
+from millpond.connectors.sink import find_sink
 from millpond.dml.mutate import changes_of
 from millpond.errors import NotSupported
 from millpond.loading.capture_streams import tap
@@ -25,7 +26,6 @@ from millpond.plan.plans import PipelinePlan, Target, target_of
 from millpond.plan.view import plan_view
 from millpond.query.change_kind import emitted_schema
 from millpond.query.result import Result, RunningResult
-from millpond.sinks.base import find_sink
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millpond.app.indexes import restore_index
 from millpond.app.script import check_kept
+from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError
 from millpond.loading.capture_streams import tap
 from millpond.loading.discovered_columns import COLUMNS, take_doubles
@@ -18,7 +19,6 @@ from millpond.loading.schema_drift import widen_table
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.view import plan_view
-from millpond.sources.base import ticks
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.checked import Checked

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Offset
+from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.engine.collect import collect
 from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
 from millpond.errors import Error
 from millpond.formats.received import Received, none_spoiled
-from millpond.sources.base import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.local import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
-from millpond.sources.base import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

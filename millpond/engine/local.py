@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond import steps
+from millpond.connectors.source import SEQ
 from millpond.plan.plans import BatchPlan, TableInput
 from millpond.query.evaluate import Answer
-from millpond.sources.base import SEQ
 from millpond.tables.base import Snapshot
 
 SMALL_BATCH = 10_000

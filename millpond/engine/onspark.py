@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.clock import Clock
+from millpond.connectors.sink import NativeSink
 from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
@@ -21,7 +22,6 @@ from millpond.engine.local import SMALL, Tables, distinct, in_order
 from millpond.formats.received import no_rows
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
-from millpond.sinks.base import NativeSink
 from millpond.sql.render.spark import at_time
 from millpond.types import quote, type_name
 

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millpond.changes import Changes, Offset, Position
+from millpond.connectors.source import Source
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
 from millpond.engine.states import State, moved
 from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN, NO_PATIENCE, Issues, Patience
-from millpond.sources.base import Source
 from millpond.steps import Steps, recording
 
 log = logging.getLogger("millpond")

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millpond.changes import Offset
+from millpond.connectors.source import SEQ, NativeSource, Source, Split
 from millpond.engine.session import new_session
-from millpond.sources.base import SEQ, NativeSource, Source, Split
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from millpond.connectors.sink import NativeSink
+from millpond.connectors.source import NativeSource
 from millpond.engine.failures import explain
 from millpond.engine.local import Tables
 from millpond.engine.onspark import needed_of, to_frame
@@ -23,8 +25,6 @@ from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
 from millpond.engine.stream import StreamQuery, end_query
 from millpond.errors import NotSupported
-from millpond.sinks.base import NativeSink
-from millpond.sources.base import NativeSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

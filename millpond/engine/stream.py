@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
+from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.local import SMALL_BATCH
@@ -25,7 +26,6 @@ from millpond.engine.reader import noted, read_stream, reading_session
 from millpond.engine.session import is_local
 from millpond.engine.sizes import BatchSize
 from millpond.errors import Closed, ConnectionLost, EngineLost, Error, SourceError, TopicMissing
-from millpond.sources.base import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from functools import cache, partial
 from typing import Any
 from urllib.parse import unquote
 
+from millpond.connectors.sink import sinks
+from millpond.connectors.source import sources
 from millpond.errors import Place
 from millpond.http.failures import Refused
 from millpond.query.conditions import Condition
-from millpond.sinks.base import sinks
-from millpond.sources.base import sources
 from millpond.sql.calls import calls_in
 from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
 from millpond.sql.functions import FOR_CLIENTS, function_classes

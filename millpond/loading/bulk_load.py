@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from millpond import faults
 from millpond.changes import Changes, Offset, Position
+from millpond.connectors.prefetch import side_by_side
+from millpond.connectors.source import SEQ, Source, Split
 from millpond.errors import BadData, Error, without_passwords
 from millpond.formats.received import none_spoiled, spoiled_table
 from millpond.loading.file_origins import Origins, without_seq
@@ -23,8 +25,6 @@ from millpond.loading.schema_drift import follow_loaded
 from millpond.plan.load import with_seq
 from millpond.plan.plans import LoadPlan
 from millpond.records.text import to_json
-from millpond.sources._ahead import side_by_side
-from millpond.sources.base import SEQ, Source, Split
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.sql.copying import copied

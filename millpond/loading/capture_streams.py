@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import Offset, Position
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, OP, ORIGIN, envelope
+from millpond.connectors.cdc.source import CapturingSource
+from millpond.connectors.source import SEQ, Source
 from millpond.loading.bulk_load import Reached, fingerprint
 from millpond.loading.capture_tables import let_go
 from millpond.loading.followers import OverSources
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, OP, ORIGIN, envelope
-from millpond.sources._sqlcapture import CapturingSource
-from millpond.sources.base import SEQ, Source
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 

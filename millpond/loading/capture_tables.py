@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
+from millpond.connectors.cdc.source import CapturingSource
+from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Error
 from millpond.loading.bulk_load import Filling, Report, Splits, fingerprint, last_of_each
 from millpond.options import find_option, read_options
 from millpond.plan.load import plan_copy
 from millpond.plan.plans import LoadPlan
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
-from millpond.sources._sqlcapture import CapturingSource
-from millpond.sources.base import Source, find_source
 from millpond.sql.catalog import Relation
 from millpond.sql.copying import copied
 from millpond.sql.parse import parse

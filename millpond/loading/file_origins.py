@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes
+from millpond.connectors.source import SEQ
 from millpond.plan.plans import LoadPlan
-from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
 from millpond.types import Column, Schema
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from millpond.connectors.source import Source
 from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
 from millpond.loading.progress import Load
 from millpond.retry import AGAIN
-from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
 from millpond.steps import Steps, recording
 

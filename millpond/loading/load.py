@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import Offset
+from millpond.connectors.source import Source, find_source
 from millpond.errors import Closed, SourceChanged
 from millpond.loading.bulk_load import Filling, Progress, Reached, Report
 from millpond.loading.capture_tables import Copying
 from millpond.loading.progress import Load
 from millpond.plan.plans import LoadPlan, Target
 from millpond.retry import Patience
-from millpond.sources.base import Source, find_source
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData
 from millpond.formats.received import none_spoiled
 from millpond.loading.bulk_load import last_of_each
 from millpond.loading.followers import Followers, Mask, OverSources
 from millpond.query.evaluate import Evaluator
 from millpond.query.matching import aligned
-from millpond.sources.base import SEQ, Source
 from millpond.sql.catalog import Relation
 from millpond.store.store import Store
 

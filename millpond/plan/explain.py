@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from millpond.connectors.sink import find_sink
 from millpond.errors import without_passwords
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_batch, plan_join
@@ -12,7 +13,6 @@ from millpond.plan.plans import BatchPlan, JoinPlan, Target
 from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.view import find_parts
 from millpond.predicates import text
-from millpond.sinks.base import find_sink
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked

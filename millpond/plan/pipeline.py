@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.connectors.source import DELETED, MESSAGE
 from millpond.plan.lookups import table_inputs
 from millpond.plan.plans import (
     WAIT,
@@ -17,7 +18,6 @@ from millpond.plan.plans import (
     Target,
     target_of,
 )
-from millpond.sources.base import DELETED, MESSAGE
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from millpond.connectors.sink import find_sink
+from millpond.connectors.source import Source, find_source
 from millpond.options import Option
-from millpond.sinks.base import find_sink
-from millpond.sources.base import Source, find_source
 from millpond.sql.catalog import Relation
 from millpond.tables.base import find_backend
 from millpond.types import Schema

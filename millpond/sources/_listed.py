@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.drift import DriftingSource
+from millpond.connectors.source import BYTES_OF_A_ROW, Split, with_seq
 from millpond.errors import BadData, Error, SourceChanged, SourceEmpty, without_passwords
 from millpond.formats.base import Format, Piece, find_format, has_known_suffix
 from millpond.formats.blocks import LONGEST_RECORD
@@ -24,9 +26,7 @@ from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
-from millpond.sources._drifting import DriftingSource
 from millpond.sources._living import Entry, Listed, Look, Place, Quiet, unrotated
-from millpond.sources.base import BYTES_OF_A_ROW, Split, with_seq
 from millpond.types import Schema
 
 ROW_BITS = 40

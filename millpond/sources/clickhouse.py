@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from millpond.connectors.databases.options import LOGIN_OPTIONS, SHARED_OPTIONS, SOCKET_OPTION
+from millpond.connectors.databases.source import SqlSource
 from millpond.errors import InvalidOption
 from millpond.options import Option
-from millpond.sources._sqloptions import LOGIN_OPTIONS, SHARED_OPTIONS, SOCKET_OPTION
-from millpond.sources._sqlsource import SqlSource
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.base import Database
+    from millpond.connectors.databases.client import Database
 
 
 class ClickhouseSource(SqlSource):

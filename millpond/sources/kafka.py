@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.source import DELETED, SEQ, NativeSource, Split
 from millpond.errors import (
     ConfigurationIssue,
     Error,
@@ -37,7 +38,6 @@ from millpond.sources._kafkaclient import Brokers, brokers
 from millpond.sources._kafkadecode import as_type, events_of, in_order, received, without
 from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
 from millpond.sources._kafkanames import CLIENT_SETTINGS
-from millpond.sources.base import DELETED, SEQ, NativeSource, Split
 from millpond.types import Column, Schema, quote, type_name
 
 log = logging.getLogger("millpond")

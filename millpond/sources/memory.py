@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.source import Source, Split, with_seq
 from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean
-from millpond.sources.base import Source, Split, with_seq
 from millpond.sources.stream import StreamSource
 from millpond.types import Schema
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from millpond.connectors.cdc.source import CapturingSource
+from millpond.connectors.databases.options import (
+    CAPTURE_OPTIONS,
+    LOGIN_OPTIONS,
+    SHARED_OPTIONS,
+    SOCKET_OPTION,
+)
 from millpond.options import Option
-from millpond.sources._sqlcapture import CapturingSource
-from millpond.sources._sqloptions import CAPTURE_OPTIONS, LOGIN_OPTIONS, SHARED_OPTIONS, SOCKET_OPTION
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.base import Database
+    from millpond.connectors.databases.client import Database
 
 
 class PostgresqlSource(CapturingSource):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from millpond.connectors.databases.options import CAPTURE_OPTIONS, LOGIN_OPTIONS, SHARED_OPTIONS
+from millpond.connectors.databases.source import SqlSource
+from millpond.connectors.databases.uri import Place
 from millpond.errors import InvalidOption
 from millpond.options import Option, find_option
-from millpond.sources._sqloptions import CAPTURE_OPTIONS, LOGIN_OPTIONS, SHARED_OPTIONS
-from millpond.sources._sqlsource import SqlSource
-from millpond.sources._sqluri import Place
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.base import Database
+    from millpond.connectors.databases.client import Database
 
 
 class AnySqlSource(SqlSource):

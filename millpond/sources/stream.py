@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.source import SEQ, Source, Split
 from millpond.errors import InvalidOption
 from millpond.journal.segments import Part, parts, read_part, stream_end, stream_start
 from millpond.options import Option
-from millpond.sources.base import SEQ, Source, Split
 from millpond.types import Schema
 
 

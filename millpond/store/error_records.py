@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
+from millpond.connectors.source import SEQ
 from millpond.records import to_arrow, to_rows
-from millpond.sources.base import SEQ
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.types import Schema
 

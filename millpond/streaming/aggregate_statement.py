@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
+from millpond.connectors.source import SEQ
 from millpond.plan.plans import PipelinePlan
 from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
-from millpond.sources.base import SEQ
 from millpond.store.store import Moment
 from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
 from millpond.streaming.statement import RunningStatement, high_of

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
+from millpond.connectors.source import Source
 from millpond.errors import Error
 from millpond.loading.bulk_load import Progress, Report
 from millpond.loading.progress import Load
 from millpond.plan.plans import PipelinePlan
-from millpond.sources.base import Source
 
 if TYPE_CHECKING:
     from millpond.engine.pipeline import Pipeline

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
+from millpond.connectors.source import SEQ
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.query.overlay import Overlay
 from millpond.query.transaction import View
-from millpond.sources.base import SEQ
 from millpond.store.store import Moment
 from millpond.streaming.aggregate import target_changes
 from millpond.streaming.aggregate_statement import aggregate_of

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from millpond import faults, steps
 from millpond.changes import Changes, Position
+from millpond.connectors.sink import NativeSink, Sink, find_sink
+from millpond.connectors.source import DELETED
 from millpond.digits import all_written
 from millpond.errors import NotSupported, TimedOut
 from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
-from millpond.sinks.base import NativeSink, Sink, find_sink
-from millpond.sources.base import DELETED
 from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups

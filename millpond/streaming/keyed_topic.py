@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position
+from millpond.connectors.source import DELETED, MESSAGE, SEQ
 from millpond.errors import BadData, DataError
 from millpond.formats.keycolumns import NO_KEY, key_columns
 from millpond.plan.plans import KeyPlan
-from millpond.sources.base import DELETED, MESSAGE, SEQ
 from millpond.store.store import Moment
 from millpond.streaming.on_miss import Met, Waiting
 from millpond.streaming.poison import find_poison

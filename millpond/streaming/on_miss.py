@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from millpond.changes import Changes
 from millpond.clock import Clock
+from millpond.connectors.source import SEQ
 from millpond.errors import PipelineFailed
 from millpond.plan.plans import MissPlan
-from millpond.sources.base import SEQ
 from millpond.store.store import Moment
 from millpond.types import Column, Schema
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond import faults
+from millpond.connectors.sink import NativeSink, find_sink
+from millpond.connectors.source import NativeSource, Source
 from millpond.engine.failures import explain
 from millpond.engine.states import State, asked, can_move
 from millpond.errors import Closed, PipelineFailed, TimedOut, known
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import NO_PATIENCE
-from millpond.sinks.base import NativeSink, find_sink
-from millpond.sources.base import NativeSource, Source
 from millpond.sql.catalog import Limits
 from millpond.store.query_states import Held
 from millpond.store.undo import Unit, safely

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millpond import faults
+from millpond.connectors.source import Source
 from millpond.errors import Error, known
 from millpond.loading.loader import Loader
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN
-from millpond.sources.base import Source
 from millpond.store.store import Store
 from millpond.store.undo import Unit
 from millpond.streaming.backfill import loads_table

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes, Position
+from millpond.connectors.source import SEQ
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.loading.schema_drift import follow_columns
 from millpond.plan.plans import BatchPlan, PipelinePlan
 from millpond.query.change_kind import with_op
-from millpond.sources.base import SEQ
 from millpond.sql.catalog import Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
 from millpond.store.error_records import error_records, is_message, message_records, renewed, rows_of

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes
+from millpond.connectors.source import SEQ
 from millpond.engine.local import SMALL, distinct
 from millpond.query.evaluate import Evaluator
 from millpond.query.matching import aligned
-from millpond.sources.base import SEQ
 from millpond.sql.joins import StreamJoin
 from millpond.sql.joins.model import ID, LEFT, LEFT_ID, MATCHED, RIGHT, RIGHT_ID
 from millpond.streaming.aggregate import Tables

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from millpond import postgres
 from millpond.changes import Position
+from millpond.connectors.databases.sql_transactions import SqlDatabase, SqlReading, SqlWriting
 from millpond.errors import (
     AccessRefused,
     Closed,
@@ -25,7 +26,6 @@ from millpond.errors import (
 )
 from millpond.postgres import said, trouble
 from millpond.retry import for_connections
-from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
 if TYPE_CHECKING:
     import psycopg

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from millpond.changes import Changes, Position
+from millpond.connectors.table import OutsideTable
 from millpond.errors import (
     AccessRefused,
     Closed,
@@ -21,7 +22,6 @@ from millpond.errors import (
 )
 from millpond.packages import needed
 from millpond.retry import for_connections
-from millpond.tables._outside import OutsideTable
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from millpond.changes import Position
+from millpond.connectors.databases.sql_transactions import SqlDatabase, SqlReading, SqlWriting
 from millpond.errors import AccessRefused, BadData, Closed, ConnectionLost, Error, SourceError
-from millpond.tables._sqldatabase import SqlDatabase, SqlReading, SqlWriting
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The contract of a table's backend. The suite in tests/contract/test_tables.py holds every backend to it.
 
-A file in this folder with a ``BACKEND`` class is a backend; files that a backend splits into start with
-``_``.
+A file in this folder with a ``BACKEND`` class is a backend, and so is the file ``table`` of a connector; files that a
+backend splits into start with ``_``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Error, NotSupported, UnknownName, did_you_mean
+from millpond.folder import modules_of
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.predicates import Predicate, equal_values
@@ -349,26 +350,27 @@ class Backend(ABC):
 
 
 def backend_names() -> dict[str, str]:
-    """The file that each name of a backend stands for, its other names included, in lower case."""
+    """The backend that each name stands for, its other names included, in lower case."""
     names: dict[str, str] = {}
-    for file in _files():
-        names[file] = file
-        names.update({alias.lower(): file for alias in _load(file).aliases})
+    for name in _modules():
+        names[name] = name
+        names.update({alias.lower(): name for alias in _load(name).aliases})
     return names
 
 
 @cache
-def _files() -> tuple[str, ...]:
-    """The files of backends."""
-    modules = iter_modules([str(Path(__file__).parent)])
-    return tuple(m.name for m in modules if not m.ispkg and not m.name.startswith("_") and m.name != "base")
+def _modules() -> dict[str, str]:
+    """The modules of backends, by name: files of this folder, and files ``table`` of connectors."""
+    files = [m.name for m in iter_modules([str(Path(__file__).parent)]) if not m.ispkg]
+    own = {f: f"{__package__}.{f}" for f in files if not f.startswith("_") and f != "base"}
+    return {**own, **modules_of("table")}
 
 
 def find_backend(name: str) -> type[Backend]:
     """The backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that is not
     there yet.
     """
-    if name.lower() in _files():
+    if name.lower() in _modules():
         return _load(name.lower())  # the others are not loaded for their other names
     names = backend_names()
     found = names.get(name.lower())
@@ -387,6 +389,6 @@ def find_backend(name: str) -> type[Backend]:
 
 
 def _load(name: str) -> type[Backend]:
-    backend = import_module(f"{__package__}.{name}").BACKEND
+    backend = import_module(_modules()[name]).BACKEND
     assert isinstance(backend, type) and issubclass(backend, Backend)
     return backend

@@ -14,15 +14,15 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from millpond.connectors.databases.nested import from_json
+from millpond.connectors.databases.sql_table import SqlTable, quoted
+from millpond.connectors.databases.sql_transactions import SqlWriting
+from millpond.connectors.databases.texts import to_texts
+from millpond.connectors.table import shared
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
 from millpond.options import Option
 from millpond.retry import for_connections
-from millpond.tables._nested import from_json
-from millpond.tables._outside import shared
-from millpond.tables._plain import to_texts
 from millpond.tables._postgres import PostgresDatabase, Session, driver, spot
-from millpond.tables._sqldatabase import SqlWriting
-from millpond.tables._sqltable import SqlTable, quoted
 from millpond.types import Column, Schema, type_name
 
 _LONGEST = 63

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import Changes
+from millpond.connectors.source import Source
 from millpond.engine.states import State, asked
 from millpond.errors import Closed, Error, TimedOut, known
 from millpond.loading.followers import Followers, Mask
@@ -29,7 +30,6 @@ from millpond.plan.view import find_parts
 from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import View
-from millpond.sources.base import Source
 from millpond.sql.catalog import Relation
 from millpond.steps import Steps, recording, timed
 from millpond.store.change_feed import Touched

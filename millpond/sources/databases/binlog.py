@@ -20,6 +20,7 @@ import pyarrow as pa
 import pymysql
 
 from millpond.changes import Offset
+from millpond.connectors.cdc.log import Log
 from millpond.errors import (
     CaptureLost,
     CaptureRefused,
@@ -28,7 +29,6 @@ from millpond.errors import (
     InvalidOption,
     TimedOut,
 )
-from millpond.sources._captured import Log
 from millpond.sources.databases import mycheck
 from millpond.sources.databases.myevents import Dump
 from millpond.sources.databases.mygather import Gather, Layout

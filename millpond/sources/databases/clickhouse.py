@@ -20,14 +20,14 @@ from sqlalchemy import exc
 from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 
+from millpond.connectors.databases.client import Database
+from millpond.connectors.databases.selects import condition
 from millpond.errors import BadData, Error, InvalidOption, NotSupported
 from millpond.predicates import Predicate
-from millpond.sources.databases.base import Database
 from millpond.sources.databases.clickhouseerrors import explain
 from millpond.sources.databases.clickhousesql import DRIVER, sent
 from millpond.sources.databases.clickhousestream import stream
 from millpond.sources.databases.clickhousetypes import Unreadable, Wire, nested, wire_of
-from millpond.sources.databases.rows import condition
 from millpond.types import Column, Schema, type_name
 
 PORT, SECURE_PORT = 8123, 8443

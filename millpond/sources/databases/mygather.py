@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
 from millpond.errors import BadData, CaptureRefused
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
 from millpond.sources.databases.mycells import Decode, array_of
 from millpond.sources.databases.myevents import DELETES, PARTIAL_UPDATE, UPDATES, lenenc
 from millpond.sources.databases.mygroups import Step

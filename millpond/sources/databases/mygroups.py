@@ -7,8 +7,8 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import IO
 
+from millpond.connectors.source import BYTES_OF_A_ROW
 from millpond.errors import BadData, CaptureLost
-from millpond.sources.base import BYTES_OF_A_ROW
 from millpond.sources.databases.myevents import (
     DELETES,
     INSERTS,

@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CR, ER
 
+from millpond.connectors.databases.uri import Place
 from millpond.errors import (
     AuthenticationIssue,
     ConfigurationIssue,
@@ -24,7 +25,6 @@ from millpond.errors import (
     UnknownName,
     without_passwords,
 )
-from millpond.sources._sqluri import Place
 
 _LOST = frozenset(
     {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pymysql.constants import FIELD_TYPE
 
-from millpond.sources.databases.arrow import cannot_hold
+from millpond.connectors.databases.arrow import cannot_hold
 from millpond.sources.databases.myevents import lenenc
 from millpond.sources.databases.mytypes import BINARY, DIGITS, arrow_type, bits, decimal, is_integer
 

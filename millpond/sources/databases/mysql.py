@@ -12,16 +12,16 @@ import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from millpond.connectors.cdc.database import HostedDatabase
+from millpond.connectors.cdc.log import Log
+from millpond.connectors.databases.sqltext import named
+from millpond.connectors.databases.uri import Place
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
-from millpond.sources._captured import Log
-from millpond.sources._sqluri import Place
 from millpond.sources.databases.binlog import BinLog
-from millpond.sources.databases.hosted import HostedDatabase
 from millpond.sources.databases.mylogin import Login
 from millpond.sources.databases.mymoment import Moment, driver_of, set_up
 from millpond.sources.databases.mytext import streamed
 from millpond.sources.databases.mytypes import of_field
-from millpond.sources.databases.text import named
 from millpond.types import Column, Schema
 
 _KEY = (

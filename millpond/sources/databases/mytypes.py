@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 from pymysql.constants import FIELD_TYPE, FLAG
 
-from millpond.sources.databases.arrow import cannot_hold
+from millpond.connectors.databases.arrow import cannot_hold
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 BINARY = 63

@@ -20,9 +20,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from millpond.changes import Offset
+from millpond.connectors.cdc.log import Log
 from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, SourceChanged
 from millpond.retry import Patience
-from millpond.sources._captured import Log
 from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_of, lsn_text
 from millpond.sources.databases.pgoutput import Relation, decode
 from millpond.sources.databases.pgslot import Slot, system_of

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.waiting import Ready
 
+from millpond.connectors.databases.uri import Place
 from millpond.errors import (
     AuthenticationIssue,
     BadData,
@@ -26,7 +27,6 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.postgres import said, trouble
-from millpond.sources._sqluri import Place
 from millpond.sources.databases.pgtypes import SETTINGS
 
 Connected = psycopg.Connection[tuple[Any, ...]]

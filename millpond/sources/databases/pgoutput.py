@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
 from millpond.errors import BadData
-from millpond.sources._captured import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
 from millpond.sources.databases.pgsplit import texts_of, with_nulls
 from millpond.sources.databases.pgtext import from_texts
 from millpond.sources.databases.pgtypes import PgType

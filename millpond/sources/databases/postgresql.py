@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy import exc
 
+from millpond.connectors.cdc.database import HostedDatabase
+from millpond.connectors.cdc.log import Log
+from millpond.connectors.databases.uri import Place
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
-from millpond.sources._captured import Log
-from millpond.sources._sqluri import Place
-from millpond.sources.databases.hosted import HostedDatabase
 from millpond.sources.databases.pgcopy import copied
 from millpond.sources.databases.pglog import PostgresLog
 from millpond.sources.databases.pglogin import Connected, Login, explained

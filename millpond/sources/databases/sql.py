@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from millpond.connectors.databases.client import Database
+from millpond.connectors.databases.uri import Place, split_query
 from millpond.errors import (
     ConnectionLost,
     DatabaseMissing,
@@ -17,8 +19,6 @@ from millpond.errors import (
     PackageMissing,
     without_passwords,
 )
-from millpond.sources._sqluri import Place, split_query
-from millpond.sources.databases.base import Database
 
 _READ_ONLY = {"sqlite": "PRAGMA query_only = ON"}
 """How a dialect is told that nothing is to be changed."""

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.databases.select_source import SqlRows
+from millpond.connectors.prefetch import ahead
+from millpond.connectors.source import Split, with_seq
 from millpond.errors import BadData, ConnectionLost, Error
-from millpond.sources._ahead import ahead
-from millpond.sources._sqlrows import SqlRows
-from millpond.sources.base import Split, with_seq
 from millpond.types import Schema
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from millpond.sources.databases.mark import Mark
+    from millpond.connectors.databases.incremental import Mark
 
 ROW_BITS = 40
 
@@ -88,7 +88,7 @@ class SqlSource(SqlRows):
 
     def _marked(self, start: Offset | None, number: int) -> dict[str, Any]:
         """The offset of the highest value that is there. A comparison that is due reads everything again."""
-        from millpond.sources.databases.mark import Mark
+        from millpond.connectors.databases.incremental import Mark
 
         interval, now = self.values["compare.interval"], time.monotonic()
         self._compared_at = self._compared_at or now
@@ -111,8 +111,8 @@ class SqlSource(SqlRows):
         """The highest value, and the rows at it; None if nothing is there (that is new)."""
         import sqlalchemy as sa
 
-        from millpond.sources.databases.mark import MANY, Mark, digests
-        from millpond.sources.databases.text import named
+        from millpond.connectors.databases.incremental import MANY, Mark, digests
+        from millpond.connectors.databases.sqltext import named
 
         rows, column = self.database.rows, named(self._column(self._discovered()))
         more = self._polling(known)
@@ -134,7 +134,7 @@ class SqlSource(SqlRows):
 
     def _polling(self, known: Mark | None) -> dict[str, Any]:
         """How ``Rows`` is asked for what is new since a mark."""
-        from millpond.sources.databases.mark import before, lowest
+        from millpond.connectors.databases.incremental import before, lowest
 
         if self.values["poll.query"] is None or (known is None and not self._only_polled):
             return {}
@@ -183,8 +183,8 @@ class SqlSource(SqlRows):
         """How many rows there are between two offsets, at the most."""
         import sqlalchemy as sa
 
-        from millpond.sources.databases.mark import Mark
-        from millpond.sources.databases.text import named
+        from millpond.connectors.databases.incremental import Mark
+        from millpond.connectors.databases.sqltext import named
 
         column, first, last = named(self._column(self._discovered())), Mark.of(start), Mark.of(end)
         if last.value is None:
@@ -235,7 +235,7 @@ class SqlSource(SqlRows):
         """Values of the key between which there are about equally many."""
         import sqlalchemy as sa
 
-        from millpond.sources.databases.text import named
+        from millpond.connectors.databases.sqltext import named
 
         name = self._range_column
         if name is None:
@@ -269,8 +269,8 @@ class SqlSource(SqlRows):
         """What is asked for a split, and what lets only its rows pass."""
         import sqlalchemy as sa
 
-        from millpond.sources.databases.mark import Mark, Sieve
-        from millpond.sources.databases.text import named
+        from millpond.connectors.databases.incremental import Mark, Sieve
+        from millpond.connectors.databases.sqltext import named
 
         conditions = self._pushed()
         if split.low is not None or split.high is not None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors.source import Source, Split
 from millpond.errors import BadData
 from millpond.formats.merge import settle_schema
-from millpond.sources.base import Source, Split
 from millpond.types import Schema, type_name
 
 log = logging.getLogger("millpond")

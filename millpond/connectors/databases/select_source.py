@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from millpond.connectors.databases.uri import Place, options_in, place_of
+from millpond.connectors.source import Source, Split
 from millpond.errors import BadData, InvalidOption, without_passwords
 from millpond.packages import needed
 from millpond.predicates import All, Any_, Compare, IsNull, Need, Predicate, all_of
 from millpond.retry import Patience, for_connections
-from millpond.sources._sqluri import Place, options_in, place_of
-from millpond.sources.base import Source, Split
 from millpond.types import Schema, type_name
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from millpond.sources.databases.base import Database
+    from millpond.connectors.databases.client import Database
 
 log = logging.getLogger("millpond")
 _ALL = Need(None, None, None)
@@ -145,7 +145,7 @@ class SqlRows(Source):
 
     def _column(self, schema: Schema) -> str:
         """The incremental column as the database spells it."""
-        from millpond.sources.databases.mark import check_column
+        from millpond.connectors.databases.incremental import check_column
 
         name = self.values["incremental.column"]
         column = schema.find(name)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import Error, NotSupported
-from millpond.folder import by_scheme, classes_in
+from millpond.folder import by_scheme, classes_in, classes_of
 from millpond.formats.received import Received, none_spoiled
 from millpond.options import Option, defaults
 from millpond.predicates import Need
@@ -282,8 +282,9 @@ class NativeSource(Source):
 
 @cache
 def sources() -> tuple[type[Source], ...]:
-    """Every source of this folder, by kind."""
-    return tuple(sorted(classes_in(__package__, Source), key=lambda s: s.kind))  # type: ignore[type-abstract]
+    """Every source of the connectors, by kind."""
+    found = classes_of("source", Source) + classes_in("millpond.sources", Source)  # type: ignore[type-abstract]
+    return tuple(sorted(found, key=lambda s: s.kind))
 
 
 def find_source(uri: str) -> type[Source]:

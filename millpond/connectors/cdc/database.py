@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from millpond.sources.databases.base import Database
+from millpond.connectors.databases.client import Database
 from millpond.types import Schema
 
 if TYPE_CHECKING:
-    from millpond.sources._captured import Log
+    from millpond.connectors.cdc.log import Log
 
 
 class Named(Protocol):

@@ -8,9 +8,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
+from millpond.connectors.databases.sqltext import (
+    bound,
+    check_condition,
+    check_query,
+    named,
+    order_of,
+    params_of,
+)
 from millpond.errors import InvalidOption
 from millpond.predicates import All, Any_, Compare, IsNull, Predicate
-from millpond.sources.databases.text import bound, check_condition, check_query, named, order_of, params_of
 from millpond.types import Column, Schema
 
 Wire = Callable[[Column], "sa.ColumnElement[Any]"]

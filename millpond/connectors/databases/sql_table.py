@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import pyarrow as pa
 
 from millpond.changes import ROW
+from millpond.connectors.databases.records import converters, quick_reads
+from millpond.connectors.table import OutsideTable
 from millpond.errors import BadData, Error, NotSupported
 from millpond.predicates import All, Any_, Compare, IsNull, Predicate
 from millpond.tables._fit import fitting_keys
-from millpond.tables._outside import OutsideTable
-from millpond.tables._records import converters, quick_reads
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, type_name
 
 if TYPE_CHECKING:
-    from millpond.tables._sqldatabase import SqlDatabase
+    from millpond.connectors.databases.sql_transactions import SqlDatabase
 
 KEPT_ROWS = 100_000
 """Rows up to which the last scan of a table is kept in memory, for as long as the database does not change."""

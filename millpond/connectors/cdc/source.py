@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.cdc.log import Log, envelope
+from millpond.connectors.databases.source import SqlSource
+from millpond.connectors.source import Source, Split
 from millpond.errors import Error, InvalidOption, SourceChanged
 from millpond.predicates import Need
-from millpond.sources._captured import Log, envelope
-from millpond.sources._sqlsource import SqlSource
-from millpond.sources.base import Source, Split
 from millpond.types import Schema
 
 log = logging.getLogger("millpond")
@@ -118,7 +118,7 @@ class CapturingSource(SqlSource):
         self._again(self._log.drop)
 
     def _log_of(self, owner: str, schema: Schema) -> Log:
-        from millpond.sources.databases.hosted import HostedDatabase
+        from millpond.connectors.cdc.database import HostedDatabase
 
         assert isinstance(self.database, HostedDatabase)
         return self.database.log(owner, schema)

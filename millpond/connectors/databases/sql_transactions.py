@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from millpond.changes import Changes, Position
-from millpond.tables._sqltable import Session, SqlSnapshot, SqlTable
+from millpond.connectors.databases.sql_table import Session, SqlSnapshot, SqlTable
 from millpond.tables.base import Backend, Database, Reading, Writing
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.tables._nested import from_json, to_json
+from millpond.connectors.databases.nested import from_json, to_json
 from millpond.types import TIMESTAMP_NTZ
 
 

@@ -13,6 +13,11 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import event, exc, pool
 
+from millpond.connectors.databases.arrow import array_of, arrow_type, discovered
+from millpond.connectors.databases.information_schema import from_information_schema
+from millpond.connectors.databases.selects import Rows, condition
+from millpond.connectors.databases.sqltext import check_query, named
+from millpond.connectors.databases.uri import Place
 from millpond.errors import (
     ConnectionLost,
     Error,
@@ -23,11 +28,6 @@ from millpond.errors import (
     without_passwords,
 )
 from millpond.predicates import Predicate
-from millpond.sources._sqluri import Place
-from millpond.sources.databases.arrow import array_of, arrow_type, discovered
-from millpond.sources.databases.information import from_information_schema
-from millpond.sources.databases.rows import Rows, condition
-from millpond.sources.databases.text import check_query, named
 from millpond.types import Column, Schema
 
 if TYPE_CHECKING:

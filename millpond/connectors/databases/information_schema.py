@@ -6,8 +6,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlglot import errors, exp
 
-from millpond.sources.databases.arrow import cannot_hold, decimal_type
-from millpond.sources.databases.rows import Rows
+from millpond.connectors.databases.arrow import cannot_hold, decimal_type
+from millpond.connectors.databases.selects import Rows
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
 
 _T = exp.DataType.Type

@@ -1,0 +1,1 @@
+"""Systems outside: a folder for each, with its ``source``, ``sink`` and ``table`` in files of these names."""
