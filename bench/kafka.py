@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from bench.figure import Figure
 from millpond import App
+from millpond.connectors.kafka.client import brokers
+from millpond.connectors.kafka.source import KafkaSource
 from millpond.connectors.source import Received
 from millpond.engine.session import get_session
-from millpond.sources._kafkaclient import brokers
-from millpond.sources.kafka import KafkaSource
 from tests.servers import Kafka
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ import pytest
 
 from millpond import App, Error
 from millpond.app.check import check_text
+from millpond.connectors.kafka.source import KafkaSource
 from millpond.engine.session import connector_settings
 from millpond.errors import (
     AuthenticationIssue,
@@ -37,7 +38,6 @@ from millpond.errors import (
 )
 from millpond.formats.messages import CsvMessages, JsonMessages, TextMessages
 from millpond.retry import Issues, Patience
-from millpond.sources.kafka import KafkaSource
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
 

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from millpond import App
 from millpond.app.check import check_text
+from millpond.connectors.kafka.source import KafkaSource
 from millpond.engine.batch import Batch
 from millpond.errors import BadData
 from millpond.formats.messages import JsonMessages
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.loading.discovered_columns import COLUMNS
-from millpond.sources.kafka import KafkaSource
 from millpond.store.catalog import dump_schema, load_schema
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers

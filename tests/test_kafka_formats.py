@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from millpond import App
+from millpond.connectors.kafka.sink import KafkaSink
+from millpond.connectors.kafka.source import KafkaSource
 from millpond.errors import AuthenticationIssue, FileMissing, InvalidOption, NetworkIssue, SourceError
 from millpond.formats.wire import header
-from millpond.sinks.kafka import KafkaSink
-from millpond.sources.kafka import KafkaSource
 from millpond.types import Column, Schema, type_name
 from tests.formats.test_avro import decoded, encoded
 from tests.registry_double import RegistryDouble

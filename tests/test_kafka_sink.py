@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
+from millpond.connectors.kafka.sink import _metadata, _of_metadata
 from millpond.errors import InvalidOption, NotSupported
 from millpond.formats.jsontext import to_json
-from millpond.sinks.kafka import _metadata, _of_metadata
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, orders, uri
 

@@ -70,12 +70,12 @@ def _produce(brokers: str, trades: list[dict[str, object]]) -> None:
 
 
 def _first(brokers: str) -> list[str]:
-    from millpond.sources._kafkaclient import brokers as at
+    from millpond.connectors.kafka.client import brokers as at
 
     return [(s.value or b"").decode() for s in at(brokers, {}).sample(ENRICHED, 3)]
 
 
 def _size(brokers: str) -> int:
-    from millpond.sources._kafkaclient import brokers as at
+    from millpond.connectors.kafka.client import brokers as at
 
     return sum(at(brokers, {}).ends(ENRICHED).values())

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.connectors.kafka.formats import registry_of
 from millpond.errors import InvalidOption
 from millpond.formats.avrofit import refused
 from millpond.formats.avromessages import schema_text
@@ -17,7 +18,6 @@ from millpond.formats.avrowrite import write_avro
 from millpond.formats.jsonschema import to_jsonschema
 from millpond.formats.jsontext import to_json
 from millpond.formats.wire import header
-from millpond.sources._kafkaformats import registry_of
 from millpond.types import Schema, type_name, whole
 
 

@@ -17,6 +17,10 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.kafka.client import Brokers, brokers
+from millpond.connectors.kafka.decode import as_type, events_of, in_order, received, without
+from millpond.connectors.kafka.formats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
+from millpond.connectors.kafka.settings import CLIENT_SETTINGS
 from millpond.connectors.source import DELETED, SEQ, NativeSource, Split
 from millpond.errors import (
     ConfigurationIssue,
@@ -34,10 +38,6 @@ from millpond.formats.messages import SAMPLE
 from millpond.formats.received import Received
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
-from millpond.sources._kafkaclient import Brokers, brokers
-from millpond.sources._kafkadecode import as_type, events_of, in_order, received, without
-from millpond.sources._kafkaformats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
-from millpond.sources._kafkanames import CLIENT_SETTINGS
 from millpond.types import Column, Schema, quote, type_name
 
 log = logging.getLogger("millpond")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from millpond.connectors.kafka.registry import REGISTRY_OPTIONS, Registry
 from millpond.errors import InvalidOption
 from millpond.formats.avromessages import AvroMessages, schema_text
 from millpond.formats.avroschema import parse_avro
@@ -14,7 +15,6 @@ from millpond.formats.keys import KeyTexts
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages import MESSAGES, Messages
 from millpond.options import Option
-from millpond.sources._registry import REGISTRY_OPTIONS, Registry
 from millpond.types import Schema
 
 AVRO_SCHEMA = Option("avro.schema", "text", "the schema of values in avro: the path of a file, or its JSON")

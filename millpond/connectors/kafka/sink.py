@@ -23,15 +23,15 @@ import pyarrow.compute as pc
 
 from millpond import faults
 from millpond.changes import Position
+from millpond.connectors.kafka.client import client_settings, issue_of, settled
+from millpond.connectors.kafka.encode import WRITERS
+from millpond.connectors.kafka.formats import AVRO_SCHEMA, FORMAT_OPTIONS
+from millpond.connectors.kafka.registry import REGISTRY_OPTIONS
+from millpond.connectors.kafka.source import KafkaSource
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import DELETED
 from millpond.errors import BadData, NetworkIssue, NotSupported
 from millpond.options import Option
-from millpond.sinks._kafkavalues import WRITERS
-from millpond.sources._kafkaclient import client_settings, issue_of, settled
-from millpond.sources._kafkaformats import AVRO_SCHEMA, FORMAT_OPTIONS
-from millpond.sources._registry import REGISTRY_OPTIONS
-from millpond.sources.kafka import KafkaSource
 from millpond.types import Schema, quote, whole
 
 _PARTS = ("_key", "_partition", "_timestamp", DELETED)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from millpond.connectors.kafka.formats import Decoder
 from millpond.formats.debezium import Envelopes, Events
 from millpond.formats.keys import Keys
 from millpond.formats.received import Received, spoiled_table
-from millpond.sources._kafkaformats import Decoder
 from millpond.types import Schema, whole
 
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")

@@ -1,0 +1,1 @@
+"""Apache Kafka: topics as a source and a sink, with a registry of schemas."""
