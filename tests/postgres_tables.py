@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from millpond.connectors.cdc.log import Log
-from millpond.sources.postgresql import PostgresqlSource
+from millpond.connectors.postgresql.source import PostgresqlSource
 from millpond.types import Schema
 from tests.logs import log_of, values_of
 from tests.servers import Postgres

@@ -36,7 +36,6 @@ FLOORS: tuple[frozenset[str], ...] = (
             "lookup",
             "folder",
             "packages",
-            "postgres",
         }
     ),
     frozenset({"sql", "formats", "journal"}),

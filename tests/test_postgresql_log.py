@@ -15,10 +15,10 @@ import pytest
 
 from millpond.changes import Offset
 from millpond.connectors.cdc.log import Log
+from millpond.connectors.postgresql import cdc, replication
+from millpond.connectors.postgresql.cdc import PostgresLog
 from millpond.errors import CaptureLost, ConnectionLost, InvalidOption, SourceChanged
 from millpond.retry import Patience
-from millpond.sources.databases import pglog, pgstream
-from millpond.sources.databases.pglog import PostgresLog
 from millpond.types import Column, Schema
 from tests.logs import changes, next_changes
 from tests.postgres_tables import following, source, without_slots
@@ -338,7 +338,7 @@ def test_another_reader_goes_on_where_one_has_ended(
     assert [r["id"] for _, r in next_changes(second, middle)[1]] == [2]
     with pytest.raises(ConnectionLost, match="is in use"):
         third = other.database.log("same", other.schema())
-        monkeypatch.setattr(pglog, "_SHORT", Patience(0.1, 0.05, "fixed"))
+        monkeypatch.setattr(cdc, "_SHORT", Patience(0.1, 0.05, "fixed"))
         third.latest(middle, 1)
     server.execute("INSERT INTO t VALUES (3)")
     end = second.latest(middle, 10)
@@ -425,8 +425,8 @@ def test_the_slot_goes_on_while_only_others_write(
 def test_a_large_transaction_waits_in_a_file(
     server: Postgres, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pgstream, "LARGE", 100_000)
-    monkeypatch.setattr(pgstream, "_PIECE", 20_000)
+    monkeypatch.setattr(replication, "LARGE", 100_000)
+    monkeypatch.setattr(replication, "_PIECE", 20_000)
     with following(server, table) as log:
         start, _ = log.begin()
         log.begun()
@@ -504,8 +504,8 @@ def test_random_transactions_read_with_interruptions(
     server: Postgres, table: str, seed: int, identity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is done, by two at once, and however often the reader dies: its rows are those of the table."""
-    monkeypatch.setattr(pgstream, "LARGE", 5_000)
-    monkeypatch.setattr(pgstream, "_PIECE", 2_000)
+    monkeypatch.setattr(replication, "LARGE", 5_000)
+    monkeypatch.setattr(replication, "_PIECE", 2_000)
     server.execute(f"ALTER TABLE t ALTER a SET STORAGE EXTERNAL; ALTER TABLE t REPLICA IDENTITY {identity}")
     choice, here = random.Random(seed), Copied()
     read = source(server, table)

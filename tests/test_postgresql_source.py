@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from millpond import App, Error
+from millpond.connectors.postgresql.source import PostgresqlSource
 from millpond.errors import (
     AuthenticationIssue,
     BadData,
@@ -29,7 +30,6 @@ from millpond.errors import (
     TimedOut,
     UnknownName,
 )
-from millpond.sources.postgresql import PostgresqlSource
 from tests.logs import next_changes
 from tests.postgres_tables import following, rows, source, without_slots
 from tests.servers import Postgres, Servers, free_port

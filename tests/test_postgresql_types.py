@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from millpond.connectors.postgresql.text import from_texts
+from millpond.connectors.postgresql.types import PLAIN, TEXT, PgType, holds
 from millpond.errors import BadData, NotSupported
-from millpond.sources.databases.pgtext import from_texts
-from millpond.sources.databases.pgtypes import PLAIN, TEXT, PgType, holds
 from millpond.types import Column, Schema, normal, type_name
 from tests.logs import next_changes
 from tests.postgres_tables import following, rows, source

@@ -11,9 +11,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from millpond import postgres
 from millpond.changes import Position
 from millpond.connectors.databases.sql_transactions import SqlDatabase, SqlReading, SqlWriting
+from millpond.connectors.postgresql import driver as postgres
+from millpond.connectors.postgresql.driver import said, trouble
 from millpond.errors import (
     AccessRefused,
     Closed,
@@ -24,7 +25,6 @@ from millpond.errors import (
     SourceError,
     UnknownName,
 )
-from millpond.postgres import said, trouble
 from millpond.retry import for_connections
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from psycopg import sql
 
 from millpond.changes import Offset
 from millpond.connectors.cdc.log import Log
+from millpond.connectors.postgresql.catalog import Table, by_oid, check, check_server, key_of, partitions
+from millpond.connectors.postgresql.login import Connected, Login, explained, lsn_of, lsn_text
+from millpond.connectors.postgresql.pgoutput import Relation, decode
+from millpond.connectors.postgresql.replication import Stream, Transaction, pieces
+from millpond.connectors.postgresql.slot import Slot, system_of
+from millpond.connectors.postgresql.types import Catalog, PgType, holds
 from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, SourceChanged
 from millpond.retry import Patience
-from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_of, lsn_text
-from millpond.sources.databases.pgoutput import Relation, decode
-from millpond.sources.databases.pgslot import Slot, system_of
-from millpond.sources.databases.pgstream import Stream, Transaction, pieces
-from millpond.sources.databases.pgtable import Table, by_oid, check, check_server, key_of, partitions
-from millpond.sources.databases.pgtypes import Catalog, PgType, holds
 from millpond.types import Column, Schema, type_name
 
 T = TypeVar("T")

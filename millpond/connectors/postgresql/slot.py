@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from millpond.connectors.postgresql.catalog import Table, by_name
+from millpond.connectors.postgresql.driver import said
+from millpond.connectors.postgresql.login import Connected, Login, explained, lsn_of
 from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, TableMissing
-from millpond.postgres import said
-from millpond.sources.databases.pglogin import Connected, Login, explained, lsn_of
-from millpond.sources.databases.pgtable import Table, by_name
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _OURS = "made by Millpond"

@@ -43,6 +43,6 @@ class PostgresqlSource(CapturingSource):
     )
 
     def _open(self) -> Database:
-        from millpond.sources.databases.postgresql import PostgresDatabase
+        from millpond.connectors.postgresql.client import PostgresDatabase
 
         return PostgresDatabase(self.uri, self.place, self.values)

@@ -12,9 +12,9 @@ import psycopg
 import pyarrow as pa
 from pyarrow import csv
 
-from millpond.sources.databases.pglogin import Connected
-from millpond.sources.databases.pgtext import from_texts
-from millpond.sources.databases.pgtypes import PgType
+from millpond.connectors.postgresql.login import Connected
+from millpond.connectors.postgresql.text import from_texts
+from millpond.connectors.postgresql.types import PgType
 from millpond.types import Schema
 
 _AT_ONCE = frozenset("bool int2 int4 int8 float4 float8 oid xid cid date timestamp timestamptz text".split())

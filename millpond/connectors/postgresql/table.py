@@ -18,11 +18,11 @@ from millpond.connectors.databases.nested import from_json
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
+from millpond.connectors.postgresql.transactions import PostgresDatabase, Session, driver, spot
 from millpond.connectors.table import shared
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
 from millpond.options import Option
 from millpond.retry import for_connections
-from millpond.tables._postgres import PostgresDatabase, Session, driver, spot
 from millpond.types import Column, Schema, type_name
 
 _LONGEST = 63

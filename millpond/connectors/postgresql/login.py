@@ -13,6 +13,8 @@ from psycopg import errors, sql
 from psycopg.waiting import Ready
 
 from millpond.connectors.databases.uri import Place
+from millpond.connectors.postgresql.driver import said, trouble
+from millpond.connectors.postgresql.types import SETTINGS
 from millpond.errors import (
     AuthenticationIssue,
     BadData,
@@ -26,8 +28,6 @@ from millpond.errors import (
     TimedOut,
     UnknownName,
 )
-from millpond.postgres import said, trouble
-from millpond.sources.databases.pgtypes import SETTINGS
 
 Connected = psycopg.Connection[tuple[Any, ...]]
 _DENIED = re.compile(

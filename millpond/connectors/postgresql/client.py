@@ -16,12 +16,12 @@ from sqlalchemy import exc
 from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.uri import Place
+from millpond.connectors.postgresql.cdc import PostgresLog
+from millpond.connectors.postgresql.copy import copied
+from millpond.connectors.postgresql.login import Connected, Login, explained
+from millpond.connectors.postgresql.slot import Slot, slot_name
+from millpond.connectors.postgresql.types import SETTINGS, Catalog
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
-from millpond.sources.databases.pgcopy import copied
-from millpond.sources.databases.pglog import PostgresLog
-from millpond.sources.databases.pglogin import Connected, Login, explained
-from millpond.sources.databases.pgslot import Slot, slot_name
-from millpond.sources.databases.pgtypes import SETTINGS, Catalog
 from millpond.types import Column, Schema
 
 _COLUMNS = (

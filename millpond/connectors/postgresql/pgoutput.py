@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
+from millpond.connectors.postgresql.nested import texts_of, with_nulls
+from millpond.connectors.postgresql.text import from_texts
+from millpond.connectors.postgresql.types import PgType
 from millpond.errors import BadData
-from millpond.sources.databases.pgsplit import texts_of, with_nulls
-from millpond.sources.databases.pgtext import from_texts
-from millpond.sources.databases.pgtypes import PgType
 from millpond.types import Column, Schema
 
 _INSERT, _UPDATE, _DELETE, _TRUNCATE = b"IUDT"

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.connectors.postgresql.nested import are_null, bytes_of, split, with_nulls
+from millpond.connectors.postgresql.types import PgType
 from millpond.errors import BadData
 from millpond.formats.text import Misfit, convert
-from millpond.sources.databases.pgsplit import are_null, bytes_of, split, with_nulls
-from millpond.sources.databases.pgtypes import PgType
 from millpond.types import type_name
 
 _INTERVAL = (

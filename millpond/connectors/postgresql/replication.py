@@ -21,9 +21,9 @@ from typing import IO
 import numpy as np
 import psycopg
 
+from millpond.connectors.postgresql.login import Connected
+from millpond.connectors.postgresql.pgoutput import Piece, Relation, relation_of
 from millpond.errors import Error
-from millpond.sources.databases.pglogin import Connected
-from millpond.sources.databases.pgoutput import Piece, Relation, relation_of
 
 MOST_KEPT = 64 << 20
 """Bytes of whole transactions that are kept before no more are taken from the server."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millpond.connectors.postgresql.login import Connected, Login
 from millpond.errors import CaptureLost, CaptureRefused
-from millpond.sources.databases.pglogin import Connected, Login
 from millpond.types import Schema
 
 _LOGS_NOTHING = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}

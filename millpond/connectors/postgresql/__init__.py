@@ -1,0 +1,1 @@
+"""PostgreSQL: tables, queries and logged changes as a source; a place for tables."""
