@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.cdc.log import Log
-from millpond.sources.mysql import MysqlSource
+from millpond.connectors.mysql.source import MysqlSource
 from millpond.types import Schema
 from tests import logs
 from tests.logs import Found, log_of, values_of

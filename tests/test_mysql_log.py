@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from millpond.connectors.mysql import transactions
+from millpond.connectors.mysql.cdc import BinLog
 from millpond.errors import (
     BadData,
     CaptureLost,
@@ -21,8 +23,6 @@ from millpond.errors import (
     SourceChanged,
 )
 from millpond.retry import for_connections
-from millpond.sources.databases import mygroups
-from millpond.sources.databases.binlog import BinLog
 from millpond.types import Column, Schema
 from tests.mysql_tables import changes, following, next_changes, source
 from tests.servers import MariaDb, Servers
@@ -127,7 +127,7 @@ def test_what_a_table_without_transactions_did_stays_when_one_rolls_back(server:
 def test_a_large_transaction_waits_in_a_file(
     server: MariaDb, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mygroups, "IN_MEMORY", 10_000)
+    monkeypatch.setattr(transactions, "IN_MEMORY", 10_000)
     with following(server, home) as log:
         start, _ = log.begin()
         log.begun()

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pymysql.constants import FIELD_TYPE
 
+from millpond.connectors.mysql.table_map import DATETIME2, SPARE, TIME2, TIMESTAMP2, Field
+from millpond.connectors.mysql.text import unfit
+from millpond.connectors.mysql.types import BINARY, DURATION, integer, is_integer
 from millpond.errors import NotSupported
-from millpond.sources.databases.mymap import DATETIME2, SPARE, TIME2, TIMESTAMP2, Field
-from millpond.sources.databases.mytext import unfit
-from millpond.sources.databases.mytypes import BINARY, DURATION, integer, is_integer
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 Cells = list[bytes | None]

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pymysql.constants import FIELD_TYPE
 
 from millpond.connectors.databases.arrow import cannot_hold
-from millpond.sources.databases.myevents import lenenc
-from millpond.sources.databases.mytypes import BINARY, DIGITS, arrow_type, bits, decimal, is_integer
+from millpond.connectors.mysql.events import lenenc
+from millpond.connectors.mysql.types import BINARY, DIGITS, arrow_type, bits, decimal, is_integer
 
 TIMESTAMP2, DATETIME2, TIME2 = 17, 18, 19
 COMPRESSED_BLOB, COMPRESSED_VARCHAR = 140, 141

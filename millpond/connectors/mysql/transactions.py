@@ -7,9 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import IO
 
-from millpond.connectors.source import BYTES_OF_A_ROW
-from millpond.errors import BadData, CaptureLost
-from millpond.sources.databases.myevents import (
+from millpond.connectors.mysql.events import (
     DELETES,
     INSERTS,
     MARIADB_GTID,
@@ -22,8 +20,10 @@ from millpond.sources.databases.myevents import (
     Event,
     statement_of,
 )
-from millpond.sources.databases.mymap import TableMap, map_of, number_of, whose
-from millpond.sources.databases.mystatements import LOST, TableName
+from millpond.connectors.mysql.statements import LOST, TableName
+from millpond.connectors.mysql.table_map import TableMap, map_of, number_of, whose
+from millpond.connectors.source import BYTES_OF_A_ROW
+from millpond.errors import BadData, CaptureLost
 
 IN_MEMORY = 32 << 20
 """Bytes of a transaction that are kept in memory until it is read."""

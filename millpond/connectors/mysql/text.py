@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pymysql
 from pymysql.constants import CR, FIELD_TYPE
 
+from millpond.connectors.mysql.events import lenenc
+from millpond.connectors.mysql.types import DURATION
 from millpond.errors import BadData
 from millpond.formats.text import Misfit, convert
-from millpond.sources.databases.myevents import lenenc
-from millpond.sources.databases.mytypes import DURATION
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Schema, type_name
 
 Cells = list[bytes | None]

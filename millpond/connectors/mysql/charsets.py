@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from millpond.connectors.mysql.cells import Decode
+from millpond.connectors.mysql.table_map import Field
+from millpond.connectors.mysql.types import BINARY
 from millpond.errors import NotSupported
-from millpond.sources.databases.mycells import Decode
-from millpond.sources.databases.mymap import Field
-from millpond.sources.databases.mytypes import BINARY
 
 _UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "binary"})
 _CODECS = {

@@ -21,6 +21,14 @@ import pymysql
 
 from millpond.changes import Offset
 from millpond.connectors.cdc.log import Log
+from millpond.connectors.mysql import capture_check
+from millpond.connectors.mysql.events import Dump
+from millpond.connectors.mysql.gather import Gather, Layout
+from millpond.connectors.mysql.layout import Layouts
+from millpond.connectors.mysql.snapshot import Moment, ask, end_of
+from millpond.connectors.mysql.statements import TableName
+from millpond.connectors.mysql.table_map import TableMap
+from millpond.connectors.mysql.transactions import Groups, Step
 from millpond.errors import (
     CaptureLost,
     CaptureRefused,
@@ -29,18 +37,10 @@ from millpond.errors import (
     InvalidOption,
     TimedOut,
 )
-from millpond.sources.databases import mycheck
-from millpond.sources.databases.myevents import Dump
-from millpond.sources.databases.mygather import Gather, Layout
-from millpond.sources.databases.mygroups import Groups, Step
-from millpond.sources.databases.mylayout import Layouts
-from millpond.sources.databases.mymap import TableMap
-from millpond.sources.databases.mymoment import Moment, ask, end_of
-from millpond.sources.databases.mystatements import TableName
 from millpond.types import Schema
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.mysql import MysqlDatabase
+    from millpond.connectors.mysql.client import MysqlDatabase
 
 BEGINNING = 4
 """The place of the first event of a file."""
@@ -103,7 +103,7 @@ class BinLog(Log):
             found = self._database.login.explained(error)
             if isinstance(found, ConnectionLost | TimedOut):
                 self._drop_asking()
-            raise mycheck.refused(error, found, self._database.login.user) from None
+            raise capture_check.refused(error, found, self._database.login.user) from None
 
     def _status(self) -> tuple[str, int]:
         return end_of(self._ask)
@@ -117,12 +117,12 @@ class BinLog(Log):
     @property
     def _name(self) -> TableName:
         if self._named is None:
-            self._named = mycheck.name_of(self._ask, self._database)
+            self._named = capture_check.name_of(self._ask, self._database)
         return self._named
 
     @_alone
     def check(self) -> None:
-        mycheck.check(self._ask, self._database, self._name, self.schema)
+        capture_check.check(self._ask, self._database, self._name, self.schema)
         Dump(self._database.login, self._server_id, *self._status()).close()
 
     # where to begin
@@ -280,7 +280,7 @@ class BinLog(Log):
     def fresh(self, start: Offset, end: Offset) -> Schema:
         maps = {id(s.map): s.map for s in self._between(start, end) if s.map is not None}
         for table in maps.values():
-            mycheck.refuse_key(table, start.get("key", self.schema.key))
+            capture_check.refuse_key(table, start.get("key", self.schema.key))
         return self._layouts.fresh(self.schema, maps.values())
 
     # what is new

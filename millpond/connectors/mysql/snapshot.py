@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from millpond.errors import CaptureRefused, Error, SourceChanged, SourceError
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.mysql import MysqlDatabase
+    from millpond.connectors.mysql.client import MysqlDatabase
 
 _TRIES = 3
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"

@@ -14,9 +14,9 @@ from typing import Any
 import pymysql
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP
 
+from millpond.connectors.mysql.login import Login
+from millpond.connectors.mysql.snapshot import ask, is_mariadb
 from millpond.errors import BadData, CaptureLost, CaptureRefused, ConnectionLost
-from millpond.sources.databases.mylogin import Login
-from millpond.sources.databases.mymoment import ask, is_mariadb
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT = 2, 3, 4, 15, 16, 19, 27
 XA_PREPARE, PARTIAL_UPDATE, TRANSACTION_PAYLOAD, MARIADB_GTID = 38, 39, 40, 162

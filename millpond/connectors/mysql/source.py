@@ -59,6 +59,6 @@ class MysqlSource(CapturingSource):
             raise InvalidOption('option "binlog.position" needs "binlog.file"')
 
     def _open(self) -> Database:
-        from millpond.sources.databases.mysql import MysqlDatabase
+        from millpond.connectors.mysql.client import MysqlDatabase
 
         return MysqlDatabase(self.uri, self.place, self.values)

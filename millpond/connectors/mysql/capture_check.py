@@ -9,16 +9,16 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import FIELD_TYPE
 
+from millpond.connectors.mysql.cells import MADE
+from millpond.connectors.mysql.snapshot import no_log, status_of
+from millpond.connectors.mysql.statements import TableName
+from millpond.connectors.mysql.table_map import Field, TableMap
+from millpond.connectors.mysql.types import BINARY
 from millpond.errors import CaptureRefused, Error, SourceChanged, TableMissing
-from millpond.sources.databases.mycells import MADE
-from millpond.sources.databases.mymap import Field, TableMap
-from millpond.sources.databases.mymoment import no_log, status_of
-from millpond.sources.databases.mystatements import TableName
-from millpond.sources.databases.mytypes import BINARY
 from millpond.types import Schema
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.mysql import MysqlDatabase
+    from millpond.connectors.mysql.client import MysqlDatabase
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 AS_TEXT = frozenset(MADE)

@@ -16,12 +16,12 @@ from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.sqltext import named
 from millpond.connectors.databases.uri import Place
+from millpond.connectors.mysql.cdc import BinLog
+from millpond.connectors.mysql.login import Login
+from millpond.connectors.mysql.snapshot import Moment, driver_of, set_up
+from millpond.connectors.mysql.text import streamed
+from millpond.connectors.mysql.types import of_field
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
-from millpond.sources.databases.binlog import BinLog
-from millpond.sources.databases.mylogin import Login
-from millpond.sources.databases.mymoment import Moment, driver_of, set_up
-from millpond.sources.databases.mytext import streamed
-from millpond.sources.databases.mytypes import of_field
 from millpond.types import Column, Schema
 
 _KEY = (

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
+from millpond.connectors.mysql.cells import Decode, array_of
+from millpond.connectors.mysql.events import DELETES, PARTIAL_UPDATE, UPDATES, lenenc
+from millpond.connectors.mysql.rows import cutter, sizes_of
+from millpond.connectors.mysql.table_map import Field, TableMap
+from millpond.connectors.mysql.transactions import Step
 from millpond.errors import BadData, CaptureRefused
-from millpond.sources.databases.mycells import Decode, array_of
-from millpond.sources.databases.myevents import DELETES, PARTIAL_UPDATE, UPDATES, lenenc
-from millpond.sources.databases.mygroups import Step
-from millpond.sources.databases.mymap import Field, TableMap
-from millpond.sources.databases.myrows import cutter, sizes_of
 from millpond.types import Schema, type_name
 
 BATCH = 65_536

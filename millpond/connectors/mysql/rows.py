@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any
 
-from millpond.sources.databases.mymap import Field
+from millpond.connectors.mysql.table_map import Field
 
 Cut = Callable[[bytes, int, int, list[Any], list[Any]], None]
 """Cuts the rows between two places of an event, and appends their cells to the lists of columns: those of the row as it

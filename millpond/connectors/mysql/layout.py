@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.connectors.mysql import capture_check
+from millpond.connectors.mysql.charsets import Charsets
+from millpond.connectors.mysql.gather import Layout, Reading
+from millpond.connectors.mysql.statements import TableName
+from millpond.connectors.mysql.table_map import Field, TableMap
 from millpond.errors import SourceChanged
-from millpond.sources.databases import mycheck
-from millpond.sources.databases.mycharsets import Charsets
-from millpond.sources.databases.mygather import Layout, Reading
-from millpond.sources.databases.mymap import Field, TableMap
-from millpond.sources.databases.mystatements import TableName
 from millpond.types import Column, Schema, type_name
 
 if TYPE_CHECKING:
-    from millpond.sources.databases.mysql import MysqlDatabase
+    from millpond.connectors.mysql.client import MysqlDatabase
 
 _AGAIN = "make the table anew, so that it is loaded again"
 
@@ -24,7 +24,7 @@ _AGAIN = "make the table anew, so that it is loaded again"
 class Layouts:
     """Asks the server for what its log does not tell."""
 
-    def __init__(self, database: MysqlDatabase, ask: mycheck.Ask, name: Callable[[], TableName]):
+    def __init__(self, database: MysqlDatabase, ask: capture_check.Ask, name: Callable[[], TableName]):
         self._database = database
         self._ask = ask
         self._name = name
@@ -35,7 +35,7 @@ class Layouts:
     def of(self, schema: Schema, table: TableMap) -> Layout:
         if self._last is not None and self._last[0] is table and self._last[1] is schema:
             return self._last[2]
-        mycheck.refuse_unnamed(table)
+        capture_check.refuse_unnamed(table)
         at = {f.name.lower(): i for i, f in enumerate(table.fields)}
         fields = [table.fields[at[c.name.lower()]] if c.name.lower() in at else None for c in schema]
         columns = tuple(None if f is None else self._reading(f) for f in fields)
@@ -49,7 +49,7 @@ class Layouts:
         return found
 
     def _reading(self, field: Field) -> Reading:
-        made = mycheck.made_of(self._ask, self._name(), field)
+        made = capture_check.made_of(self._ask, self._name(), field)
         return Reading(field, made, self._charsets.decoder(field))
 
     def fresh(self, schema: Schema, maps: Iterable[TableMap]) -> Schema:
@@ -58,7 +58,7 @@ class Layouts:
         natural = self._natural or self._discovered()
         new: set[str] = set()
         for table in maps:
-            mycheck.refuse_unnamed(table)
+            capture_check.refuse_unnamed(table)
             for field in table.fields:
                 known, before = schema.find(field.name), natural.find(field.name)
                 if known is None:
@@ -68,11 +68,11 @@ class Layouts:
         return Schema(tuple(c for c in self._discovered() if c.name.lower() in new) if new else ())
 
     def _type(self, field: Field) -> pa.DataType:
-        return pa.string() if self._reading(field).made in mycheck.AS_TEXT else field.arrow
+        return pa.string() if self._reading(field).made in capture_check.AS_TEXT else field.arrow
 
     def _refuse_other(self, known: Column, found: pa.DataType) -> None:
         assert known.type is not None
-        if not mycheck.holds(known.type, found):
+        if not capture_check.holds(known.type, found):
             raise SourceChanged(
                 f'column "{known.name}" of "{self._name()}" has become {type_name(found)};'
                 f" here it is {type_name(known.type)}",
