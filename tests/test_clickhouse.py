@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error, errors
+from millpond.connectors.clickhouse.types import Unreadable, wire_of
 from millpond.connectors.source import SEQ, Source, find_source
-from millpond.sources.databases.clickhousetypes import Unreadable, wire_of
 from millpond.types import type_name
 from tests.servers import ChdbHttp, Servers
 

@@ -47,6 +47,6 @@ class ClickhouseSource(SqlSource):
             )
 
     def _open(self) -> Database:
-        from millpond.sources.databases.clickhouse import ClickhouseDatabase
+        from millpond.connectors.clickhouse.client import ClickhouseDatabase
 
         return ClickhouseDatabase(self.uri, self.place, self.values)

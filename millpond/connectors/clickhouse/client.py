@@ -20,14 +20,14 @@ from sqlalchemy import exc
 from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 
+from millpond.connectors.clickhouse.arrow_stream import stream
+from millpond.connectors.clickhouse.errors import explain
+from millpond.connectors.clickhouse.sql import DRIVER, sent
+from millpond.connectors.clickhouse.types import Unreadable, Wire, nested, wire_of
 from millpond.connectors.databases.client import Database
 from millpond.connectors.databases.selects import condition
 from millpond.errors import BadData, Error, InvalidOption, NotSupported
 from millpond.predicates import Predicate
-from millpond.sources.databases.clickhouseerrors import explain
-from millpond.sources.databases.clickhousesql import DRIVER, sent
-from millpond.sources.databases.clickhousestream import stream
-from millpond.sources.databases.clickhousetypes import Unreadable, Wire, nested, wire_of
 from millpond.types import Column, Schema, type_name
 
 PORT, SECURE_PORT = 8123, 8443

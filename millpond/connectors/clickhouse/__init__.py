@@ -1,0 +1,1 @@
+"""ClickHouse: tables and queries as a source."""
