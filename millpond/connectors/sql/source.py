@@ -36,6 +36,6 @@ class AnySqlSource(SqlSource):
         return Place(rest=rest)
 
     def _open(self) -> Database:
-        from millpond.sources.databases.sql import AnyDatabase
+        from millpond.connectors.sql.client import AnyDatabase
 
         return AnyDatabase(self.uri, self.place, self.values)

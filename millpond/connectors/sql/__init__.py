@@ -1,0 +1,1 @@
+"""Any database that SQLAlchemy reaches, as a source."""
