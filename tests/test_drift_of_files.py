@@ -9,9 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from millpond import App
+from millpond.connectors.files.source import FileSource
 from millpond.formats.base import Piece, find_format
 from millpond.loading import bulk_load
-from millpond.sources.file import FileSource
 from millpond.types import Column, Schema
 
 LIST = pa.list_(pa.field("element", pa.int64()))

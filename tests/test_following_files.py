@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from millpond import App, Error
+from millpond.connectors.files import watch
+from millpond.connectors.files.source import FileSource
 from millpond.errors import FileMissing, SourceError
 from millpond.loading import bulk_load
 from millpond.loading.bulk_load import Filling
-from millpond.sources import _watching
-from millpond.sources.file import FileSource
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_where_the_file_system_tells_nothing_there_is_a_look(
         raise OSError("no events here")
         yield
 
-    monkeypatch.setattr(_watching, "_told", silent)
+    monkeypatch.setattr(watch, "_told", silent)
     file = tmp_path / "a.csv"
     file.write_text("id\n1\n")
     follow(app, file, more=", 'watch.interval' = '20ms'")

@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from millpond.connectors.files.listing import Place, Seen
+from millpond.connectors.files.paths import expand_braces
 from millpond.errors import (
     AccessRefused,
     ConfigurationIssue,
@@ -23,8 +25,6 @@ from millpond.errors import (
 from millpond.formats.base import has_known_suffix
 from millpond.options import Option
 from millpond.packages import needed
-from millpond.sources._living import Place, Seen
-from millpond.sources.paths import expand_braces
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from millpond.connectors.files.listed_source import ROW_BITS
+from millpond.connectors.files.paths import expand_braces
+from millpond.connectors.files.source import FileSource
 from millpond.errors import BadData, FileMissing, InvalidOption, NotSupported, SourceError, UnknownName
 from millpond.options import read_options, settings_of
-from millpond.sources._listed import ROW_BITS
-from millpond.sources.file import FileSource
-from millpond.sources.paths import expand_braces
 from millpond.types import Column, Schema
 
 IDS = Schema((Column("id", pa.int64()),))

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from millpond.connectors.files.listed_source import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
+from millpond.connectors.files.listing import LocalPlace, Place
+from millpond.connectors.files.paths import is_pattern, matching_files, path_of
+from millpond.connectors.files.watch import watch
 from millpond.errors import FileMissing, SourceChanged, SourceEmpty, SourceError
 from millpond.formats.base import has_known_suffix
 from millpond.options import Option
 from millpond.retry import Patience
-from millpond.sources._listed import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
-from millpond.sources._living import LocalPlace, Place
-from millpond.sources._watching import watch
-from millpond.sources.paths import is_pattern, matching_files, path_of
 from millpond.types import Schema
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.drift import DriftingSource
+from millpond.connectors.files.listing import Entry, Listed, Look, Place, Quiet, unrotated
 from millpond.connectors.source import BYTES_OF_A_ROW, Split, with_seq
 from millpond.errors import BadData, Error, SourceChanged, SourceEmpty, without_passwords
 from millpond.formats.base import Format, Piece, find_format, has_known_suffix
@@ -26,7 +27,6 @@ from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
-from millpond.sources._living import Entry, Listed, Look, Place, Quiet, unrotated
 from millpond.types import Schema
 
 ROW_BITS = 40
