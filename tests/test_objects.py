@@ -15,8 +15,8 @@ import pytest
 from pyarrow import parquet
 
 from millpond import App, Error
+from millpond.connectors.objects.source import ObjectSource
 from millpond.errors import AccessRefused, ConfigurationIssue, ConnectionLost, FileMissing, InvalidOption
-from millpond.sources.objects import ObjectSource
 from tests.servers import S3, Servers
 
 pytestmark = pytest.mark.slow

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from millpond.connectors.files.listed_source import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
 from millpond.connectors.files.listing import Place
+from millpond.connectors.objects.queue import told
+from millpond.connectors.objects.store import STORE_OPTIONS, ObjectPlace, Store, is_pattern
 from millpond.errors import FileMissing, InvalidOption
 from millpond.formats.base import Format, find_format, has_known_suffix
 from millpond.options import Option
 from millpond.retry import Patience
-from millpond.sources._objects import STORE_OPTIONS, ObjectPlace, Store, is_pattern
-from millpond.sources._queue import told
 from millpond.types import Schema
 
 
