@@ -16,6 +16,9 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
+from millpond.connectors.http.client import retry_after
+from millpond.connectors.http.pages import next_link
+from millpond.connectors.http.source import HttpSource
 from millpond.connectors.source import SEQ
 from millpond.errors import (
     AccessRefused,
@@ -28,9 +31,6 @@ from millpond.errors import (
     SourceError,
 )
 from millpond.retry import Patience
-from millpond.sources._httpclient import retry_after
-from millpond.sources._httppages import next_link
-from millpond.sources.http import HttpSource
 from millpond.types import Column, Schema
 from tests.webserver import Asked, Reply, WebServer
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millpond.connectors.http.body import count_rows, settle_body
+from millpond.connectors.http.client import Answer, Client
+from millpond.connectors.http.pages import Pager
 from millpond.errors import BadData, SourceError
 from millpond.retry import Issues
-from millpond.sources._httpbody import count_rows, settle_body
-from millpond.sources._httpclient import Answer, Client
-from millpond.sources._httppages import Pager
 
 _ACCEPT = {"Accept": "application/json, application/x-ndjson, text/csv;q=0.9, */*;q=0.5"}
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from millpond.connectors.http.client import Answer, joined
 from millpond.errors import BadData, InvalidOption
 from millpond.formats.jsonpick import NotThere, pick
 from millpond.options import Option
-from millpond.sources._httpclient import Answer, joined
 
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^\s",;]+))*)')
 _REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s",;]+))', re.IGNORECASE)

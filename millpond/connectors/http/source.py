@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.connectors.drift import DriftingSource
+from millpond.connectors.http.client import CLIENT_OPTIONS
+from millpond.connectors.http.fetch import Fetcher, Known, Page, digest_of, named
+from millpond.connectors.http.pages import PAGING_OPTIONS
+from millpond.connectors.http.spool import Spool
 from millpond.connectors.source import Split, with_seq
 from millpond.errors import InvalidOption, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, Piece, find_format
 from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
-from millpond.sources._httpclient import CLIENT_OPTIONS
-from millpond.sources._httpfetch import Fetcher, Known, Page, digest_of, named
-from millpond.sources._httppages import PAGING_OPTIONS
-from millpond.sources._httpspool import Spool
 from millpond.types import Schema
 
 PAGES_TO_DISCOVER = 8

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
+from millpond.connectors.http.pool import Pools
 from millpond.errors import (
     AccessRefused,
     AddressMissing,
@@ -26,7 +27,6 @@ from millpond.errors import (
 )
 from millpond.options import Option
 from millpond.retry import Issues, Patience
-from millpond.sources._httppool import Pools
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from millpond.connectors.http.client import CHUNK, Answer, too_large
 from millpond.errors import BadData, InvalidOption
 from millpond.formats.base import COMPRESSIONS, find_format, has_known_suffix, suffix_of
 from millpond.formats.jsonpick import NotThere, Picked, pick
-from millpond.sources._httpclient import CHUNK, Answer, too_large
 from millpond.types import Column, Schema
 
 _TYPES = {

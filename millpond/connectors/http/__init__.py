@@ -1,0 +1,1 @@
+"""Answers of web servers as a source."""
