@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from millpond.connectors.databases.nested import from_json, to_json
 from millpond.connectors.databases.sql_table import Session, SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
+from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
 from millpond.options import Option
-from millpond.tables._sqlite import SqliteDatabase
 from millpond.types import TIMESTAMP_NTZ, Column, Schema, type_name
 
 _VALUES = 30_000

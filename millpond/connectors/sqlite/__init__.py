@@ -1,0 +1,1 @@
+"""SQLite: a place for tables."""
