@@ -22,13 +22,13 @@ import pyarrow as pa
 from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.texts import from_texts, to_texts
+from millpond.connectors.redis.transactions import RedisBacked, RedisDatabase, RedisWriting, driver, spot
 from millpond.connectors.table import shared
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.predicates import All, Compare, Predicate
 from millpond.retry import for_connections
 from millpond.tables._fit import fitting_keys
-from millpond.tables._redis import RedisBacked, RedisDatabase, RedisWriting, driver, spot
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, Schema, type_name
 

@@ -1,0 +1,1 @@
+"""Redis: a place for tables."""
