@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from millpond import App
+from millpond.connectors.memory import source as memory
 from millpond.errors import SourceError, UnknownName
-from millpond.sources import memory
 
 
 def wait_until(holds: Callable[[], object]) -> None:

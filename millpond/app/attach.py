@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millpond.connectors.memory.source import memory_uri
 from millpond.errors import AlreadyExists, NotSupported
-from millpond.sources.memory import memory_uri
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millpond.sources.memory import Published, publish, withdraw
+from millpond.connectors.memory.source import Published, publish, withdraw
 from millpond.sources.stream import stream_uri
 from millpond.sql.catalog import Relation
 
