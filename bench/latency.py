@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from bench.figure import Figure
 from millpond import App
+from millpond.connectors.stream.source import StreamSource, stream_uri
 from millpond.engine.reader import read_stream, reading_session
 from millpond.engine.session import get_session
-from millpond.sources.stream import StreamSource, stream_uri
 from millpond.types import Schema
 
 if TYPE_CHECKING:

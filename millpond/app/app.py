@@ -34,6 +34,7 @@ from millpond.app.table_commits import AppHome, ViewHome
 from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.connectors.source import NativeSource, Source
+from millpond.connectors.stream.source import stream_uri
 from millpond.errors import (
     AlreadyExists,
     Closed,
@@ -70,7 +71,6 @@ from millpond.query.result import Result, RunningResult
 from millpond.query.table import Record, Table
 from millpond.query.transaction import Transaction
 from millpond.records import to_arrow
-from millpond.sources.stream import stream_uri
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder, Params
 from millpond.sql.catalog import Catalog, Relation

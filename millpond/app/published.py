@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.connectors.memory.source import Published, publish, withdraw
-from millpond.sources.stream import stream_uri
+from millpond.connectors.stream.source import stream_uri
 from millpond.sql.catalog import Relation
 
 if TYPE_CHECKING:

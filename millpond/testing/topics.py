@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.connectors.source import DELETED, SEQ, Source, Split
+from millpond.connectors.stream.source import StreamSource, stream_uri
 from millpond.errors import BadData, Error, SourceEmpty
 from millpond.formats.received import Received
 from millpond.options import Option
 from millpond.records import to_arrow
 from millpond.records.text import to_json
-from millpond.sources.stream import StreamSource, stream_uri
 from millpond.sql.parse import parse
 from millpond.sql.statements import CreateStream
 from millpond.testing.cases import Case, Step

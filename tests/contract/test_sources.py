@@ -20,9 +20,9 @@ from pyarrow import csv, parquet
 from millpond.changes import Offset
 from millpond.connectors.memory import source as memory
 from millpond.connectors.source import SEQ, NativeSource, Source, Split, find_source, sources
+from millpond.connectors.stream.source import stream_uri
 from millpond.errors import NotSupported, UnknownName
 from millpond.journal.journal import Journal
-from millpond.sources.stream import stream_uri
 from millpond.types import Column, Schema
 from tests.contract.databases import DATABASES, Base
 from tests.servers import S3, Kafka

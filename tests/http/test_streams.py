@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millpond import App
-from millpond.sources.stream import stream_uri
+from millpond.connectors.stream.source import stream_uri
 from tests.http.conftest import SQL, Serve, Serving
 
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.source import Source, Split, with_seq
+from millpond.connectors.stream.source import StreamSource
 from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean
-from millpond.sources.stream import StreamSource
 from millpond.types import Schema
 
 VERSIONS_KEPT = 3
