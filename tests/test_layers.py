@@ -39,7 +39,7 @@ FLOORS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"sql", "formats", "journal"}),
-    frozenset({"tables", "connectors", "sources", "sinks"}),
+    frozenset({"tables", "connectors"}),
     frozenset({"store"}),
     frozenset({"plan", "query"}),
     frozenset({"dml", "engine"}),
@@ -51,8 +51,8 @@ FLOORS: tuple[frozenset[str], ...] = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
-# The ground floor is one vocabulary; the command line is the door to other rooms of its floor; a sink shares the
-# client of a system with its source; ``App.serve`` opens the room above it when it is called.
+# The ground floor is one vocabulary; the command line is the door to other rooms of its floor; a connector
+# knows the contract of tables; ``App.serve`` opens the room above it when it is called.
 NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {
     ("cli", "server"),
     ("cli", "testing"),
@@ -60,12 +60,6 @@ NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {
     ("cli", "http"),
     ("app", "http"),
     ("connectors", "tables"),
-    ("connectors", "sources"),
-    ("connectors", "sinks"),
-    ("sinks", "sources"),
-    ("sinks", "connectors"),
-    ("sources", "connectors"),
-    ("tables", "connectors"),
 }
 
 # A library that is not here may be anywhere.
@@ -193,10 +187,10 @@ CIRCLES = {
     "millpond.cli": 2,
     "millpond.http": 19,
     "millpond.loading": 8,
-    "millpond.connectors": 22,
+    "millpond.connectors": 15,
     "millpond.sql": 28,
     "millpond.streaming": 10,
-    "millpond.tables": 9,
+    "millpond.tables": 7,
     "millpond.views": 1,
 }
 """Files of a room that import one another in circles, imports for types alone included. They may only fall."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.changes import Position
-from millpond.folder import by_scheme, classes_in, classes_of
+from millpond.folder import by_scheme, classes_of
 from millpond.options import Option, defaults
 from millpond.types import Schema
 
@@ -86,7 +86,7 @@ class NativeSink(Sink):
 @cache
 def sinks() -> tuple[type[Sink], ...]:
     """Every sink of the connectors, by kind."""
-    found = classes_of("sink", Sink) + classes_in("millpond.sinks", Sink)  # type: ignore[type-abstract]
+    found = classes_of("sink", Sink)  # type: ignore[type-abstract]
     return tuple(sorted(found, key=lambda s: s.kind))
 
 

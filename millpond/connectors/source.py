@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import Error, NotSupported
-from millpond.folder import by_scheme, classes_in, classes_of
+from millpond.folder import by_scheme, classes_of
 from millpond.formats.received import Received, none_spoiled
 from millpond.options import Option, defaults
 from millpond.predicates import Need
@@ -283,7 +283,7 @@ class NativeSource(Source):
 @cache
 def sources() -> tuple[type[Source], ...]:
     """Every source of the connectors, by kind."""
-    found = classes_of("source", Source) + classes_in("millpond.sources", Source)  # type: ignore[type-abstract]
+    found = classes_of("source", Source)  # type: ignore[type-abstract]
     return tuple(sorted(found, key=lambda s: s.kind))
 
 

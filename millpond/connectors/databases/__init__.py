@@ -1,1 +1,1 @@
-"""How to talk to databases. Imported when the first one is asked: a driver is needed only by those who use it."""
+"""What databases share, as sources and as places for tables. A driver is imported by those who use it, at first use."""
