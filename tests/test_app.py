@@ -651,3 +651,26 @@ def test_help_shows_what_is_for_programs() -> None:
     ]
     for name in ("sql", "table", "attach", "send", "drain", "ready", "tables", "serve", "function", "close"):
         assert inspect.getdoc(getattr(App, name)), name
+
+
+@pytest.mark.parametrize(
+    ("query", "message", "hint"),
+    [
+        ("url_decode('%')", "cannot be decoded", "values"),
+        ("parse_url('%', 'HOST')", "url is invalid: %", "TRY_PARSE_URL"),
+        ("make_timestamp(2020, 13, 1, 1, 1, 1)", "(valid values 1 - 12): 13.", "values"),
+        ("bit_get(1, 100)", "got 100", "values"),
+        ("format_string('%d', 'a')", "a value is not one that the function takes", "values"),
+        ("sequence(1, 5, 0)", "Illegal sequence boundaries: 1 to 5 by 0", "values"),
+        ("to_date('a', 'yyyy-MM')", "'a' could not be parsed", "TRY_TO_DATE"),
+    ],
+)
+def test_values_that_a_function_of_spark_does_not_take(
+    spark: object, query: str, message: str, hint: str
+) -> None:
+    """Spark's words for a value, without those about its plans, classes and configuration."""
+    with App() as app, pytest.raises(QueryFailed) as raised:
+        app.sql(f"SELECT {query} AS x").rows()
+    said = str(raised.value)
+    assert message in said and hint in (raised.value.hint or "")
+    assert not any(word in said for word in ("no plan", "SQLSTATE", "spark.sql", "org.apache", "requirement"))

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from millpond.errors import InvalidRecord
+from millpond import App
+from millpond.errors import InvalidRecord, QueryFailed
 from millpond.records import to_arrow, to_rows
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
 
@@ -327,3 +328,34 @@ def test_many_rows_there_and_back() -> None:
     )
     records = [{"id": i, "name": f"n{i}", "price": i / 2, "qty": i % 9} for i in range(200_000)]
     assert to_rows(to_arrow(schema, records, what="it")) == records
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "make_date(-1, 1, 1)",
+        "timestamp_seconds(253402300800)",
+        "make_timestamp_ntz(20000, 1, 1, 0, 0, 0)",
+    ],
+)
+def test_times_that_python_has_not(spark: object, value: str) -> None:
+    """They can be stored and taken as Arrow; as a value of Python they are an error in words."""
+    with App() as app:
+        kind = app.sql(f"SELECT typeof({value}) AS t").rows()[0]["t"]
+        app.sql(f"CREATE TABLE t (id INT PRIMARY KEY, k INT, v {kind}); CREATE INDEX by_k ON t (k)")
+        app.sql(f"INSERT INTO t SELECT 1, 1, {value}")
+        table = app.table("t")
+        for take in (
+            lambda: app.sql(f"SELECT {value} AS v").rows(),
+            lambda: app.sql(f"SELECT array({value}) AS v").rows(),
+            lambda: app.sql("SELECT * FROM t WHERE id = 1").rows(),
+            lambda: app.sql("SELECT v, id FROM t WHERE k = 1").rows(),
+            lambda: app.sql("SELECT MAX(v) AS v FROM t").rows(),
+            lambda: table.get_record(1),
+            lambda: table.find(k=1),
+            lambda: list(table.stream_all()),
+        ):
+            with pytest.raises(QueryFailed, match="years 1 to 9999") as raised:
+                take()
+            assert "to_arrow" in (raised.value.hint or "")
+        assert app.sql("SELECT * FROM t").to_arrow().num_rows == 1

@@ -47,11 +47,13 @@ _KNOWN = {
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
-_OF_THE_PLAN = ("AnalysisException", "ParseException", "IllegalArgumentException")
+_OF_THE_PLAN = ("AnalysisException", "ParseException")
 """Errors before any row is read. What a user writes is checked before Spark gets it: these are about its planner."""
 _OF_SPARK = ("INTERNAL_ERROR", "MISSING_ATTRIBUTES", "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY")
-_TAIL = re.compile(r"\s*SQLSTATE: .*", re.DOTALL)
-"""What Spark adds for programs."""
+_TAIL = re.compile(r"\s*(?:SQLSTATE: |If necessary set |; line \d+ pos).*", re.DOTALL)
+"""What Spark adds for programs, and for those who could change its configuration."""
+_TOLERANT = re.compile(r"\s*Use `(try_\w+)`.*", re.DOTALL)
+_JAVA = re.compile(r"\b(?:java|scala|org\.apache)\.[\w.]+")
 _UNKNOWN_TYPE = re.compile(r"\b(\w+Type)\([^()]*\) is not supported in conversion to Arrow")
 _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 """An error of ours that was raised in one of Spark's Python processes."""
@@ -117,5 +119,14 @@ def explain(error: BaseException) -> Error:
     unknown = _UNKNOWN_TYPE.search(text)
     if unknown is not None:
         return unknown_type(unknown[1].removesuffix("Type").removesuffix("Interval"))
-    line = match[2] if match else (text.strip().splitlines() or [repr(error)])[0]
-    return QueryFailed(_TAIL.sub("", line).strip())
+    return _of_a_value(match[2] if match else (text.strip().splitlines() or [repr(error)])[0])
+
+
+def _of_a_value(line: str) -> QueryFailed:
+    """The error for what a function of Spark's says of a value, without what is about Spark itself."""
+    tolerant = _TOLERANT.search(line)
+    line = _TAIL.sub("", _TOLERANT.sub("", line)).strip().removeprefix("requirement failed: ")
+    if not line or _JAVA.search(line):
+        line = "a value is not one that the function takes"
+    hint = f"{tolerant[1].upper()} gives NULL instead" if tolerant else "check the values of the query"
+    return QueryFailed(line, hint=hint)

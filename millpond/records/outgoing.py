@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from functools import lru_cache
 from itertools import pairwise, repeat
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.digits import is_unscaled, without_zeros
+from millpond.errors import QueryFailed
 
 Row = dict[str, Any]
 
@@ -66,12 +67,31 @@ def to_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return _lists(array)
     if is_unscaled(dtype):
         return [None if v is None else without_zeros(v) for v in array.to_pylist()]
+    if t.is_date(dtype):
+        return _dates(array)
     return cast(list[Any], array.to_pylist())
+
+
+def far_time(*_: object) -> NoReturn:
+    """Raise the error for a date or time that Python's cannot be."""
+    raise QueryFailed(
+        "a date or time is not in the years 1 to 9999, which are all that Python has",
+        hint="take the answer with to_arrow()",
+    )
+
+
+def _dates(array: pa.Array) -> list[Any]:
+    try:
+        return cast(list[Any], array.to_pylist())
+    except (OverflowError, ValueError):
+        far_time()
 
 
 def _timestamps(array: pa.Array) -> list[Any]:
     plain = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.timestamp("us"))
     values = plain.to_numpy(zero_copy_only=False).tolist()
+    if int in set(map(type, values)):  # what numpy makes of others than Python's
+        far_time()
     if array.type.tz is None:
         return cast(list[Any], values)
     return [None if v is None else v.replace(tzinfo=UTC) for v in values]

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from millpond.digits import is_unscaled, without_zeros
+from millpond.records.outgoing import far_time
 from millpond.tables._columns import Coded, ColumnStore, Pieces
 
 Row = dict[str, Any]
@@ -25,6 +26,8 @@ MakeRows = Callable[[Sequence[Any], Sequence[Any]], list[Row]]
 
 DAYS = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1)
+_LAST_DAY = date.max.toordinal()
+_FIRST, _LAST = ((end - EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max))
 WIDE = Context(prec=80)
 _WORD = (1 << 64) - 1
 
@@ -98,6 +101,7 @@ def _run(code: str, stores: Sequence[ColumnStore], columns: Sequence[int]) -> di
         "repeat": repeat,
         "_date": date.fromordinal,
         "_delta": timedelta,
+        "_far": far_time,
         "_EPOCH": EPOCH,
         "_EPOCH_UTC": EPOCH.replace(tzinfo=UTC),
         "_times": WIDE.multiply,
@@ -126,9 +130,10 @@ def _cell(store: ColumnStore, raw: str, at: int) -> str:
     if t.is_string(dtype):
         return f"(x if (x := t{at}[{raw}]) is not ... else r{at}({raw}))"
     if t.is_date(dtype):
-        return f"_date({raw} + {DAYS})"
+        return f"(_date(x) if 0 < (x := {raw} + {DAYS}) <= {_LAST_DAY} else _far())"
     if t.is_timestamp(dtype):
-        return f"({'_EPOCH' if dtype.tz is None else '_EPOCH_UTC'} + _delta(0, 0, {raw}))"
+        epoch = "_EPOCH" if dtype.tz is None else "_EPOCH_UTC"
+        return f"({epoch} + _delta(0, 0, x) if {_FIRST} <= (x := {raw}) <= {_LAST} else _far())"
     if t.is_duration(dtype):
         return f"_delta(0, 0, {raw})"
     if t.is_decimal(dtype):
