@@ -332,6 +332,15 @@ def test_the_reference_is_not_stale() -> None:
     assert limits.read_text(encoding="utf-8") == reference.limits(), "limits.md is stale: run make docs"
 
 
+def test_every_statement_has_its_syntax_and_an_example() -> None:
+    reference = _load(ROOT / "tools" / "reference.py")
+    page = reference.STATEMENTS.read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]}
+    for title, runs in reference.statement_titles().items():
+        assert "```text\n" in sections.get(title, ""), f"{title} has no syntax"
+        assert ("```sql\n" if runs else "```sql error\n") in sections[title], f"{title} has no example"
+
+
 def _load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None

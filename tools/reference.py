@@ -1,5 +1,5 @@
-"""Write docs/reference/: what the declarations in the code say about options, statements, types and the rest; and into
-docs/limits.md what differs from Spark.
+"""Write docs/reference/: what the declarations in the code say about options, types and the rest; into its page of
+statements, which people write, which of them run; and into docs/limits.md what differs from Spark.
 
 Run by ``make docs``. Nothing here is a list of its own: a page that is wrong is put right in the code it comes from.
 ``tests/test_docs.py`` fails when the files are not what this gives.
@@ -14,7 +14,6 @@ import itertools
 import re
 import sys
 import tomllib
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,9 +28,15 @@ from millpond.formats.base import COMPRESSIONS, formats
 from millpond.options import Option
 from millpond.sql import statements as st
 from millpond.sql.check import Checker
-from millpond.sql.checked import COMMON_TABLE_OPTIONS, LATER, RUNNING_OPTIONS, STREAM_OPTIONS
+from millpond.sql.checked import (
+    COMMON_TABLE_OPTIONS,
+    LATER,
+    RUNNING_OPTIONS,
+    SELECT_OPTIONS,
+    STREAM_OPTIONS,
+)
 from millpond.sql.functions import function_classes, known_functions
-from millpond.sql.parse import parse, parse_condition
+from millpond.sql.parse import parse_condition
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
 from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
 from millpond.sql.windowing import WINDOW_OPTIONS
@@ -40,11 +45,19 @@ from millpond.types import type_name
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
-EXAMPLES = ROOT / "tests" / "sql_language" / "examples.sql"
-EXAMPLES_SHOWN = 8
+STATEMENTS = FOLDER / "statements.md"
 LIMITS = ROOT / "docs" / "limits.md"
 DIFFERENCES = ROOT / "tests" / "oracle" / "differences.toml"
 _LISTED = re.compile(r"(?<=<!-- differences -->\n).*(?=<!-- end of differences -->)", re.DOTALL)
+_STATEMENT_LIST = re.compile(r"(?<=<!-- statements -->\n).*(?=<!-- end of statements -->)", re.DOTALL)
+_SECTION = re.compile(r"^## (.+)\n\n(.+?\.)(?:\s|$)", re.MULTILINE)
+"""The title of a section, and its first sentence."""
+_HEADINGS: dict[type[st.Statement], str] = {
+    st.Begin: "BEGIN, COMMIT, ROLLBACK",
+    st.Commit: "BEGIN, COMMIT, ROLLBACK",
+    st.Rollback: "BEGIN, COMMIT, ROLLBACK",
+    st.ControlQuery: "PAUSE, RESUME, STOP, START QUERY",
+}
 _NOTE = "<!-- Written by tools/reference.py (make docs). Do not edit. -->\n\n"
 
 
@@ -69,10 +82,10 @@ def pages() -> dict[str, str]:
         "functions.md": _functions,
         "options.md": _options,
         "routes.md": _routes,
-        "statements.md": _statements,
         "types.md": _types,
     }
-    return {name: _NOTE + "\n".join(lines()).rstrip() + "\n" for name, lines in made.items()}
+    written = {name: _NOTE + "\n".join(lines()).rstrip() + "\n" for name, lines in made.items()}
+    return {**written, STATEMENTS.name: statements()}
 
 
 def limits() -> str:
@@ -102,6 +115,7 @@ def _options() -> Iterator[str]:
     yield ""
     yield from _section("Every table", COMMON_TABLE_OPTIONS)
     yield from _section("Every running statement", RUNNING_OPTIONS)
+    yield from _section("SELECT that runs continuously", SELECT_OPTIONS)
     named = backend_names()
     for name in sorted(set(named.values())):
         others = [n for n, file in sorted(named.items()) if file == name and n != name]
@@ -200,36 +214,27 @@ def _errors() -> Iterator[str]:
 # statements
 
 
-def _statements() -> Iterator[str]:
+def statements() -> str:
+    """docs/reference/statements.md with the list of its statements and whether they run."""
+    page = STATEMENTS.read_text(encoding="utf-8")
+    about = dict(_SECTION.findall(page))
+    rows = [
+        (f"[{title}](#{_anchor(title)})", "yes" if runs else "no", about[title].rstrip("."))
+        for title, runs in statement_titles().items()
+    ]
+    listed = "\n".join(_table(("statement", "runs in this version", "meaning"), rows))
+    return _STATEMENT_LIST.sub(lambda _: listed, page)
+
+
+def statement_titles() -> dict[str, bool]:
+    """The heading of every statement that the parser knows, and whether this version runs it."""
     kinds = [c for c in vars(st).values() if isinstance(c, type) and issubclass(c, st.Statement)]
-    kinds = [c for c in kinds if c not in (st.Statement, st.Block)]  # a Block has no words of its own
-    examples = _examples()
-    yield "# Statements"
-    yield ""
-    yield "Every statement that the language has, and whether this version runs it. One that it does not run is"
-    yield "refused by name when the text is checked, before anything has started. Some of those that run have forms"
-    yield "that are refused: [limits](../limits.md) lists them. The examples are those of the parser's tests."
-    yield ""
-    yield from _table(
-        ("statement", "runs in this version"),
-        [
-            (f"[{_words(c)}](#{_words(c).lower().replace(' ', '-')})", "yes" if runs(c) else "no")
-            for c in kinds
-        ],
-    )
-    for kind in kinds:
-        yield f"## {_words(kind)}"
-        yield ""
-        if not runs(kind):
-            yield "Not run in this version."
-            yield ""
-        for name, choices in _choices(kind):
-            yield f"`{name}`: {', '.join(choices)}."
-            yield ""
-        yield "```text"
-        yield from examples.get(kind, [])[:EXAMPLES_SHOWN]
-        yield "```"
-        yield ""
+    kinds = [c for c in kinds if c not in (st.Statement, st.Block, st.NamedQuery)]  # parts of others
+    return {_HEADINGS.get(kind) or _words(kind): runs(kind) for kind in kinds}
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def runs(kind: type[st.Statement]) -> bool:
@@ -239,24 +244,6 @@ def runs(kind: type[st.Statement]) -> bool:
 
 def _words(kind: type[st.Statement]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).upper()
-
-
-def _choices(kind: type[st.Statement]) -> Iterator[tuple[str, list[str]]]:
-    """The fields that are one of a few words."""
-    hints = typing.get_type_hints(kind, {**vars(st), "exp": exp, "pa": pa})
-    for field in dataclasses.fields(kind):
-        hint = hints[field.name]
-        if typing.get_origin(hint) is typing.Literal:
-            yield field.name, [str(c).upper() for c in typing.get_args(hint)]
-
-
-def _examples() -> dict[type[st.Statement], list[str]]:
-    """One statement in a line, as the file promises."""
-    found: dict[type[st.Statement], list[str]] = {}
-    for line in EXAMPLES.read_text(encoding="utf-8").splitlines():
-        for statement in parse(line, {}).statements:
-            found.setdefault(type(statement), []).append(line)
-    return found
 
 
 # types, functions
