@@ -42,7 +42,7 @@ def _here(app: App) -> dict[str, Any]:
         "counts": {key: number for key, number in app._counts.items() if number},
         "open sources": sorted(uri for uri, _ in app._rooms.opened()),
         "columns found": {k: repr(v) for k, v in app._rooms.found.items()},
-        "emitted": sorted(app._emitted),
+        "emitted": sorted(app._emitted.results),
         "transaction": app._transaction is not None,
         "streams that are read": sorted(s.source.uri for s in app._runner._streams.values()),
         "threads": sorted(

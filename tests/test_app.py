@@ -573,7 +573,7 @@ def test_a_large_table_is_looked_up_and_seen_as_it_is(spark: object, path: Any) 
         groups = pa.array([i % 1000 for i in range(size)], pa.int32())
         app.table("big").bulk_insert(pa.table({"id": ids, "g": groups, "name": names}))
         app.table("groups").bulk_insert([{"g": g, "label": f"g{g}"} for g in range(1000)])
-        left, inner, exists, count = app._emitted.values()
+        left, inner, exists, count = app._emitted.results.values()
 
         def ask(*rows: tuple[int, int]) -> list[list[dict[str, Any]]]:
             before = [len(r) for r in (left, inner, exists, count)]

@@ -150,7 +150,6 @@ def violations(root: Path, known: Mapping[tuple[str, str], int] | None = None) -
 UPWARD = {
     ("loading", "app"): 9,
     ("loading", "views"): 1,
-    ("streaming", "app"): 6,
 }
 """Imports that go up, by the room that they are in and the one that they reach. They may only fall."""
 
@@ -179,7 +178,7 @@ def test_the_ground_floor_has_no_circle() -> None:
     assert not below, f"these import one another in a circle: {below}"
 
 
-PRIVATE_OF_THE_APP = 538
+PRIVATE_OF_THE_APP = 474
 """Accesses of other files to private fields of ``App``. It may only fall."""
 CIRCLES = {
     "millpond": 1,
@@ -189,7 +188,7 @@ CIRCLES = {
     "millpond.loading": 8,
     "millpond.connectors": 15,
     "millpond.sql": 28,
-    "millpond.streaming": 10,
+    "millpond.streaming": 3,
     "millpond.tables": 7,
     "millpond.views": 1,
 }

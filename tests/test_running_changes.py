@@ -24,7 +24,6 @@ from millpond.plan.plans import target_of
 from millpond.sql.blocks import grouped
 from millpond.sql.parse import parse
 from millpond.streaming import fold
-from millpond.streaming.block import Block
 from millpond.streaming.fold import Folding
 
 pytestmark = pytest.mark.slow
@@ -309,7 +308,7 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
         ).require()
     )[0]
     checked = check_one(app, block, app._catalog.copy(), parse("").script.place)
-    run = Block(app, plan_block(checked, "b"), ephemeral=False)
+    (run,) = app._statement_kinds.make(plan_block(checked, "b"), ephemeral=False)
     run.set_up()
     schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32()), ("_seq", pa.int64())])
 

@@ -60,6 +60,7 @@ from millpond.loading.followers import Followers
 from millpond.loading.load import load, read_all
 from millpond.loading.loader import Loader
 from millpond.loading.progress import Load
+from millpond.loading.schema_drift import follow_columns
 from millpond.loading.side_inputs import keep_beside
 from millpond.options import parse_size
 from millpond.plan.plans import PipelinePlan, Target, target_of
@@ -94,7 +95,11 @@ from millpond.store.query_states import DROPPED, HELD, Held
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Moment, Store
 from millpond.store.undo import Unit
-from millpond.streaming.runner import Pipelines
+from millpond.streaming.commit_turn import CommitTurn
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.runner import Runner
+from millpond.streaming.stages import Stages
+from millpond.streaming.statements import Statements
 from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
 from millpond.views.materialized_view import Views
@@ -164,7 +169,6 @@ class App:
             raise InvalidOption(f'compact_after = "{compact_after}": {error}') from None
         self._master = master
         self._on_progress = _on_progress or (lambda progress: None)
-        self._on_emit = _on_emit
         self._on_answer = _on_answer
         self._on_status = _on_status or (lambda text: None)
         self._read_only = _read_only
@@ -179,7 +183,7 @@ class App:
         self._scripts: list[Script] = []
         self._saved: dict[str, Saved] = {}
         self._unclaimed: dict[str, Saved] = {}
-        self._emitted: dict[str, RunningResult] = {}
+        self._emitted = Emitted(_on_emit)
         self._source_values: dict[str, Mapping[str, Any]] = {}
         self._counts: dict[str, int] = {}
         self._loads: dict[str, Load] = {}
@@ -209,7 +213,30 @@ class App:
             self._held = Held(self._journal)
             self._leaving = DroppedTables(self._journal, self._state.path, self._mask)
             self._living = Followers(self._loads, self._mask, still=_direct or _read_only)
-            self._runner = Pipelines(self, self._held, direct=_direct)
+            turn = CommitTurn()
+            self._statement_kinds = Statements(
+                self._store,
+                self._catalog,
+                self._evaluator,
+                Stages(self._evaluator, self._clock, self._spark),
+                turn,
+                self._emitted,
+                self._inputs,
+                partial(follow_columns, self),
+                self._spark,
+            )
+            self._runner = Runner(
+                self._statement_kinds.make,
+                self._store,
+                self._held,
+                self._loader,
+                turn,
+                self._spark,
+                self._state.path / "scratch",
+                self._mask,
+                self._report,
+                direct=_direct,
+            )
             self._views = Views(
                 self._store,
                 self._evaluator,
@@ -583,7 +610,7 @@ class App:
         if step.claimed is not None:
             step.claimed.claimed = True
             self._unclaimed.pop(step.claimed.id, None)
-            return self._emitted.get(step.claimed.name) or Result(pa.table({}), count=0)
+            return self._emitted.results.get(step.claimed.name) or Result(pa.table({}), count=0)
         checked = step.checked
         assert checked is not None
         if self._in_file and self._is_done(checked.statement):
@@ -792,7 +819,7 @@ class App:
         assert checked.target is not None and checked.resolved is not None
         if checked.target.kind != "sink" or not self._rooms.stands_in(checked.target.name):
             return target_of(checked.target, checked.table_options)
-        self._emitted[query] = RunningResult(checked.resolved.schema.arrow(), query)
+        self._emitted.open(query, checked.resolved.schema.arrow())
         return Target("emit", query)
 
     def _kept(self, plan: PipelinePlan) -> bool:

@@ -144,7 +144,7 @@ class Removal:
         app._saved.pop(f"query:{query.lower()}", None)
         app._unclaimed.pop(f"query:{query.lower()}", None)
         app._held.note(query, None)
-        app._emitted.pop(query, None)
+        app._emitted.results.pop(query, None)
         faults.reach("query ended")
 
     def _let_go(self, relation: Relation) -> None:

@@ -25,7 +25,7 @@ from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target, target_of
 from millpond.plan.view import plan_view
 from millpond.query.change_kind import emitted_schema
-from millpond.query.result import Result, RunningResult
+from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
@@ -135,9 +135,8 @@ def _write_outside(app: App, checked: Checked, target: Relation) -> Result:
     checked = app._with_types(checked)
     assert checked.resolved is not None
     if app._rooms.stands_in(target.name):
-        rows, name = app._answer(checked), f"insert {len(app._emitted) + 1}"
-        app._emitted[name] = RunningResult(rows.schema, name)
-        app._emitted[name].add(rows)
+        rows, name = app._answer(checked), f"insert {len(app._emitted.results) + 1}"
+        app._emitted.open(name, rows.schema).add(rows)
         return Result(_NOTHING, count=rows.num_rows)
     sink = find_sink(target.name)(target.name, checked.table_options, checked.resolved.schema)
     try:
@@ -145,7 +144,7 @@ def _write_outside(app: App, checked: Checked, target: Relation) -> Result:
         faults.reach("sink opened once")
         rows = app._answer(checked)
         if rows.num_rows:
-            deliver(app, sink, rows)
+            deliver(app._spark, sink, rows)
     finally:
         sink.close()
     app._store.commit(done=app._statement_done(checked.statement))
@@ -227,11 +226,10 @@ def _select(app: App, checked: Checked, unit: Unit) -> Result:
     checked = app._with_types(checked)
     assert checked.resolved is not None
     name = app._query_name(checked, unit)
-    result = RunningResult(emitted_schema(checked.resolved.schema.arrow(), checked.op), name)
-    app._emitted[name] = result
+    result = app._emitted.open(name, emitted_schema(checked.resolved.schema.arrow(), checked.op))
     options = {} if checked.op is None else {"op": checked.op}
     if checked.live:
-        printed = app._on_emit if app._in_file else None
+        printed = app._emitted.printed if app._in_file else None
         plan = plan_view(checked, name, Target("emit", f"{name}$rows", options))
         app._views.add_emitting(plan, result.add if printed is None else partial(printed, name))
         return result

@@ -71,7 +71,7 @@ def _of_queries(app: App, table: str) -> tuple[str, Health]:
     if (reason := _behind(app, sorted({name for p in filling for name in p.plan.beside}))) is not None:
         return source, Health("stale", reason)
     for pipeline in filling:
-        load = app._runner.phases.load_of(pipeline)
+        load = app._runner.backfills.load_of(pipeline)
         if load is not None:
             return source, load.health()
     idle = [p for p in filling if not p.active]

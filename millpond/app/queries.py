@@ -6,14 +6,14 @@ from millpond.engine.states import is_done
 from millpond.sql.querynames import unknown_query
 from millpond.store.query_states import DROPPED, Held
 from millpond.store.undo import Unit
-from millpond.streaming.runner import Pipelines
+from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
 
 
 class Queries:
     """Running statements, those that could not be started, and live views."""
 
-    def __init__(self, runner: Pipelines, views: Views, held: Held):
+    def __init__(self, runner: Runner, views: Views, held: Held):
         self._runner = runner
         self._views = views
         self._held = held

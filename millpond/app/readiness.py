@@ -46,7 +46,7 @@ def readiness(app: App) -> Readiness:
         name: load for name in sorted(app._loader.running()) if (load := app._loads.get(name)) is not None
     }
     for pipeline in app._runner:
-        load = app._runner.phases.load_of(pipeline)
+        load = app._runner.backfills.load_of(pipeline)
         if load is not None:
             loads[pipeline.plan.target.name.lower()] = load
     loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in loads.items())

@@ -71,12 +71,12 @@ class LocalSession:
         from millpond.app.tail import follow
         from millpond.query.result import RunningResult
 
-        before = set(self.app._emitted)
+        before = set(self.app._emitted.results)
         try:
             result = self._conversation.run(sql)
         except KeyboardInterrupt:  # also what was begun is left
-            for name in self.app._emitted.keys() - before:
-                self.app._cancel(self.app._emitted[name])
+            for name in self.app._emitted.results.keys() - before:
+                self.app._cancel(self.app._emitted.results[name])
             raise
         except UnknownName as error:
             if self._hint and "is not known" in error.message and not error.message.startswith("option"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,11 +14,11 @@ from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.store.store import Moment
 from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
+from millpond.streaming.emitted import Emitted
 from millpond.streaming.statement import RunningStatement, high_of
 from millpond.streaming.window import WindowedAggregate
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.batch import Batch
 
 
@@ -28,29 +29,33 @@ def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
     return kind(plan.aggregation, evaluator, plan.name)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Groups(RunningStatement):
     """What is kept of the groups is in tables beside the target; one without groups has its row from the beginning."""
 
-    def __init__(self, app: App, plan: PipelinePlan, *, ephemeral: bool):
-        super().__init__(app, plan, ephemeral=ephemeral)
-        self._aggregate = aggregate_of(plan, app._evaluator)
+    evaluator: Evaluator
+    emitted: Emitted
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._aggregate = aggregate_of(self.plan, self.evaluator)
 
     def set_up(self) -> None:
         super().set_up()
         plan = self.plan
-        self._stage = self.stage(plan.batch)
-        self._mark = self.stage(plan.mark) if plan.mark is not None else None
+        self._stage = self.stages.stage(plan.batch)
+        self._mark = self.stages.stage(plan.mark) if plan.mark is not None else None
         self.keep(self._aggregate.tables)
 
     def begin(self) -> None:
-        plan, moment = self.plan, self.app._store.moment()
+        plan, moment = self.plan, self.store.moment()
         assert plan.aggregation is not None
         if plan.aggregation.keys or plan.target.kind != "table" or not self._aggregate.is_new(moment):
             return
         inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
         stream = plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
         inputs[plan.batch.stream.view] = stream.empty_table()
-        rows = self.app._evaluator.answer(plan.aggregation.partial, inputs)
+        rows = self.evaluator.answer(plan.aggregation.partial, inputs)
         self.commit(rows.cast(plan.batch.output.arrow()), None)
 
     @property
@@ -60,11 +65,7 @@ class Groups(RunningStatement):
     @property
     def late(self) -> int | None:
         aggregate = self._aggregate
-        return (
-            aggregate.mark(self.app._store.moment()).late
-            if isinstance(aggregate, WindowedAggregate)
-            else None
-        )
+        return aggregate.mark(self.store.moment()).late if isinstance(aggregate, WindowedAggregate) else None
 
     def _told(self, merged: Merged) -> pa.Table:
         """The groups that are there now, and, where what happened is told, those that are not."""
@@ -93,7 +94,7 @@ class Groups(RunningStatement):
                 )
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.
-                self.emit(self._told(merged))
+                self.emit(self.emitted, self._told(merged))
             return {name: change for name, change in changes.items() if len(change)}, merged
 
         def sent(merged: Merged) -> dict[str, pa.Table]:

@@ -26,8 +26,8 @@ def loads_table(plan: PipelinePlan, source: Source) -> bool:
     return plan.target.kind == "table" and plan.batch.stream.relation.uri is not None and source.follows
 
 
-class Phases:
-    """The loads of running statements, by their names. What has been loaded is not among them."""
+class Backfills:
+    """Tells how far the loads of running statements are, by their names. What has been loaded is not among them."""
 
     def __init__(self, mask: Callable[[str], str], report: Report):
         self._mask = mask

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.connectors.source import SEQ
 from millpond.plan.plans import BatchPlan, PipelinePlan
+from millpond.query.evaluate import Evaluator
 from millpond.query.overlay import Overlay
 from millpond.query.transaction import View
+from millpond.sql.catalog import Catalog
 from millpond.store.store import Moment
 from millpond.streaming.aggregate import target_changes
 from millpond.streaming.aggregate_statement import aggregate_of
-from millpond.streaming.fold import Folding
+from millpond.streaming.fold import Folding, Inputs
 from millpond.streaming.keyed_topic import Divided, Endings, refuse_taken, with_endings
 from millpond.streaming.statement import RunningStatement
 from millpond.types import Schema
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.batch import Batch
     from millpond.engine.local import LocalStage
 
@@ -32,19 +34,20 @@ Effects = tuple[Mapping[str, Changes], Mapping[str, pa.Table]]
 class Member:
     """A statement of a block: the rows of a batch in, its effects out."""
 
-    def __init__(self, app: App, plan: PipelinePlan):
-        self._app = app
+    def __init__(self, plan: PipelinePlan, catalog: Catalog, evaluator: Evaluator, inputs: Inputs):
+        self._catalog = catalog
+        self._evaluator = evaluator
         self._plan = plan
         self._stage = self._stage_of(plan.batch)
         self._mark = self._stage_of(plan.mark) if plan.mark is not None else None
-        self._folding = Folding(plan.fold, app._evaluator, app._inputs) if plan.fold is not None else None
-        self._aggregate = aggregate_of(plan, app._evaluator) if plan.aggregation is not None else None
+        self._folding = Folding(plan.fold, evaluator, inputs) if plan.fold is not None else None
+        self._aggregate = aggregate_of(plan, evaluator) if plan.aggregation is not None else None
         self._keys = self._stage_of(plan.keys.batch) if plan.keys is not None and plan.keys.batch else None
 
     def _stage_of(self, batch: BatchPlan) -> LocalStage:
         from millpond.engine.local import LocalStage
 
-        evaluator = self._app._evaluator
+        evaluator = self._evaluator
         answer = evaluator.in_process(batch.query) or (lambda tables: evaluator.answer(batch.query, tables))
         return LocalStage(batch, answer)
 
@@ -79,7 +82,7 @@ class Member:
         name = self._plan.target.name
         if self._plan.target.kind == "stream":
             return {}, {name: rows} if rows.num_rows else {}
-        relation = self._app._catalog.find(name)
+        relation = self._catalog.find(name)
         filled = Changes(rows) if ended is None else with_endings(rows, ended.keys)
         if relation is not None and relation.strict:
             refuse_taken(view, name, filled)
@@ -98,21 +101,24 @@ class Member:
         return Endings(plan, self._plan.batch.stream.relation.schema, answer).divide(batch)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Block(RunningStatement):
     """One pipeline of several statements. Each sees what the ones before it have changed."""
 
-    in_order = True
+    evaluator: Evaluator
+    inputs: Inputs
+    in_order: ClassVar[bool] = True
 
-    def __init__(self, app: App, plan: PipelinePlan, *, ephemeral: bool):
-        super().__init__(app, plan, ephemeral=ephemeral)
-        self._members = [Member(app, member) for member in plan.block]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._members = [Member(p, self.catalog, self.evaluator, self.inputs) for p in self.plan.block]
         self._own = {name: schema for m in self._members for name, schema in m.tables.items()}
 
     def set_up(self) -> None:
         self.keep(self._own)
 
     def begin(self) -> None:
-        if any(m.is_new(self.app._store.moment()) for m in self._members):
+        if any(m.is_new(self.store.moment()) for m in self._members):
             self.commit(self._schema.empty_table(), None)
 
     @property
@@ -145,7 +151,7 @@ class Block(RunningStatement):
                 if name in self._own:
                     own[name] = change
                     continue
-                fitting = self.app._backend(name).check(change)
+                fitting = self.store.backend(name).check(change)
                 if name.lower() not in overlays:
                     overlays[name.lower()] = Overlay(now.snapshot(name))
                 overlays[name.lower()].stage(fitting)

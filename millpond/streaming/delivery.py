@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,16 @@ from millpond.digits import all_written
 from millpond.errors import NotSupported, TimedOut
 from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
+from millpond.journal.journal import Journal
 from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.delivery_errors import Aside, mark_of
+from millpond.streaming.stages import Spark
 from millpond.streaming.statement import NO_MORE, Rows, RunningStatement, high_of
 from millpond.types import Column, Schema, whole
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.batch import Batch
 
 IDENTITY = "identity"
@@ -38,7 +40,7 @@ IDENTITY = "identity"
 _KEY = "_key"
 
 
-def deliver(app: App, sink: Sink, rows: pa.Table, position: Position | None = None) -> None:
+def deliver(spark: Spark, sink: Sink, rows: pa.Table, position: Position | None = None) -> None:
     """Writes rows, and returns when they are safe."""
     with steps.step(f"write to {sink.uri.partition(':')[0]}") as noted:
         noted.tell_of(rows)
@@ -48,11 +50,14 @@ def deliver(app: App, sink: Sink, rows: pa.Table, position: Position | None = No
         from millpond.engine.onspark import deliver as by_spark
 
         sink.check(rows)
-        by_spark(app._spark(sink.format), sink, rows)
+        by_spark(spark(sink.format), sink, rows)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Delivering(RunningStatement):
     """A statement with a sink as its target."""
+
+    spark: Spark
 
     def set_up(self) -> None:
         super().set_up()
@@ -61,7 +66,7 @@ class Delivering(RunningStatement):
         if before is not None:
             before.close()  # it has other columns now
         self._sink: Sink = find_sink(target.name)(target.name, target.options, self._written)
-        if self._sink.exact and not self.app._state.durable:
+        if self._sink.exact and not self.store.journal.durable:
             raise NotSupported(
                 "'delivery' = 'exactly-once' needs a state directory: without one nothing is known after a restart",
                 hint="millpond run app.sql --state DIR, or App(…, state=…)",
@@ -77,11 +82,11 @@ class Delivering(RunningStatement):
 
     def _open(self) -> bool:
         """Makes the sink ready; whether our position had to follow it."""
-        held = self._sink.open(f"{_identity(self)}-{self.plan.name}")
+        held = self._sink.open(f"{_identity(self.store.journal)}-{self.plan.name}")
         ours = self.position
         if held is None or (ours is not None and ours.batch >= held.batch):
             return False
-        self.app._store.write(lambda moment: ({}, None), held, into=())
+        self.store.write(lambda moment: ({}, None), held, into=())
         return True
 
     @property
@@ -98,7 +103,7 @@ class Delivering(RunningStatement):
         if self._trying:
             self._sink.check(rows)
         elif rows.num_rows:
-            deliver(self.app, self._sink, rows, position)
+            deliver(self.spark, self._sink, rows, position)
             faults.reach("sink: written")
 
     def close(self) -> None:
@@ -107,15 +112,18 @@ class Delivering(RunningStatement):
             sink.close()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Outgoing(Delivering, Rows):
     """A query whose rows go to a sink, each by itself."""
 
-    _aside: Aside | None = None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._aside: Aside | None = None
 
     def _open(self) -> bool:
         followed = super()._open()
         if self._sink.exact:
-            self._aside = Aside(self.app._store, self.plan.name, self.plan.errors)
+            self._aside = Aside(self.store, self.plan.name, self.plan.errors)
         return followed
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -134,9 +142,10 @@ class Outgoing(Delivering, Rows):
 
     def drop(self) -> None:
         super().drop()
-        safely(partial(self.app._store.forget, mark_of(self.plan.name)))
+        safely(partial(self.store.forget, mark_of(self.plan.name)))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OutgoingGroups(Delivering, Groups):
     """A live aggregate whose groups go to a sink as they change: a message for each, with its key, so that the last
     one of a key is the group, and one without a value says that it is there no more."""
@@ -161,7 +170,7 @@ class OutgoingGroups(Delivering, Groups):
         return [name for name in aggregation.keys if name is not None]
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        merged = self._aggregate.merge(rows, self.app._store.moment(), high_of(rows))
+        merged = self._aggregate.merge(rows, self.store.moment(), high_of(rows))
         self.hand_out(self._messages(merged), position)
         if not self._trying:
             changes = {name: change for name, change in merged.changes.items() if len(change)}
@@ -190,9 +199,8 @@ def key_texts(keys: pa.Table) -> pa.Array:
     return pc.coalesce(texts, objects)
 
 
-def _identity(statement: RunningStatement) -> str:
+def _identity(journal: Journal) -> str:
     """What tells this state directory from all others."""
-    journal = statement.app._journal
     for entry in journal.entries():
         if entry.kind == IDENTITY:
             return str(entry.data["id"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
 Inputs = Callable[[Resolved, Moment], dict[str, pa.Table]]
+"""Reads the rows of a query's inputs, by view."""
 
 SCANNED = 20_000
 """Rows up to which a table is read whole; of a larger one only the rows that the events name."""
@@ -43,15 +45,18 @@ TURNS = 256
 grows with them."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Folded(RunningStatement):
     """A running UPDATE, DELETE, MERGE or UPSERT: changes, returned rows and position are one commit."""
 
-    in_order = True
+    evaluator: Evaluator
+    inputs: Inputs
+    in_order: ClassVar[bool] = True
 
     def set_up(self) -> None:
         assert self.plan.fold is not None
-        self._stage = self.stage(self.plan.batch)
-        self._folding = Folding(self.plan.fold, self.app._evaluator, self.app._inputs)
+        self._stage = self.stages.stage(self.plan.batch)
+        self._folding = Folding(self.plan.fold, self.evaluator, self.inputs)
 
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
         return self._stage.run(batch, moment)

@@ -12,12 +12,12 @@ import pyarrow as pa
 from millpond.changes import Changes, Position
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, JoinPlan, PipelinePlan
+from millpond.query.evaluate import Evaluator
 from millpond.store.store import Moment
 from millpond.streaming.statement import NO_MORE, RunningStatement, high_of, together
 from millpond.streaming.stream_join import KeptJoin, Taken
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.batch import Batch
     from millpond.engine.stage import Stage
 
@@ -46,17 +46,18 @@ class Joining:
     one after another, and other statements do not wait.
     """
 
-    def __init__(self, statement: RunningStatement, plan: JoinPlan):
+    def __init__(self, statement: RunningStatement, plan: JoinPlan, evaluator: Evaluator):
         self.statement = statement
+        self._evaluator = evaluator
         self.lock = threading.RLock()
         self._places: list[Place] = []
         self._nodes = list(self._build(plan, None))
         self._above: dict[int, Stage] = {}
 
     def _build(self, plan: JoinPlan, above: Place | None, number: int = 0) -> Iterator[Node]:
-        app, name = self.statement.app, self.statement.plan.name
+        name = self.statement.plan.name
         label = name if number == 0 else f"{name}${number}"
-        node = Node(plan, KeptJoin(plan.join, app._evaluator, label), above)
+        node = Node(plan, KeptJoin(plan.join, self._evaluator, label), above)
         yield node
         for n, side in enumerate(plan.sides):
             place = Place(node, n)
@@ -88,7 +89,7 @@ class Joining:
             if place.node.above is None:
                 column = self.window_time
                 reached = place.node.kept.time_of(column, taken.reached) if column is not None else None
-                return self.part(taken.joined, reached), changes
+                return self.statement.stages.part(taken.joined, reached), changes
             rows, at = self._upwards(place.node, taken, moment)
             place = place.node.above
 
@@ -97,8 +98,8 @@ class Joining:
         assert above is not None
         plan, side = above.node.plan.sides[above.side].batch, above.node.plan.join.sides[above.side]
         if id(node) not in self._above:
-            self._above[id(node)] = self.statement.stage(plan)
-        rows = self._above[id(node)].run(self.part(taken.joined), moment)
+            self._above[id(node)] = self.statement.stages.stage(plan)
+        rows = self._above[id(node)].run(self.statement.stages.part(taken.joined), moment)
         at = node.kept.time_of(side.mark.column, taken.reached) if side.mark is not None else None
         return _shaped(rows, plan), at
 
@@ -109,49 +110,43 @@ class Joining:
         window = aggregation.window if aggregation is not None else None
         return window.window.mark if window is not None else None
 
-    def part(self, rows: pa.Table, high: int | None = None) -> Batch:
-        from millpond.engine.batch import Part
-        from millpond.engine.session import new_session
 
-        return Part(rows, lambda: new_session(self.statement.app._spark()), high)
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class JoinedStream(RunningStatement):
-    """One of the streams of a statement that joins them: what its batches give goes to that statement."""
+    """One of the streams of a statement that joins them, by its number: what its batches give goes to that
+    statement."""
 
-    def __init__(self, app: App, plan: PipelinePlan, joining: Joining, number: int, *, ephemeral: bool):
-        super().__init__(app, plan, ephemeral=ephemeral)
-        self._joining = joining
-        self._number = number
+    joining: Joining
+    number: int
 
     def declare(self) -> None:
-        if self._number == 0:
-            self._joining.statement.declare()
+        if self.number == 0:
+            self.joining.statement.declare()
 
     def set_up(self) -> None:
-        if self._number == 0:
-            self._joining.set_up()
-            self.errors = self._joining.statement.errors
-        self._stage = self.stage(self.plan.batch)
-        self._mark = self.stage(self.plan.mark) if self.plan.mark is not None else None
+        if self.number == 0:
+            self.joining.set_up()
+            self.errors = self.joining.statement.errors
+        self._stage = self.stages.stage(self.plan.batch)
+        self._mark = self.stages.stage(self.plan.mark) if self.plan.mark is not None else None
 
     def begin(self) -> None:
-        if self._number == 0:
-            with self._joining.lock:
-                self._joining.statement.begin()
+        if self.number == 0:
+            with self.joining.lock:
+                self.joining.statement.begin()
 
     @property
     def owned(self) -> tuple[str, ...]:
-        joining = self._joining
-        return (*joining.statement.owned, *joining.tables) if self._number == 0 else ()
+        joining = self.joining
+        return (*joining.statement.owned, *joining.tables) if self.number == 0 else ()
 
     def close(self) -> None:
-        if self._number == 0:
-            self._joining.statement.close()
+        if self.number == 0:
+            self.joining.statement.close()
 
     def drop(self) -> None:
-        if self._number == 0:
-            self._joining.statement.drop()
+        if self.number == 0:
+            self.joining.statement.drop()
         super().drop()
 
     def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
@@ -162,7 +157,7 @@ class JoinedStream(RunningStatement):
         self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = NO_MORE
     ) -> int:
         rows = self.evaluate(batch, moment)
-        with self._joining.lock:
+        with self.joining.lock:
             self._more = more
             try:
                 return self.commit(rows, position)
@@ -170,50 +165,60 @@ class JoinedStream(RunningStatement):
                 self._more = NO_MORE
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        joined, changes = self._joining.take(
-            self._number, rows.replace_schema_metadata(None), high_of(rows), self.app._store.moment()
+        joined, changes = self.joining.take(
+            self.number, rows.replace_schema_metadata(None), high_of(rows), self.store.moment()
         )
         if self._trying:
             return 0
-        more, above = together(changes, self._more), self._joining.statement
+        more, above = together(changes, self._more), self.joining.statement
         if not joined.size and joined.high is None:
             return above.pass_over(position, more)
         before = above.errors
         count = above.apply(joined, position, more)
         self.errors += above.errors - before
-        self.misses = above.misses if self._number == 0 else self.misses
+        self.misses = above.misses if self.number == 0 else self.misses
         return count
 
     @property
     def late(self) -> int | None:
-        return self._joining.statement.late if self._number == 0 else None
+        return self.joining.statement.late if self.number == 0 else None
 
     @property
     def waiting(self) -> int | None:
         """Joined rows that wait for a match in a table."""
-        return self._joining.statement.waiting if self._number == 0 else None
+        return self.joining.statement.waiting if self.number == 0 else None
 
     def retry(self) -> int:
-        with self._joining.lock:
-            return self._joining.statement.retry() if self._number == 0 else 0
+        with self.joining.lock:
+            return self.joining.statement.retry() if self.number == 0 else 0
 
     def replay(self) -> int:
         """Rows of the stream, and with the first stream also joined rows, that could not be processed."""
         replayed = super().replay()
-        if self._number == 0:
-            with self._joining.lock:
-                replayed += self._joining.statement.replay()
+        if self.number == 0:
+            with self.joining.lock:
+                replayed += self.joining.statement.replay()
         return replayed
 
 
 def joined_streams(
-    app: App, statement: RunningStatement, plan: PipelinePlan, *, ephemeral: bool
+    statement: RunningStatement, plan: PipelinePlan, evaluator: Evaluator
 ) -> list[RunningStatement]:
     """The statements on the streams that a statement joins."""
     assert plan.join is not None
-    joining = Joining(statement, plan.join)
+    joining = Joining(statement, plan.join, evaluator)
     return [
-        JoinedStream(app, side, joining, n, ephemeral=ephemeral) for n, side in enumerate(plan_sides(plan))
+        JoinedStream(
+            plan=side,
+            store=statement.store,
+            catalog=statement.catalog,
+            stages=statement.stages,
+            turn=statement.turn,
+            ephemeral=statement.ephemeral,
+            joining=joining,
+            number=number,
+        )
+        for number, side in enumerate(plan_sides(plan))
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -99,6 +99,7 @@ class Endings:
         return ended
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Keyed(Rows):
     """A query whose rows go to a keyed table, over a stream whose messages may end a row.
 
@@ -110,11 +111,11 @@ class Keyed(Rows):
         super().set_up()
         plan = self.plan.keys
         assert plan is not None
-        stage = self.stage(plan.batch) if plan.batch is not None else None
+        stage = self.stages.stage(plan.batch) if plan.batch is not None else None
 
         def answer(rows: pa.Table) -> pa.Table:
             assert stage is not None
-            return stage.run(self._part(rows), self.app._store.moment())
+            return stage.run(self.stages.part(rows), self.store.moment())
 
         self._endings = Endings(plan, self.plan.batch.stream.relation.schema, answer)
 
@@ -155,7 +156,7 @@ class Keyed(Rows):
         if found is None:
             rows = super().evaluate(batch, moment)
             return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
-        changes = with_endings(super().evaluate(self._part(found.live), moment), found.keys)
+        changes = with_endings(super().evaluate(self.stages.part(found.live), moment), found.keys)
         return changes.rows.append_column(DELETED, changes.deleted)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:

@@ -8,8 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,25 +18,24 @@ from millpond.connectors.sink import NativeSink, find_sink
 from millpond.connectors.source import NativeSource, Source
 from millpond.engine.failures import explain
 from millpond.engine.states import State, asked, can_move
-from millpond.errors import Closed, PipelineFailed, TimedOut, known
+from millpond.errors import PipelineFailed, TimedOut, known
+from millpond.loading.bulk_load import Report
+from millpond.loading.loader import Loader
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import NO_PATIENCE
 from millpond.sql.catalog import Limits
 from millpond.store.query_states import Held
+from millpond.store.store import Store
 from millpond.store.undo import Unit, safely
-from millpond.streaming.aggregate_statement import Groups
-from millpond.streaming.backfill import Phases
-from millpond.streaming.block import Block
-from millpond.streaming.delivery import Outgoing, OutgoingGroups
-from millpond.streaming.fold import Folded
-from millpond.streaming.join_statement import joined_streams
-from millpond.streaming.keyed_topic import Keyed
+from millpond.streaming.backfill import Backfills
+from millpond.streaming.commit_turn import CommitTurn
+from millpond.streaming.delivery import Outgoing
 from millpond.streaming.on_miss_retry import Retrying
+from millpond.streaming.stages import Spark
 from millpond.streaming.starter import Starter
-from millpond.streaming.statement import Rows, RunningStatement
+from millpond.streaming.statement import RunningStatement
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.direct import DirectStream
     from millpond.engine.pipeline import Pipeline
     from millpond.engine.stream import StreamQuery
@@ -50,41 +48,39 @@ _AT_ONCE = max(2, os.cpu_count() or 2)
 """Queries that start side by side: each brings a process of its own."""
 
 
-def statements_of(app: App, plan: PipelinePlan, *, ephemeral: bool) -> list[RunningStatement]:
-    """The statement of a plan, by its kind; where streams are joined, one for each of them."""
-    if plan.block:
-        return [Block(app, plan, ephemeral=ephemeral)]
-    kind: type[RunningStatement]
-    if plan.target.kind == "sink":
-        kind = OutgoingGroups if plan.aggregation is not None else Outgoing
-    else:
-        kind = Groups if plan.aggregation is not None else Folded if plan.fold is not None else Rows
-    if plan.keys is not None and plan.join is None:
-        kind = Keyed
-    statement = kind(app, plan, ephemeral=ephemeral)
-    if plan.join is None:
-        return [statement]
-    return joined_streams(app, statement, plan, ephemeral=ephemeral)
-
-
-class Pipelines:
-    """All of them, and the queries that read their streams. Spark starts with the first.
+class Runner:
+    """Runs all running statements, and the queries that read their streams. Spark starts with the first.
 
     With ``direct`` there are no queries: statements move when the app is drained.
     """
 
-    def __init__(self, app: App, held: Held, *, direct: bool = False):
-        self._app = app
+    def __init__(
+        self,
+        statements: Callable[[PipelinePlan, bool], list[RunningStatement]],
+        store: Store,
+        held: Held,
+        loader: Loader,
+        turn: CommitTurn,
+        spark: Spark,
+        scratch: Path,
+        mask: Callable[[str], str],
+        report: Report,
+        *,
+        direct: bool = False,
+    ):
+        self._make = statements
+        self._store = store
+        self._turn = turn
+        self._spark = spark
+        self._scratch = scratch
         self._direct = direct
         self.held = held
-        self.phases = Phases(app._mask, app._report)
-        self.starter = Starter(self, app._store, app._loader, app._mask, direct=direct)
+        self.backfills = Backfills(mask, report)
+        self.starter = Starter(self, self.backfills, held, store, loader, mask, direct=direct)
         self._running: dict[str, tuple[Pipeline, Reading]] = {}
         self._streams: dict[str, Reading] = {}
         self._progress = threading.Condition()
-        self._delivering = threading.Lock()
         self._numbers = itertools.count()
-        self._crashed = False
         self._retrying: Retrying | None = None
 
     def __iter__(self) -> Iterator[Pipeline]:
@@ -101,7 +97,7 @@ class Pipelines:
         fresh: bool,
     ) -> None:
         """Puts a statement in line. ``sources`` are those of its streams."""
-        statements = statements_of(self._app, plan, ephemeral=ephemeral)
+        statements = self._make(plan, ephemeral)
         self.starter.add(statements, sources, unit, new=new, fresh=fresh)
 
     @property
@@ -140,7 +136,7 @@ class Pipelines:
             shutil.rmtree(self._scratch, ignore_errors=True)
         pipeline = Pipeline(statement, source, State(self.held.get(statement.plan.query) or State.RUNNING))
         pipeline.on_progress = partial(self._progressed, pipeline)
-        self.phases.begin(pipeline)
+        self.backfills.begin(pipeline)
         start = source.begin() if pipeline.offset is None else None
         if start is not None:
             pipeline.passed(start, 0, 0.0, 0)
@@ -151,7 +147,7 @@ class Pipelines:
         self._running[statement.plan.name] = (pipeline, stream)
         if statement.waiting is not None and self._retrying is None:
             self._retrying = Retrying(self)
-            self._app._store.listen(self._retrying.wake)
+            self._store.listen(self._retrying.wake)
 
     def start(self, enrolled: Mapping[str, Unit | None]) -> None:
         """Lets statements run that have become members of their streams. One that cannot is taken back by its unit."""
@@ -182,7 +178,7 @@ class Pipelines:
         """Lets the queries of streams run that a statement wants, and no others. What cannot be started fails."""
         if not self._direct and any(p.wanted for p in self):
             try:
-                self._app._spark()
+                self._spark()
             except Exception as error:
                 for pipeline in self:
                     pipeline.fail(explain(error), NO_PATIENCE)
@@ -218,9 +214,7 @@ class Pipelines:
         assert isinstance(statement.sink, NativeSink) and isinstance(source, NativeSource)
         seconds = statement.sink.values["commit.interval"]
         directory = self._scratch / f"stream-{next(self._numbers)}"
-        return RealTimeQuery(
-            source, statement.sink, self._app._store.moment, seconds, directory, self._app._spark
-        )
+        return RealTimeQuery(source, statement.sink, self._store.moment, seconds, directory, self._spark)
 
     def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
         from millpond.engine.direct import DirectStream
@@ -229,12 +223,8 @@ class Pipelines:
 
         size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
         if self._direct:
-            return DirectStream(source, size, self._app._spark)
-        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}", self._app._spark)
-
-    @property
-    def _scratch(self) -> Path:
-        return self._app._state.path / "scratch"
+            return DirectStream(source, size, self._spark)
+        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}", self._spark)
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
         """Stops a query; what it keeps beside its target stays."""
@@ -242,7 +232,7 @@ class Pipelines:
         for part, (pipeline, stream) in list(self._running.items()):
             if pipeline.plan.query == query and self._running.pop(part, None) is not None:
                 stream.remove(pipeline)
-                self.phases.forget(part)
+                self.backfills.forget(part)
                 if not len(stream):
                     self._streams = {key: s for key, s in self._streams.items() if s is not stream}
                     stream.close()
@@ -314,17 +304,8 @@ class Pipelines:
 
     def crash(self) -> None:
         """Stops the pipelines without the batches that run: what was not delivered never will be."""
-        with self._delivering:
-            self._crashed = True
+        self._turn.end()
         self.close()
-
-    @contextmanager
-    def delivering(self) -> Iterator[None]:
-        """Statements commit in here, one at a time."""
-        with self._delivering:
-            if self._crashed:
-                raise Closed("the app is gone")
-            yield
 
     def retry(self) -> int:
         """Tries rows that wait for a match again; answers how many came out so, ever."""
@@ -335,7 +316,7 @@ class Pipelines:
     # draining
 
     def _progressed(self, pipeline: Pipeline) -> None:
-        if self.phases.note(pipeline):
+        if self.backfills.note(pipeline):
             self.starter.look_again.set()
         self._signal()
 

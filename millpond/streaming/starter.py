@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond import faults
 from millpond.connectors.source import Source
@@ -20,13 +20,14 @@ from millpond.errors import Error, known
 from millpond.loading.loader import Loader
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN
+from millpond.store.query_states import Held
 from millpond.store.store import Store
 from millpond.store.undo import Unit
-from millpond.streaming.backfill import loads_table
+from millpond.streaming.backfill import Backfills, loads_table
 from millpond.streaming.statement import RunningStatement
 
 if TYPE_CHECKING:
-    from millpond.streaming.runner import Pipelines
+    from millpond.engine.pipeline import Pipeline
 
 log = logging.getLogger("millpond")
 
@@ -63,12 +64,37 @@ class Stalled:
         return "retrying" if self.error.retryable else "failed"
 
 
+class Pipelines(Protocol):
+    """The statements that run, and how one becomes one of them."""
+
+    def __iter__(self) -> Iterator[Pipeline]: ...
+
+    def enrol(self, statement: RunningStatement, source: Source, late: set[str]) -> None:
+        """Makes a statement a member of its stream."""
+
+    def start(self, enrolled: Mapping[str, Unit | None]) -> None:
+        """Lets statements run that have become members of their streams."""
+
+    def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
+        """Stops a query; what it keeps beside its target stays."""
+
+
 class Starter:
     """Those in line, and those that could not be started, by the names of their parts and queries."""
 
     def __init__(
-        self, pipelines: Pipelines, store: Store, loader: Loader, mask: Callable[[str], str], *, direct: bool
+        self,
+        pipelines: Pipelines,
+        backfills: Backfills,
+        held: Held,
+        store: Store,
+        loader: Loader,
+        mask: Callable[[str], str],
+        *,
+        direct: bool,
     ):
+        self._backfills = backfills
+        self._held = held
         self._store = store
         self._loader = loader
         self._mask = mask
@@ -148,7 +174,7 @@ class Starter:
         """As ``needed``, once statements are started at all, with those that are tried again."""
         if not self._begun:
             return {}
-        held = self._pipelines.held
+        held = self._held
         retried = [q for q, s in self.stalled.items() if s.state == "retrying" and q not in held]
         return self.needed() | dict.fromkeys(retried, ())
 
@@ -166,9 +192,9 @@ class Starter:
 
     def _loading_plans(self) -> list[PipelinePlan]:
         """Of statements that load a table, or will when they are started."""
-        held, phases = self._pipelines.held, self._pipelines.phases
+        held, backfills = self._held, self._backfills
         waiting = [w.plan for w in self if loads_table(w.plan, w.source) and w.plan.query not in held]
-        return waiting + [p.plan for p in self._pipelines if phases.is_loading(p)]
+        return waiting + [p.plan for p in self._pipelines if backfills.is_loading(p)]
 
     def _depends(self, one: PipelinePlan, other: PipelinePlan) -> bool:
         """Whether a statement reads what another fills, by itself or through others."""
@@ -194,7 +220,7 @@ class Starter:
         stalled = [
             {
                 "name": name,
-                "state": self._pipelines.held.get(name) or s.state,
+                "state": self._held.get(name) or s.state,
                 "error": s.error.message,
                 "statement": s.text,
             }
@@ -315,12 +341,12 @@ class Starter:
     def check(self) -> None:
         """Raises the error of a query that could not be started, and is not tried again."""
         for query, stalled in self.stalled.items():
-            if stalled.state == "failed" and query not in self._pipelines.held:
+            if stalled.state == "failed" and query not in self._held:
                 raise stalled.error
 
     def _due(self) -> float | None:
         """When the next stalled query is tried again."""
-        held = self._pipelines.held
+        held = self._held
         times = [s.at for q, s in self.stalled.items() if s.state == "retrying" and q not in held]
         return min(times, default=None)
 
@@ -331,7 +357,7 @@ class Starter:
             try:
                 for query, stalled in self.stalled.items():
                     if stalled.state == "retrying" and stalled.at <= time.monotonic() and not self._closed:
-                        if query not in self._pipelines.held:
+                        if query not in self._held:
                             stalled.again()
                 self.start_waiting()
             except Exception as error:  # whoever drains tries again, and is told

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,67 +19,75 @@ import pyarrow.compute as pc
 from millpond.changes import ROW, Changes, Position
 from millpond.connectors.source import SEQ
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
-from millpond.loading.schema_drift import follow_columns
-from millpond.plan.plans import BatchPlan, PipelinePlan
+from millpond.plan.plans import PipelinePlan
 from millpond.query.change_kind import with_op
-from millpond.sql.catalog import Relation
+from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
 from millpond.store.error_records import error_records, is_message, message_records, renewed, rows_of
-from millpond.store.store import Moment
+from millpond.store.store import Moment, Store
 from millpond.store.undo import safely
+from millpond.streaming.commit_turn import CommitTurn
+from millpond.streaming.emitted import Emitted
 from millpond.streaming.on_miss import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
 from millpond.streaming.poison import MOST, TooMany, find_poison
+from millpond.streaming.stages import Stages
 from millpond.types import Schema
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.engine.batch import Batch
     from millpond.engine.stage import Stage
 
 
 T = TypeVar("T")
+TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
+"""Makes the plan of a statement whose stream has these columns now; None if it stays as it was."""
 NO_MORE: Mapping[str, Changes] = {}
 _HIGH = b"high"
 _TRIES = 3
 """Times that a batch is run: tables may change after its poison was found."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunningStatement(ABC):
     """One running statement of an app. If ``ephemeral`` its position is not kept: it begins anew after a restart."""
 
-    in_order = False
+    plan: PipelinePlan
+    store: Store
+    catalog: Catalog
+    stages: Stages
+    turn: CommitTurn
+    ephemeral: bool
+
+    in_order: ClassVar[bool] = False
     """Whether what a row does depends on the rows before it in the batch."""
 
-    def __init__(self, app: App, plan: PipelinePlan, *, ephemeral: bool):
-        self.app = app
-        self.plan = plan
-        self.ephemeral = ephemeral
+    def __post_init__(self) -> None:
         self.errors = 0
         self._seen: Position | None = None
         self._trying = False
-        self.misses = None if plan.miss is None else 0
+        self.misses = None if self.plan.miss is None else 0
         """Rows of this run that found no match, where 'on.miss' is given."""
         self._misses: Misses | None = None
         self._more = NO_MORE
-        if plan.target.kind == "table":
-            app._store.fills(plan.name, plan.target.name)
+        if self.plan.target.kind == "table":
+            self.store.fills(self.plan.name, self.plan.target.name)
 
     @property
     def position(self) -> Position | None:
         """The newest position that counts."""
-        return self._seen if self.ephemeral else self.app._store.position(self.plan.name)
+        return self._seen if self.ephemeral else self.store.position(self.plan.name)
 
     def declare(self) -> None:
         """Makes the table of its errors known."""
         if not self.plan.has_error_table:
             return
-        store, relation = self.app._store, error_relation(self.plan.name)
+        store, relation = self.store, error_relation(self.plan.name)
         if self.ephemeral:
             store.create_hidden(relation.name, relation.schema)
         else:
             extension, options = self.beside()
             self.errors = len(store.create(relation, extension, options))
-        self.app._catalog.add(relation)
+        self.catalog.add(relation)
 
     def set_up(self) -> None:
         """Makes what the statement needs beside its target. Called before the first batch of a run."""
@@ -86,11 +95,12 @@ class RunningStatement(ABC):
         if miss is None:
             return
         if miss.mode != "retry":
-            self._misses = Misses(miss, self.stage(miss.batch))
+            self._misses = Misses(miss, self.stages.stage(miss.batch))
             return
         table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
         self.keep({table: schema})
-        self._misses = Waiting(miss, self.stage(miss.batch), table, self.app._store.moment(), self.app._clock)
+        stage = self.stages.stage(miss.batch)
+        self._misses = Waiting(miss, stage, table, self.store.moment(), self.stages.clock)
 
     @property
     def late(self) -> int | None:
@@ -120,18 +130,18 @@ class RunningStatement(ABC):
     def drop(self) -> None:
         """Removes what it owns."""
         if self.plan.has_error_table:
-            self.app._catalog.remove(self.plan.errors)
+            self.catalog.remove(self.plan.errors)
         for table in self.owned:
-            safely(partial(self.app._store.drop, table))
+            safely(partial(self.store.drop, table))
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
         """Where a table beside the target is kept, as extension and options."""
         target = self.plan.target
-        return self.app._store.companion_of(target.name) if target.kind == "table" else ("memory", {})
+        return self.store.companion_of(target.name) if target.kind == "table" else ("memory", {})
 
     def keep(self, tables: Mapping[str, Schema]) -> None:
         """Makes tables beside the target, which are kept as it is."""
-        store = self.app._store
+        store = self.store
         for name, schema in tables.items():
             if self.ephemeral:
                 store.create_hidden(name, schema, null_keys=True)
@@ -156,13 +166,13 @@ class RunningStatement(ABC):
     def retry(self) -> int:
         """Tries rows that wait for a match again, if that can make a difference; answers how many rows that gave.
         Called while no batch is applied."""
-        if not isinstance(self._misses, Waiting) or not self._misses.due(self.app._store.moment()):
+        if not isinstance(self._misses, Waiting) or not self._misses.due(self.store.moment()):
             return 0
         schema = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
-        return self._process(self._part(schema.empty_table()), None)
+        return self._process(self.stages.part(schema.empty_table()), None)
 
     def _process(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
-        moment = self.app._store.moment()
+        moment = self.store.moment()
         try:
             whole, met = batch, self._meet(batch, moment)
         except BadData:
@@ -183,7 +193,7 @@ class RunningStatement(ABC):
                     raise
                 if whole.sift():
                     return self._process(whole, position, more)
-                moment = self.app._store.moment()
+                moment = self.store.moment()
                 batch, failed = self._put_aside(whole, batch, moment, error)
                 records = pa.concat_tables([records, failed])
             else:
@@ -196,7 +206,7 @@ class RunningStatement(ABC):
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
         """Makes the position and ``more`` count, for a batch that gives this statement nothing."""
         kept = None if self.ephemeral else position
-        with self.app._runner.delivering():
+        with self.turn.taken():
             self.write(lambda _: (more, None), kept, into=tuple(more))
         return 0
 
@@ -212,7 +222,7 @@ class RunningStatement(ABC):
     ) -> int:
         """Makes a batch and the position count, in one commit with ``more``."""
         rows = self.evaluate(batch, moment)
-        with self.app._runner.delivering():
+        with self.turn.taken():
             self._more = more
             try:
                 return self.commit(rows, position)
@@ -224,25 +234,19 @@ class RunningStatement(ABC):
         if self.plan.on_error == "fail":
             raise BadData(f"a record cannot be decoded: {spoiled['reason'][0].as_py()}")
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return message_records(self.plan.name, stream, spoiled, self._error_schema, self.app._clock.now())
+        return message_records(self.plan.name, stream, spoiled, self._error_schema, self.stages.clock.now())
 
     def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
         """Error records of rows of the stream."""
         if aside is None or why is None or not aside.num_rows:
             return self._error_schema.arrow().empty_table()
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return error_records(self.plan.name, stream, aside, why, self._error_schema, self.app._clock.now())
+        return error_records(self.plan.name, stream, aside, why, self._error_schema, self.stages.clock.now())
 
     @property
     def _error_schema(self) -> Schema:
-        relation = self.app._catalog.find(self.plan.errors)
+        relation = self.catalog.find(self.plan.errors)
         return relation.schema if relation is not None else ERROR_COLUMNS
-
-    def _part(self, rows: pa.Table) -> Batch:
-        from millpond.engine.batch import Part
-        from millpond.engine.session import new_session
-
-        return Part(rows, lambda: new_session(self.app._spark()))
 
     def _put_aside(
         self, whole: Batch, batch: Batch, moment: Moment, error: DataError
@@ -268,7 +272,7 @@ class RunningStatement(ABC):
     def replay(self) -> int:
         """Applies the rows of its error records again: in one commit they take effect and their records go, or
         they stay with a new reason. Answers how many took effect. Called while no batch is applied."""
-        table = self.app._store.moment().snapshot(self.plan.errors).scan(rows=True)
+        table = self.store.moment().snapshot(self.plan.errors).scan(rows=True)
         if "query" in table.column_names:
             table = table.filter(pc.equal(table["query"], self.plan.name))
         if not {"seq", "row"} <= set(table.column_names):
@@ -279,8 +283,8 @@ class RunningStatement(ABC):
         if not table.num_rows:
             return 0
         rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')
-        moment = self.app._store.moment()
-        met = self._meet(self._part(rows), moment)
+        moment = self.store.moment()
+        met = self._meet(self.stages.part(rows), moment)
         batch, records = met.batch, self._records(met.aside, met.why)
         error = self._attempt(batch, moment)
         if error is not None:
@@ -319,7 +323,7 @@ class RunningStatement(ABC):
         into: Iterable[str] = (),
     ) -> T:
         """As Store.write, with the error records of the batch. All that a statement changes goes through here."""
-        store, more = self.app._store, self._more
+        store, more = self.store, self._more
         if self._trying:
             changes, answer = find(store.moment())
             store.check(changes)
@@ -331,12 +335,6 @@ class RunningStatement(ABC):
 
         return store.write(with_more, position, sent=sent, into=(*into, *more))
 
-    def stage(self, plan: BatchPlan) -> Stage:
-        """What evaluates a plan over batches; it is made once and kept."""
-        from millpond.engine.stage import Stage
-
-        return Stage(plan, self.app._evaluator.in_process(plan.query), self.app._clock)
-
     def with_high(self, rows: pa.Table, highest: Stage | None, batch: Batch, moment: Moment) -> pa.Table:
         """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
         high = batch.high
@@ -344,14 +342,10 @@ class RunningStatement(ABC):
             high = highest.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
         return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
 
-    def emit(self, rows: pa.Table) -> None:
+    def emit(self, emitted: Emitted, rows: pa.Table) -> None:
         """Hands rows to whoever reads along."""
-        if self._trying:
-            return
-        if self.ephemeral or self.app._on_emit is None:
-            self.app._emitted[self.plan.name].add(rows)
-        elif rows.num_rows:
-            self.app._on_emit(self.plan.name, rows)
+        if not self._trying:
+            emitted.add(self.plan.name, rows, ephemeral=self.ephemeral)
 
 
 def without_poison(
@@ -386,12 +380,16 @@ def _numbered(rows: pa.Table) -> pa.Table:
     return rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Rows(RunningStatement):
     """A query whose rows each count by themselves: into a table, a stream, or to whoever asked."""
 
+    emitted: Emitted
+    take_in: TakeIn
+
     def set_up(self) -> None:
         super().set_up()
-        self._stage = self.stage(self.plan.batch)
+        self._stage = self.stages.stage(self.plan.batch)
         self._columns = self.plan.batch.stream.relation.schema.names
 
     def _fitted(self, batch: Batch) -> Batch:
@@ -399,7 +397,7 @@ class Rows(RunningStatement):
         columns = batch.columns
         if columns is not None and columns.names != self._columns:
             self._columns = columns.names
-            plan = follow_columns(self.app, self.plan, columns)
+            plan = self.take_in(self.plan, columns)
             if plan is not None:
                 self.plan = plan
                 self.set_up()
@@ -414,7 +412,7 @@ class Rows(RunningStatement):
     def strict(self) -> bool:
         """Whether a row whose key its table has is refused."""
         name = self.plan.target.name
-        relation = self.app._catalog.find(name)
+        relation = self.catalog.find(name)
         return relation is not None and relation.strict and self.plan.name != f"table:{name}"
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -423,7 +421,7 @@ class Rows(RunningStatement):
         def find(moment: Moment) -> tuple[dict[str, Changes], None]:
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.
-                self.emit(with_op(rows, self.plan.target.options.get("op"), "insert"))
+                self.emit(self.emitted, with_op(rows, self.plan.target.options.get("op"), "insert"))
             if target.kind != "table":
                 return {}, None
             if strict:

@@ -252,7 +252,7 @@ class _Run:
 
     def _emitted(self) -> list[Result]:
         """What the running SELECTs have emitted, in the order of the SQL also after a restart."""
-        emitted = self._running()._emitted
+        emitted = self._running()._emitted.results
         self.names += [name for name in emitted if name not in self.names]
         return [emitted[name] for name in self.names if name in emitted]
 

@@ -234,4 +234,4 @@ def test_a_query_that_is_left_while_it_starts_does_not_go_on():
     with Impatient("CREATE STREAM s (id INT); CREATE TABLE t (id INT)", _direct=True) as app:
         with pytest.raises(KeyboardInterrupt):
             LocalSession(app).ask("SELECT * FROM s")
-        assert App._ask(app, "SHOW QUERIES", None).rows() == [] and not app._emitted
+        assert App._ask(app, "SHOW QUERIES", None).rows() == [] and not app._emitted.results

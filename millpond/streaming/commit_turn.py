@@ -1,0 +1,30 @@
+"""Running statements commit one after another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millpond.errors import Closed
+
+
+class CommitTurn:
+    """Lets one running statement commit at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = False
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Statements commit in here. Raises Closed when there are no turns any more."""
+        with self._lock:
+            if self._ended:
+                raise Closed("the app is gone")
+            yield
+
+    def end(self) -> None:
+        """Nobody commits after this, as after a kill."""
+        with self._lock:
+            self._ended = True
