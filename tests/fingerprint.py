@@ -37,7 +37,7 @@ def _texts(app: App, values: dict[str, Any]) -> dict[str, str]:
 def _here(app: App) -> dict[str, Any]:
     return {
         "unclaimed": sorted(app._unclaimed),
-        "options of sources": {k: repr(sorted(v.items())) for k, v in app._source_values.items()},
+        "options of sources": {k: repr(sorted(v.items())) for k, v in app._sources.values.items()},
         "options of tables": {k: repr(sorted(v.items())) for k, v in app._store.options.items()},
         "counts": {key: number for key, number in app._counts.items() if number},
         "open sources": sorted(uri for uri, _ in app._rooms.opened()),

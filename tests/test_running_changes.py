@@ -16,7 +16,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
-from millpond.app.script import check_one
 from millpond.engine.local import LocalStage
 from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
 from millpond.plan.pipeline import plan_block, plan_pipeline
@@ -45,14 +44,14 @@ class Runner:
 
     def __init__(self, app: App, sql: str):
         parsed = parse(sql)
-        checked = check_one(app, parsed.require()[0], app._catalog.copy(), parsed.script.place)
+        checked = app._checks.one(parsed.require()[0], parsed.script.place)
         assert checked.fold is not None
         self.app = app
         plan = plan_pipeline(checked, "q", target_of(checked.fold.target))
         answer = app._evaluator.in_process(plan.batch.query)
         assert answer is not None
         self.plan, self.stage = plan, LocalStage(plan.batch, answer)
-        self.folding = Folding(checked.fold, app._evaluator, app._inputs)
+        self.folding = Folding(checked.fold, app._evaluator, app._inputs.read)
         self.returned: list[Row] = []
         self.seq = 0
 
@@ -307,7 +306,7 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
             "UPDATE total SET n = total.n + u.x FROM e JOIN u ON u.id = e.id WHERE total.id = 0; COMMIT"
         ).require()
     )[0]
-    checked = check_one(app, block, app._catalog.copy(), parse("").script.place)
+    checked = app._checks.one(block, parse("").script.place)
     (run,) = app._statement_kinds.make(plan_block(checked, "b"), ephemeral=False)
     run.set_up()
     schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32()), ("_seq", pa.int64())])

@@ -28,13 +28,13 @@ from millpond.app.published import Publications
 from millpond.app.queries import Queries
 from millpond.app.readiness import Readiness, readiness
 from millpond.app.restore import restore
-from millpond.app.script import Step, needed, prepare
+from millpond.app.schema_drift import SchemaDrift
+from millpond.app.script import Checks, Step, needed, prepare
 from millpond.app.select import answer_query
 from millpond.app.table_commits import AppHome, ViewHome
 from millpond.changes import Changes
 from millpond.clock import Clock
-from millpond.connectors.source import NativeSource, Source
-from millpond.connectors.stream.source import stream_uri
+from millpond.connectors.source import NativeSource
 from millpond.errors import (
     AlreadyExists,
     Closed,
@@ -54,13 +54,15 @@ from millpond.journal.revision import Revision
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
 from millpond.loading.bulk_load import Progress, Report
-from millpond.loading.capture_tables import keep_copy
+from millpond.loading.capture_streams import Taps
 from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.fillings import Fillings, keep_copy
 from millpond.loading.followers import Followers
-from millpond.loading.load import load, read_all
+from millpond.loading.inputs import Inputs
+from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
+from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
-from millpond.loading.schema_drift import follow_columns
 from millpond.loading.side_inputs import keep_beside
 from millpond.options import parse_size
 from millpond.plan.plans import PipelinePlan, Target, target_of
@@ -82,9 +84,7 @@ from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.limits import OWN
 from millpond.sql.ownnames import is_own
 from millpond.sql.parse import parse
-from millpond.sql.pushdown import need_of, pushed
 from millpond.sql.querynames import made_name
-from millpond.sql.resolve import Resolved
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction, make_function
 from millpond.sql.words import point_at_word
@@ -100,7 +100,6 @@ from millpond.streaming.emitted import Emitted
 from millpond.streaming.runner import Runner
 from millpond.streaming.stages import Stages
 from millpond.streaming.statements import Statements
-from millpond.tables.base import Backend
 from millpond.types import Column, Schema, normal
 from millpond.views.materialized_view import Views
 
@@ -178,13 +177,11 @@ class App:
         self._rooms = Rooms()
         self._rooms.stand_in = _stand_in
         self._publications = Publications(self)
-        self._columns = KeptColumns(self)
         self._functions: dict[str, UserFunction] = {}
         self._scripts: list[Script] = []
         self._saved: dict[str, Saved] = {}
         self._unclaimed: dict[str, Saved] = {}
         self._emitted = Emitted(_on_emit)
-        self._source_values: dict[str, Mapping[str, Any]] = {}
         self._counts: dict[str, int] = {}
         self._loads: dict[str, Load] = {}
         self._in_file = False
@@ -209,10 +206,61 @@ class App:
             self._store = Store(self._journal, self._state, self._clock)
             self._edits = RowEdits(self._store)
             self._compactor = Compactor(self._store)
-            self._loader = Loader(self._lock, partial(load, self), lambda: self._closed)
+            self._sources = Sources(self._rooms, self._state.path)
+            self._inputs = Inputs(self._sources.open)
+            self._checks = Checks(self._catalog, self._rooms, self._functions, self._sources.values)
+            self._columns = KeptColumns(
+                self._journal, self._rooms, self._sources.open, self._in_use, read_only=_read_only
+            )
             self._held = Held(self._journal)
             self._leaving = DroppedTables(self._journal, self._state.path, self._mask)
             self._living = Followers(self._loads, self._mask, still=_direct or _read_only)
+            self._fillings = Fillings(
+                self._store,
+                self._evaluator,
+                self._inputs,
+                self._sources.open,
+                self._clock,
+                lambda plan, reads: self._drift.follow_sources(plan, reads),
+                self._state.identity,
+                self._mask,
+            )
+            self._table_loads = TableLoads(
+                self._loads,
+                self._fillings,
+                self._store,
+                self._catalog,
+                self._sources,
+                self._columns,
+                self._living,
+                self._mask,
+                lambda progress: self._on_progress(progress),
+                lambda: self._closed,
+            )
+            self._taps = Taps(self._store, self._sources, self._living, self._state.identity, self._mask)
+            self._loader = Loader(self._lock, self._table_loads.load, lambda: self._closed)
+            self._views = Views(
+                self._store,
+                self._evaluator,
+                self._living,
+                self._held,
+                self._mask,
+                self._sources.open,
+                self._keep_copy,
+            )
+            self._drift = SchemaDrift(
+                self._catalog,
+                self._saved,
+                self._store,
+                self._rooms,
+                self._sources.open,
+                self._columns,
+                self._views,
+                lambda: [p.plan for p in self._runner],
+                self._checks,
+                self._with_types,
+                self._mask,
+            )
             turn = CommitTurn()
             self._statement_kinds = Statements(
                 self._store,
@@ -221,8 +269,8 @@ class App:
                 Stages(self._evaluator, self._clock, self._spark),
                 turn,
                 self._emitted,
-                self._inputs,
-                partial(follow_columns, self),
+                self._inputs.read,
+                self._drift.follow_stream,
                 self._spark,
             )
             self._runner = Runner(
@@ -236,15 +284,6 @@ class App:
                 self._mask,
                 self._report,
                 direct=_direct,
-            )
-            self._views = Views(
-                self._store,
-                self._evaluator,
-                self._living,
-                self._held,
-                self._mask,
-                self._source,
-                partial(keep_copy, self),
             )
             self._queries = Queries(self._runner, self._views, self._held)
             restore(self)
@@ -677,12 +716,6 @@ class App:
         """The tables as the statement that runs sees them."""
         return self._store.moment() if self._transaction is None else self._transaction.moment()
 
-    def _backend(self, name: str) -> Backend:
-        backend = self._store.table(name)
-        if backend is None:
-            raise self._catalog.unknown(name, "table")
-        return backend
-
     def _statement_done(self, statement: st.Statement) -> tuple[str, ...]:
         """What the commit of a statement says, so that a restart does not run it again; nothing if a restart loses
         what it changed."""
@@ -690,7 +723,7 @@ class App:
             return ()
         number = self._count(statement)
         target = str(getattr(statement, "target", None) or getattr(statement, "name", ""))
-        return (number,) if self._keeps(target) else ()
+        return (number,) if self._store.keeps(target) else ()
 
     # what statements do
 
@@ -700,7 +733,7 @@ class App:
         relation = checked.relation
         assert relation is not None
         unit.on_failure(partial(take_back, self, relation))
-        unit.put(self._source_values, checked.source_options)
+        unit.put(self._sources.values, checked.source_options)
         if relation.kind == "table":
             self._leaving.finish_one(relation.name)
             self._store.clear(relation.name)
@@ -716,7 +749,7 @@ class App:
             relation = dataclasses.replace(relation, place=self._rooms.place(options))
             extension = str(options.get("extension") or "memory")
             self._store.create(relation, extension, options)
-            if not self._keeps(relation.name) and not self._read_only:
+            if not self._store.keeps(relation.name) and not self._read_only:
                 self._journal.forget(f"table:{relation.name}")
         self._publications.add(relation)
         self._catalog.add(relation)
@@ -779,16 +812,18 @@ class App:
                 self._keep(entry, ())
             return
         for one in (checked, *checked.block):
-            unit.put(self._source_values, one.source_options)
+            unit.put(self._sources.values, one.source_options)
         unit.on_failure(partial(drop_unread, self))
         resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
         for i in all_inputs(i for r in resolved for i in r.inputs):
             if i.relation.captured:
-                keep_copy(self, i.relation)
+                self._keep_copy(i.relation)
             elif i.relation.kind == "source" and not i.relation.running:
-                keep_beside(i.relation, self._source, self._store, self._evaluator, self._living, self._mask)
+                keep_beside(
+                    i.relation, self._sources.open, self._store, self._evaluator, self._living, self._mask
+                )
         faults.reach("inputs kept")
-        sources = [self._source(stream) for stream in plan.streams]
+        sources = [self._sources.open(stream) for stream in plan.streams]
         for source in sources:
             if isinstance(source, NativeSource):
                 source.prepare()
@@ -809,6 +844,19 @@ class App:
             self._columns.keep(plan.streams)
         faults.reach("pipeline added")
 
+    def _keep_copy(self, relation: Relation) -> None:
+        keep_copy(relation, self._store, self._fillings, self._living)
+
+    def _in_use(self) -> list[Relation] | None:
+        """The streams and URIs that are read; None while statements are stalled: what these read is known when they
+        start."""
+        if self._runner.starter.stalled:
+            return None
+        relations = [r for r in self._catalog if r.kind == "stream"]
+        relations += [stream for p in self._runner for stream in p.plan.streams]
+        relations += [stream for w in self._runner.starter for stream in w.plan.streams]
+        return relations + self._living.reads()
+
     def _cancel(self, result: RunningResult) -> None:
         """Ends a running SELECT that nobody follows any more."""
         with self._lock:
@@ -824,54 +872,17 @@ class App:
 
     def _kept(self, plan: PipelinePlan) -> bool:
         if plan.target.kind == "table":
-            return self._keeps(plan.target.name)
+            return self._store.keeps(plan.target.name)
         return plan.target.kind != "emit" or self._in_file or f"query:{plan.name.lower()}" in self._saved
-
-    def _keeps(self, table: str) -> bool:
-        """Whether the rows of a table, and how far it was filled, are there after a restart."""
-        return self._store.durability(table) != "none"
-
-    def _source(self, relation: Relation) -> Source:
-        """The source behind a stream or URI."""
-        if relation.uri is None:
-            return self._rooms.open(stream_uri(self._state.path, relation.name), {}, relation.schema)
-        is_stream = relation.kind == "stream"
-        values = self._source_values.get(relation.name.lower() if is_stream else relation.uri, {})
-        declared = relation.schema if is_stream and not relation.guessed else relation.declared
-        return self._rooms.open(relation.uri, values, declared)
-
-    def _inputs(
-        self, resolved: Resolved, moment: Moment, sources: Mapping[str, pa.Table] | None = None
-    ) -> dict[str, pa.Table]:
-        """The rows of a query's inputs by view; those of ``sources`` have been read."""
-        found: dict[str, pa.Table] = dict(sources or {})
-        where = pushed(resolved)
-        for i in resolved.inputs:
-            if i.view in found:
-                continue
-            if i.relation.kind == "source":
-                source = self._source(i.relation).narrowed(need_of(resolved, i))
-                found[i.view] = steps.timed(f"read {i.relation.name}", partial(read_all, source))
-            else:
-                name = i.relation.rows_of or i.relation.name
-                with_rows = i.relation.rows_of is not None and not i.relation.schema.key
-                snapshot = moment.snapshot(name)
-                read: Callable[[], pa.Table] = (
-                    partial(snapshot.scan, rows=True) if with_rows else snapshot.scan
-                )
-                if i.view in where:
-                    read = partial(snapshot.filtered, where[i.view], rows=with_rows)
-                found[i.view] = steps.timed(f"read table {name}", read)
-        return found
 
     def _answer(self, checked: Checked, moment: Moment | None = None) -> pa.Table:
         """The rows of a query that has an end, as of a moment, by default the one that the statement sees."""
         assert checked.resolved is not None
-        self._source_values.update(checked.source_options)
+        self._sources.values.update(checked.source_options)
         for name in checked.reads:
             if self._store.table(name) is not None:
                 self.table(name).count_query()
-        inputs = self._inputs(checked.resolved, moment or self._moment())
+        inputs = self._inputs.read(checked.resolved, moment or self._moment())
         return self._evaluator.answer(checked.resolved, inputs)
 
     def _values(self, checked: Checked) -> pa.Table:

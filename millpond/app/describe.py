@@ -190,11 +190,11 @@ def _asked(app: App, checked: Checked) -> dict[str, str]:
     """What databases are sent for the inputs of a query, by view."""
     if checked.resolved is None:
         return {}
-    app._source_values.update(checked.source_options)
+    app._sources.values.update(checked.source_options)
     found = {}
     for i in checked.resolved.inputs:
         if i.relation.kind == "source" and not i.relation.running:
-            sent = app._source(i.relation).narrowed(need_of(checked.resolved, i)).sent
+            sent = app._sources.open(i.relation).narrowed(need_of(checked.resolved, i)).sent
             if sent is not None:
                 found[i.view] = sent
     return found

@@ -70,7 +70,7 @@ class Removal:
         app = self._app
         outside = [n for n in self._tables() if (t := app._store.table(n)) is not None and t.database]
         for name in outside if not failed else ():
-            app._backend(name).snapshot()
+            app._store.backend(name).snapshot()
         faults.reach("drop gathered")
         revision = self._revision(outside)
         if revision is not None:
@@ -113,7 +113,7 @@ class Removal:
                 if name != home:
                     extension, others = app._store.companion_of(home)
                     options = {**others, "extension": extension, "null_keys": True}
-                found.append(app._leaving.entry(name, app._backend(name).schema, options, entry.text))
+                found.append(app._leaving.entry(name, app._store.backend(name).schema, options, entry.text))
         return found
 
     def _revision(self, outside: list[str]) -> Revision | None:
@@ -162,7 +162,7 @@ class Removal:
             steps += [partial(app._store.drop, name) for name in (errors, origins_table(own), relation.name)]
             steps.append(partial(app._store.options.pop, relation.name.lower(), None))
         elif relation.kind == "stream":
-            steps.append(partial(app._source_values.pop, relation.name.lower(), None))
+            steps.append(partial(app._sources.values.pop, relation.name.lower(), None))
             if app._journal.stream_end(relation.name):
                 steps.append(partial(app._journal.drop_stream, relation.name))
         for step in steps:
@@ -180,7 +180,8 @@ class Removal:
         if isinstance(kept, Filling | Tapping):
             kept.release()
         else:
-            release_kept(app, relation.kind, relation.name)
+            saved = app._saved.get(_own(relation).lower())
+            release_kept(saved, relation.kind, relation.name, app._state.identity, app._mask)
 
 
 def drop(app: App, relation: Relation, *, cascade: bool, place: Place | None) -> None:

@@ -18,8 +18,6 @@ from millpond.changes import Changes
 from millpond.connectors.sink import find_sink
 from millpond.dml.mutate import changes_of
 from millpond.errors import NotSupported
-from millpond.loading.capture_streams import tap
-from millpond.loading.load import is_from_outside, load
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target, target_of
@@ -59,7 +57,7 @@ def _create_stream(app: App, checked: Checked, unit: Unit) -> Result:
         return Result(_NOTHING, count=0)
     app._keep(entry, (relation,))
     if checked.tapped is not None:
-        tap(app, checked)
+        app._taps.add(checked)
         faults.reach("stream tapped")
     return Result(_NOTHING, count=0)
 
@@ -81,10 +79,10 @@ def _create_table(app: App, checked: Checked, unit: Unit) -> Result:
         schema = checked.relation.schema
         return Result(_NOTHING, count=app._views.add(plan_view(checked, name, target), schema))
     plan = plan_load(checked, name, target)
-    if app._in_file and is_from_outside(app, plan):
+    if app._in_file and app._table_loads.is_from_outside(plan):
         app._loader.begin(plan, checked, undo=unit.undo)
         return Result(_NOTHING, count=0)
-    return Result(_NOTHING, count=load(app, plan, checked))
+    return Result(_NOTHING, count=app._table_loads.load(plan, checked))
 
 
 def _create_view(app: App, checked: Checked, unit: Unit) -> Result:
@@ -164,12 +162,12 @@ def _mutate(app: App, checked: Checked, unit: Unit) -> Result:
         return _run_on(app, plan_pipeline(checked, name, target_of(target)), checked, unit)
     mutation = checked.mutation
     assert mutation is not None
-    unit.put(app._source_values, checked.source_options)
+    unit.put(app._sources.values, checked.source_options)
 
     def find(moment: Moment) -> tuple[dict[str, Changes], int]:
         changes, count = changes_of(
             mutation,
-            lambda query: app._evaluator.answer(query, app._inputs(query, moment)),
+            lambda query: app._evaluator.answer(query, app._inputs.read(query, moment)),
             moment.snapshot(mutation.target.name),
         )
         faults.reach("rows found")
@@ -189,7 +187,7 @@ def _block(app: App, checked: Checked, unit: Unit) -> Result:
 def _kept_alike(app: App, block: Checked) -> None:
     """One position stands for all targets of a block: either all of them survive a restart, or none."""
     targets = {c.target.name: c.target for c in block.block if c.target is not None}.values()
-    kept = {t.name: t.kind == "stream" or app._keeps(t.name) for t in targets}
+    kept = {t.name: t.kind == "stream" or app._store.keeps(t.name) for t in targets}
     if len(set(kept.values())) > 1:
         lost = next(name for name, keeps in kept.items() if not keeps)
         raise NotSupported(

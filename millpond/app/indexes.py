@@ -68,7 +68,7 @@ def renew_indexes(app: App, table: str) -> None:
 
 
 def _open(app: App, index: Index) -> None:
-    if not app._backend(index.table).create_index(index.columns):
+    if not app._store.backend(index.table).create_index(index.columns):
         raise NotSupported(
             f'table "{index.table}" makes no indexes of its own',
             hint="make the index in the database that keeps its rows",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millpond.app.script import check_one
 from millpond.errors import Error
 from millpond.lookup import Lookup, Run
 from millpond.records.values import Unfit
@@ -88,6 +87,6 @@ def _checked(app: App, text: str, values: tuple[Any, ...]) -> Checked | None:
         binder.finish()
         if not calls_for_everybody(bound) or any(named_outside(bound)):
             return None
-        return check_one(app, bound, app._catalog.copy(), parsed.script.place)
+        return app._checks.one(bound, parsed.script.place)
     except (Error, ValueError):
         return None

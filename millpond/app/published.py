@@ -20,8 +20,8 @@ class Publications:
     def add(self, relation: Relation) -> None:
         name, app = relation.name, self._app
         if relation.kind == "table":
-            own = "own" in app._backend(name).abilities
-            what = Published(name, relation.schema, lambda: app._backend(name).snapshot(), own)
+            own = "own" in app._store.backend(name).abilities
+            what = Published(name, relation.schema, lambda: app._store.backend(name).snapshot(), own)
         elif relation.kind == "stream" and relation.uri is None:
             what = Published(name, relation.schema, stream=stream_uri(app._state.path, name))
         else:

@@ -7,15 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.app.indexes import restore_index
-from millpond.app.script import check_kept
 from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError
-from millpond.loading.capture_streams import tap
 from millpond.loading.discovered_columns import COLUMNS, take_doubles
 from millpond.loading.followers import News
-from millpond.loading.load import is_from_outside, keep_loaded, load
 from millpond.loading.progress import Load
-from millpond.loading.schema_drift import widen_table
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.view import plan_view
@@ -112,18 +108,18 @@ def _go_on(app: App, entry: Saved) -> None:
         return
     if isinstance(statement, st.CreateTable | st.CreateView) and entry.options.get("refresh") == "once":
         target = app._catalog.find(entry.name)
-        if target is not None and keep_loaded(app, _query_of(entry), target, statement):
+        if target is not None and app._table_loads.keep_loaded(_query_of(entry), target, statement):
             return
     # It goes on with the columns that it knew; new ones it takes in as ever.
-    checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
-    app._source_values.update(checked.source_options)
+    checked = app._checks.kept(entry, statement, parsed.script.place, entry.widths)
+    app._sources.values.update(checked.source_options)
     target = checked.target
     known = app._catalog.find(target.name) if target is not None else None
     if target is not None and known is not None and known.schema != target.schema:
-        if take_doubles(app, checked):
-            checked = check_kept(app, entry, statement, parsed.script.place, entry.widths)
+        if take_doubles(app._sources.open, app._rooms, checked):
+            checked = app._checks.kept(entry, statement, parsed.script.place, entry.widths)
     if checked.tapped is not None:
-        tap(app, checked)
+        app._taps.add(checked)
         app._runner.starter.recovered(_query_of(entry))
     if not connected:
         with Unit() as unit:
@@ -173,7 +169,7 @@ def resume_checked(app: App, entry: Saved, checked: Checked, unit: Unit) -> None
     target = app._target(checked, name)
     known = app._catalog.find(checked.target.name)
     if known is not None and known.schema != checked.target.schema:
-        if known.kind != "table" or not widen_table(app, known, checked):
+        if known.kind != "table" or not app._drift.widen(known, checked):
             _stays(app, entry.name, "the columns of its source have changed")
             return
     if checked.block:
@@ -185,8 +181,8 @@ def resume_checked(app: App, entry: Saved, checked: Checked, unit: Unit) -> None
         app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
     else:
         plan = plan_load(checked, name, target)
-        if is_from_outside(app, plan):
+        if app._table_loads.is_from_outside(plan):
             app._loader.begin(plan, checked, lambda error: _failed(app, entry, error))
             return
         app._loader.wait(app._loader.running(checked.reads))
-        load(app, plan, checked)
+        app._table_loads.load(plan, checked)

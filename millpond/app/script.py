@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.plan.world import Rooms, narrow
@@ -16,6 +16,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
+from millpond.sql.userfunctions import UserFunction
 from millpond.store.catalog import Saved
 from millpond.types import Schema
 
@@ -33,42 +34,57 @@ class Step:
     claimed: Saved | None = None
 
 
-def check_one(
-    app: App,
-    statement: st.Statement,
-    catalog: Catalog,
-    locate: Locate,
-    rooms: Rooms | None = None,
-    kept: Schema | None = None,
-) -> Checked:
-    checker = Checker(
-        catalog,
-        rooms or app._rooms,
-        locate=locate,
-        functions=app._functions,
-        streams=app._source_values,
-        kept=kept,
-    )
-    checked = checker.check(statement)
-    if checked is None:
-        raise_all(checker.errors)
-    assert checked is not None
-    return checked
+class Checks:
+    """Checks single statements beside what the app has."""
 
+    def __init__(
+        self,
+        catalog: Catalog,
+        rooms: Rooms,
+        functions: Mapping[str, UserFunction],
+        options: Mapping[str, Mapping[str, Any]],
+    ):
+        self._catalog = catalog
+        self._rooms = rooms
+        self._functions = functions
+        self._options = options
 
-def check_kept(
-    app: App, entry: Saved, statement: st.Statement, locate: Locate, widths: Mapping[str, int]
-) -> Checked:
-    """A statement that is kept, checked again beside all others, with so many of the columns of each stream that were
-    discovered as ``widths`` says; with all that there are now if it says nothing."""
-    catalog = app._catalog.copy()
-    known = catalog.find(entry.name) if entry.kind == "table" else None
-    if entry.kind != "query":
-        catalog.remove(entry.name)
-    for relation in catalog:
-        catalog.add(narrow(relation, widths))
-    kept = known.schema if known is not None else None
-    return check_one(app, statement, catalog, locate, app._rooms.narrowed(widths), kept)
+    def one(
+        self,
+        statement: st.Statement,
+        locate: Locate,
+        catalog: Catalog | None = None,
+        rooms: Rooms | None = None,
+        kept: Schema | None = None,
+    ) -> Checked:
+        """The statement, checked; raises what is wrong with it."""
+        checker = Checker(
+            self._catalog.copy() if catalog is None else catalog,
+            self._rooms if rooms is None else rooms,
+            locate=locate,
+            functions=self._functions,
+            streams=self._options,
+            kept=kept,
+        )
+        checked = checker.check(statement)
+        if checked is None:
+            raise_all(checker.errors)
+        assert checked is not None
+        return checked
+
+    def kept(
+        self, entry: Saved, statement: st.Statement, locate: Locate, widths: Mapping[str, int]
+    ) -> Checked:
+        """A statement that is kept, checked again beside all others, with so many of the columns of each stream that
+        were discovered as ``widths`` says; with all that there are now if it says nothing."""
+        catalog = self._catalog.copy()
+        known = catalog.find(entry.name) if entry.kind == "table" else None
+        if entry.kind != "query":
+            catalog.remove(entry.name)
+        for relation in catalog:
+            catalog.add(narrow(relation, widths))
+        kept = known.schema if known is not None else None
+        return self.one(statement, locate, catalog, self._rooms.narrowed(widths), kept)
 
 
 def prepare(
@@ -83,7 +99,7 @@ def prepare(
         app._rooms,
         locate=locate,
         functions=app._functions,
-        streams=app._source_values,
+        streams=app._sources.values,
         queries=app._queries.known(),
         dropped=app._queries.dropped() if app._in_file else (),
         counts=app._counts,

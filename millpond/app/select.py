@@ -34,7 +34,7 @@ def answer_query(
         if app._transaction is not None:
             return None
         catalog, moment, loading = app._catalog.copy(), app._store.moment(), app._loader.running()
-        functions, streams = dict(app._functions), dict(app._source_values)
+        functions, streams = dict(app._functions), dict(app._sources.values)
     checker = Checker(catalog, app._rooms, locate=script.place, functions=functions, streams=streams)
     found = [checker.check(statement) for statement in statements]
     if checker.errors:

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,18 @@ import pyarrow.compute as pc
 
 from millpond import faults
 from millpond.changes import Changes, Offset, Position
+from millpond.clock import Clock
 from millpond.connectors.prefetch import side_by_side
 from millpond.connectors.source import SEQ, Source, Split
 from millpond.errors import BadData, Error, without_passwords
 from millpond.formats.received import none_spoiled, spoiled_table
 from millpond.loading.file_origins import Origins, without_seq
 from millpond.loading.followers import OverSources
-from millpond.loading.schema_drift import follow_loaded
+from millpond.loading.inputs import Inputs
+from millpond.loading.open_sources import OpenSource
 from millpond.plan.load import with_seq
 from millpond.plan.plans import LoadPlan
+from millpond.query.evaluate import Evaluator
 from millpond.records.text import to_json
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
@@ -33,9 +36,7 @@ from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Input
 from millpond.steps import each
 from millpond.store.error_records import message_records, renewed
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.store.store import Store
 
 log = logging.getLogger("millpond")
 CHUNK = 131_072
@@ -57,6 +58,8 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+TakeIn = Callable[[LoadPlan, Iterable[Relation]], tuple[Checked, LoadPlan] | None]
+"""Makes the plan of a table over sources that have more columns now; None if it stays as it was."""
 Splits = Mapping[str, Sequence[Split]]
 """What is to be read of each source, by view."""
 
@@ -92,11 +95,27 @@ class Filling(OverSources):
     difference is committed.
     """
 
-    def __init__(self, app: App, plan: LoadPlan, checked: Checked | None, report: Report):
-        self._app = app
+    def __init__(
+        self,
+        plan: LoadPlan,
+        checked: Checked | None,
+        report: Report,
+        store: Store,
+        evaluator: Evaluator,
+        inputs: Inputs,
+        open_source: OpenSource,
+        clock: Clock,
+        take_in: TakeIn,
+    ):
         self.plan = plan
         self._checked = checked
         self._report = report
+        self._store = store
+        self._evaluator = evaluator
+        self._inputs = inputs
+        self._open_source = open_source
+        self._clock = clock
+        self._take_in = take_in
         self._views = _sources_of(plan)
         self._opened: dict[str, Source] = {}
         self._origins: Origins | None = None
@@ -116,7 +135,7 @@ class Filling(OverSources):
         """By view. They stay those that the statement opened, whatever others say of the same addresses."""
         for view, i in self._views.items():
             if view not in self._opened:
-                self._opened[view] = self._app._source(i.relation).narrowed(need_of(self.plan.query, i))
+                self._opened[view] = self._open_source(i.relation).narrowed(need_of(self.plan.query, i))
         return {view: self._opened[view] for view in self._views}
 
     @property
@@ -131,7 +150,7 @@ class Filling(OverSources):
         return at is not None and all(sources[view].settled(offset) for view, offset in at.items())
 
     def _reached(self) -> Reached:
-        return Reached.of(self._app._store.position(self.plan.name))
+        return Reached.of(self._store.position(self.plan.name))
 
     def advance(self) -> int:
         """Brings the table to what the sources have now; answers how many rows that gave."""
@@ -158,7 +177,7 @@ class Filling(OverSources):
         if checked is not None and checked.table_options.get("refresh") == "once":
             return None  # nothing is compared with what comes later
         if self._origins is None and by is not None and self.sources[by.view].leaves:
-            self._origins = Origins(self._app, self.plan)
+            self._origins = Origins(self._store, self._evaluator, self.plan)
         return self._origins
 
     def _ends(self, at: Offset) -> Offset:
@@ -183,7 +202,7 @@ class Filling(OverSources):
         if names == self._tried:
             return
         self._tried = names
-        found = follow_loaded(self._app, self.plan, {r.name: r for r in self.reads}.values())
+        found = self._take_in(self.plan, {r.name: r for r in self.reads}.values())
         if found is not None:
             self._checked, self.plan = found
             self._views = _sources_of(self.plan)
@@ -232,13 +251,14 @@ class Filling(OverSources):
 
     def _over(self, view: str, rows: pa.Table) -> pa.Table:
         """The rows of the query over some of its source's."""
-        app, query, by = self._app, self.plan.query, self.plan.by
+        query, by = self.plan.query, self.plan.by
         found = self._copied(rows)
         if found is not None:
             return found.append_column(SEQ, rows[SEQ]) if SEQ in rows.column_names else found
         if SEQ in rows.column_names and by is not None:
             query = with_seq(query, by)
-        return app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources={view: rows}))
+        inputs = self._inputs.read(query, self._store.moment(), sources={view: rows})
+        return self._evaluator.answer(query, inputs)
 
     def _copied(self, rows: pa.Table) -> pa.Table | None:
         """The rows of a query that copies columns, of those of its source; None for one that does more."""
@@ -252,48 +272,49 @@ class Filling(OverSources):
     def _whole(self, splits: Splits) -> Answer:
         """The rows of the query over everything. Of one source that is read once it takes the rows as they come: no
         more of them are in memory than the query needs."""
-        app, query, aside = self._app, self.plan.query, [none_spoiled()]
+        query, aside = self.plan.query, [none_spoiled()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
             chunks = _noting(chunks_of(source, splits[view], self.plan.errors is not None), aside)
             schema = source.schema().arrow()
-            if len(self.sources) == 1 and app._evaluator.reads_once(query, view):
+            if len(self.sources) == 1 and self._evaluator.reads_once(query, view):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
                 inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
             else:
                 read = each(f"read {self._views[view].relation.name}", chunks)
                 inputs[view] = pa.concat_tables([schema.empty_table(), *read])
-        rows = app._evaluator.answer(query, app._inputs(query, app._store.moment(), sources=inputs))
+        inputs = self._inputs.read(query, self._store.moment(), sources=inputs)
+        rows = self._evaluator.answer(query, inputs)
         return Answer(rows, pa.concat_tables(aside), 0, 0)
 
     def _noted(self, aside: pa.Table) -> pa.Table:
         """Error records of what was put aside."""
         what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
         spoiled = aside.rename_columns(["seq", "reason", "value"])
-        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS, self._app._clock.now())
+        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS, self._clock.now())
 
     def _compare(self, end: Offset, *, damaged: bool) -> int:
         """Makes the table what the query says of everything up to an offset. ``damaged``: what cannot be read may have
         been read before, and ends no rows."""
         splits = self._splits(None, end)
         self._take_in_columns(splits)
-        app, name, arrow = self._app, self.plan.target.name, self.plan.query.schema.arrow()
+        name, arrow = self.plan.target.name, self.plan.query.schema.arrow()
         answers = list(self._answers(splits))
         parts = [self._noted_parts(a.rows) for a in answers]
         rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in parts)])
         aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
         if damaged:
             self._refuse_damage(aside)
-        key = app._backend(name).schema.key
+        key = self._store.backend(name).schema.key
         rows, nameless = self._with_keys(rows)
         records = self._noted(pa.concat_tables([aside, nameless]))
-        own = app._backend(name).snapshot().scan(rows=not key)
+        own = self._store.backend(name).snapshot().scan(rows=not key)
         left = self._left(end, own.select(rows.column_names).cast(rows.schema))
         if left is not None:
             rows = pa.concat_tables([left, rows])
         if key:
             rows = last_of_each(rows, key)
-        changes = app._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
+        changes = self._evaluator.difference(own, rows.cast(own.select(rows.column_names).schema), key)
         if changes.deleted is not None and left is None:
             changes = Changes(changes.put)
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
@@ -324,7 +345,7 @@ class Filling(OverSources):
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
         """The rows that have a key, and what is put aside of the others. Without an error table the commit refuses
         them."""
-        key = self._app._backend(self.plan.target.name).schema.key
+        key = self._store.backend(self.plan.target.name).schema.key
         if self.plan.errors is None or self._checked is None or self._checked.table_options.get("null_keys"):
             return rows, none_spoiled()
         bad = np.zeros(rows.num_rows, bool)
@@ -343,7 +364,7 @@ class Filling(OverSources):
         damaged = aside.filter(aside["value"].is_null())
         if self.plan.errors is None or not damaged.num_rows:
             return
-        known = self._app._backend(self.plan.errors).snapshot().scan()["reason"]
+        known = self._store.backend(self.plan.errors).snapshot().scan()["reason"]
         fresh = damaged.filter(pc.invert(pc.is_in(damaged["reason"], known)))
         if fresh.num_rows:
             raise BadData(fresh["reason"][0].as_py())
@@ -361,7 +382,7 @@ class Filling(OverSources):
         rows."""
         made, errors = {self.plan.target.name: changes}, self.plan.errors
         if errors is not None and records is not None:
-            known = self._app._backend(errors).snapshot().scan(rows=True) if anew else None
+            known = self._store.backend(errors).snapshot().scan(rows=True) if anew else None
             if known is not None and known.num_rows:
                 made[errors] = renewed(known, records)
             elif records.num_rows:
@@ -374,7 +395,7 @@ class Filling(OverSources):
             assert by is not None
             kept = self.sources[by.view].left(position.offsets["at"][by.view]) if anew else None
             made[self._origins.table] = self._origins.renewed(noted, kept) if anew else Changes(noted)
-        self._app._store.commit(made, position)
+        self._store.commit(made, position)
 
 
 def _sources_of(plan: LoadPlan) -> dict[str, Input]:

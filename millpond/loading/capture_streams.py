@@ -7,7 +7,6 @@ place in the log in the same commit.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,11 @@ from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import SEQ, Source
 from millpond.loading.bulk_load import Reached, fingerprint
 from millpond.loading.capture_tables import let_go
-from millpond.loading.followers import OverSources
+from millpond.loading.followers import Followers, Mask, OverSources
+from millpond.loading.open_sources import Sources
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.store.store import Store
 
 READ = 5
 """Beside the kinds of changes: a row that was there before."""
@@ -34,13 +32,13 @@ _OPS = {ADDED: "c", ENDED: "d", MOVED: "d", EMPTIED: "t", READ: "r"}
 class Tapping(OverSources):
     """Sends what a log has to a stream."""
 
-    def __init__(self, app: App, stream: str, relation: Relation):
-        self._app = app
+    def __init__(self, stream: str, source: Source, store: Store, identity: str, mask: Mask):
         self._stream = stream
+        self._store = store
+        self._mask = mask
         self.name = f"stream:{stream}"
-        shared = app._source(relation)
-        assert isinstance(shared, CapturingSource)
-        self._source = shared.claimed(f"{app._state.identity}/{self.name}")
+        assert isinstance(source, CapturingSource)
+        self._source = source.claimed(f"{identity}/{self.name}")
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -53,7 +51,7 @@ class Tapping(OverSources):
 
     @property
     def _at(self) -> Offset | None:
-        at = Reached.of(self._app._store.position(self.name)).at
+        at = Reached.of(self._store.position(self.name)).at
         return None if at is None else at[self._stream]
 
     @property
@@ -82,14 +80,14 @@ class Tapping(OverSources):
         earlier one has sent is taken back first: nobody reads the stream before its load has ended.
         """
         count = 0
-        self._app._journal.drop_stream(self._stream)
+        self._store.journal.drop_stream(self._stream)
         try:
             faults.reach("tap: begun")
             for split in self._source.splits(None, end):
                 for batch in self._source.read(split):
                     rows = pa.Table.from_batches([batch.drop_columns([SEQ])])
                     found = self._envelopes(rows, np.full(rows.num_rows, READ), end)
-                    self._app._store.commit(sent={self._stream: found})
+                    self._store.commit(sent={self._stream: found})
                     faults.reach("tap: part of the rows sent")
                     count += rows.num_rows
         finally:
@@ -101,7 +99,7 @@ class Tapping(OverSources):
         """Sends rows together with the place in the log that they come up to."""
         position = Position(self.name, checkpoint, 0, {"at": {self._stream: end}})
         faults.reach("tap: read")
-        self._app._store.commit(position=position, sent={} if rows is None else {self._stream: rows})
+        self._store.commit(position=position, sent={} if rows is None else {self._stream: rows})
         faults.reach("tap: sent")
 
     def _envelopes(self, rows: pa.Table, ops: np.ndarray, end: Offset) -> pa.Table:
@@ -127,30 +125,40 @@ class Tapping(OverSources):
         )
 
     def release(self) -> None:
-        let_go(self._app, f'stream "{self._stream}"', self._source.release)
+        let_go(self._mask, f'stream "{self._stream}"', self._source.release)
 
     def close(self) -> None:
-        if not self._app._journal.durable:
+        if not self._store.journal.durable:
             self.release()
         super().close()
 
 
-def tap(app: App, checked: Checked) -> None:
-    """Lets a stream have the changes of what it taps, from now on."""
-    assert checked.relation is not None and checked.tapped is not None
-    app._source_values.update(checked.source_options)
-    name = checked.relation.name
-    if not app._journal.durable:
-        app._journal.forget(f"stream:{name}")
-    tapping = Tapping(app, name, checked.tapped)
-    try:
-        tapping.advance()
-    except BaseException:
-        if app._store.position(tapping.name) is None:
-            tapping.release()
-        tapping.close()
-        raise
-    app._living.add(f"stream:{name.lower()}", tapping)
+class Taps:
+    """Lets streams have the changes that databases log. ``identity`` tells this app from others for these."""
+
+    def __init__(self, store: Store, sources: Sources, followers: Followers, identity: str, mask: Mask):
+        self._store = store
+        self._sources = sources
+        self._followers = followers
+        self._identity = identity
+        self._mask = mask
+
+    def add(self, checked: Checked) -> None:
+        """Lets a stream have the changes of what it taps, from now on."""
+        assert checked.relation is not None and checked.tapped is not None
+        self._sources.values.update(checked.source_options)
+        name, store = checked.relation.name, self._store
+        if not store.journal.durable:
+            store.journal.forget(f"stream:{name}")
+        tapping = Tapping(name, self._sources.open(checked.tapped), store, self._identity, self._mask)
+        try:
+            tapping.advance()
+        except BaseException:
+            if store.position(tapping.name) is None:
+                tapping.release()
+            tapping.close()
+            raise
+        self._followers.add(f"stream:{name.lower()}", tapping)
 
 
 def _text(end: Offset) -> str:

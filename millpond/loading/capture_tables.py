@@ -8,31 +8,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
+from millpond.clock import Clock
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Error
-from millpond.loading.bulk_load import Filling, Report, Splits, fingerprint, last_of_each
+from millpond.loading.bulk_load import Filling, Report, Splits, TakeIn, fingerprint, last_of_each
+from millpond.loading.followers import Mask
+from millpond.loading.inputs import Inputs
+from millpond.loading.open_sources import OpenSource
 from millpond.options import find_option, read_options
-from millpond.plan.load import plan_copy
 from millpond.plan.plans import LoadPlan
-from millpond.sql.catalog import Relation
+from millpond.query.evaluate import Evaluator
+from millpond.sql.checked import Checked
 from millpond.sql.copying import copied
 from millpond.sql.parse import parse
 from millpond.sql.reads import uris_read
 from millpond.sql.statements import CreateStream, CreateTable
+from millpond.store.catalog import Saved
+from millpond.store.store import Store
 from millpond.tables.base import Snapshot
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
-    from millpond.sql.checked import Checked
 
 log = logging.getLogger("millpond")
 
@@ -40,14 +41,30 @@ log = logging.getLogger("millpond")
 class Copying(Filling):
     """Keeps a table as a table of a database is. What cannot be followed is polled or, else, stays as it was."""
 
-    def __init__(self, app: App, plan: LoadPlan, checked: Checked | None, report: Report, *, kept: bool):
-        super().__init__(app, plan, checked, report)
+    def __init__(
+        self,
+        plan: LoadPlan,
+        checked: Checked | None,
+        report: Report,
+        store: Store,
+        evaluator: Evaluator,
+        inputs: Inputs,
+        open_source: OpenSource,
+        clock: Clock,
+        take_in: TakeIn,
+        identity: str,
+        mask: Mask,
+        *,
+        kept: bool,
+    ):
+        super().__init__(plan, checked, report, store, evaluator, inputs, open_source, clock, take_in)
+        self._mask = mask
         relation = next(iter(self._views.values())).relation
-        shared = app._source(relation)
+        shared = open_source(relation)
         assert isinstance(shared, CapturingSource)
         self._shared = shared
         """The one that statements are checked with."""
-        self._source = shared.claimed(f"{app._state.identity}/{plan.name}")
+        self._source = shared.claimed(f"{identity}/{plan.name}")
         self._kept = kept
         self.refused: Error | None = None
         """Why the changes are not followed."""
@@ -78,7 +95,7 @@ class Copying(Filling):
                 name, hint = self.plan.target.name, f" ({error.hint})" if error.hint else ""
                 loads = self._source.values["initial.load"] == "full"
                 does = "is polled" if polled else "was read once" if loads else "has no rows yet"
-                log.warning('table "%s" %s: %s', name, does, self._app._mask(f"{error.message}{hint}"))
+                log.warning('table "%s" %s: %s', name, does, self._mask(f"{error.message}{hint}"))
             self.refused = error
             self._source.fall_back(error)
             return super().advance() if polled or self._source.values["initial.load"] == "full" else 0
@@ -126,7 +143,7 @@ class Copying(Filling):
         return len(changes)
 
     def _changes(self, batches: Sequence[pa.RecordBatch]) -> Changes:
-        target = self._app._backend(self.plan.target.name)
+        target = self._store.backend(self.plan.target.name)
         names = copied(self.plan.query) or ()
         schema = target.schema
         if not batches:
@@ -139,7 +156,7 @@ class Copying(Filling):
             read = [n.lower() for n in logged.column_names]
             places = {read.index(n.lower()): i for i, n in enumerate(names)}
             rows = with_kept(rows, ops, logged[KEPT], places, list(schema.key), own)
-        return changes_of(rows, ops, list(schema.key), own, self._app)
+        return changes_of(rows, ops, list(schema.key), own, self._evaluator)
 
     @property
     def hidden(self) -> bool:
@@ -158,17 +175,19 @@ class Copying(Filling):
 
     def release(self) -> None:
         """The table is gone."""
-        let_go(self._app, f'table "{self.plan.target.name}"', self._source.release)
+        let_go(self._mask, f'table "{self.plan.target.name}"', self._source.release)
 
 
-def changes_of(rows: pa.Table, ops: np.ndarray, key: list[str], own: Snapshot, app: App) -> Changes:
+def changes_of(
+    rows: pa.Table, ops: np.ndarray, key: list[str], own: Snapshot, evaluator: Evaluator
+) -> Changes:
     """What logged changes, in their order, do to the rows of a table."""
     emptied = np.flatnonzero(ops == EMPTIED)
     first = int(emptied[-1]) + 1 if len(emptied) else 0
     rows, ops = rows.slice(first), ops[first:]
     ended = (ops == ENDED) | (ops == MOVED)
     if not key:
-        return _by_value(rows, ended, own.scan(rows=True), app, emptied=bool(len(emptied)))
+        return _by_value(rows, ended, own.scan(rows=True), evaluator, emptied=bool(len(emptied)))
     numbered = rows.append_column("__ended", pa.array(ended))
     last = last_of_each(numbered, key)
     if len(emptied):
@@ -177,14 +196,16 @@ def changes_of(rows: pa.Table, ops: np.ndarray, key: list[str], own: Snapshot, a
     return Changes(last.drop_columns(["__ended"]), last["__ended"].combine_chunks())
 
 
-def _by_value(rows: pa.Table, ended: np.ndarray, own: pa.Table, app: App, *, emptied: bool) -> Changes:
+def _by_value(
+    rows: pa.Table, ended: np.ndarray, own: pa.Table, evaluator: Evaluator, *, emptied: bool
+) -> Changes:
     """Of a table without a key one row that is like an ended one is gone."""
     before = own.slice(0, 0) if emptied else own
     put = pa.concat_tables([before.drop_columns([ROW]), rows.filter(pa.array(~ended))])
     numbered = put.append_column(ROW, pa.array(np.arange(put.num_rows)))
-    left = app._evaluator.difference(numbered, rows.filter(pa.array(ended)), ())
+    left = evaluator.difference(numbered, rows.filter(pa.array(ended)), ())
     stay = left.rows.filter(left.deleted).drop_columns([ROW]) if left.deleted is not None else put.slice(0, 0)
-    return app._evaluator.difference(own, stay, ())
+    return evaluator.difference(own, stay, ())
 
 
 def with_kept(
@@ -233,32 +254,9 @@ def _roots(ops: np.ndarray, which: np.ndarray) -> np.ndarray:
     return np.where((which > 0) & (ops[which - 1] == MOVED), which - 1, which)
 
 
-def keep_copy(app: App, relation: Relation) -> None:
-    """Keeps a copy of a captured table for statements that do more than to copy it, in a table that nobody sees."""
-    name = relation.name
-    if app._store.table(name) is not None:
-        return
-    plan = plan_copy(relation)
-    app._store.create_hidden(name, relation.schema)
-    app._journal.forget(plan.name)
-    try:
-        copying = Copying(app, plan, None, lambda progress: None, kept=False)
-        try:
-            copying.advance()
-        except BaseException:
-            copying.abandon(new=True)
-            raise
-    except BaseException:
-        app._store.drop(name)
-        raise
-    app._living.beside.add(name.lower())
-    app._living.add(name.lower(), copying)
-
-
-def release_kept(app: App, kind: str, name: str) -> None:
+def release_kept(entry: Saved | None, kind: str, name: str, identity: str, mask: Mask) -> None:
     """What a database keeps for a relation that is dropped goes too, also if nothing follows it just now. That is known
-    by its statement alone: what it reads may be gone."""
-    entry = app._saved.get(f"{kind}:{name.lower()}")
+    by its statement alone, which is ``entry``: what it reads may be gone."""
     statement = parse(entry.text).require()[0] if entry is not None else None
     if not isinstance(statement, CreateTable | CreateStream):
         return
@@ -273,17 +271,15 @@ def release_kept(app: App, kind: str, name: str) -> None:
             mine = [s for s in statement.settings if find_option(declared.options, s.name) is not None]
             source = declared(uri, read_options(kind, declared.options, mine), None)
             if source.captures:
-                source.forget(f"{app._state.identity}/{kind}:{name}")
+                source.forget(f"{identity}/{kind}:{name}")
                 source.close()
 
-        let_go(app, f'{kind} "{name}"', forget)
+        let_go(mask, f'{kind} "{name}"', forget)
 
 
-def let_go(app: App, what: str, go: Callable[[], None]) -> None:
+def let_go(mask: Mask, what: str, go: Callable[[], None]) -> None:
     """Removes what a database keeps for something that is gone; if it cannot, that stays there, and is told."""
     try:
         go()
     except Error as error:
-        log.warning(
-            "what the database keeps for %s stays there: %s", app._mask(what), app._mask(error.message)
-        )
+        log.warning("what the database keeps for %s stays there: %s", mask(what), mask(error.message))

@@ -6,8 +6,6 @@ that a comparison with files that were written anew leaves them as they are, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,11 +14,10 @@ import pyarrow.compute as pc
 from millpond.changes import Changes
 from millpond.connectors.source import SEQ
 from millpond.plan.plans import LoadPlan
+from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Relation
+from millpond.store.store import Store
 from millpond.types import Column, Schema
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
 
 Hashes = npt.NDArray[np.uint64]
 _EVERY = -1
@@ -43,10 +40,10 @@ def origins_table(query: str) -> str:
 class Origins:
     """The hashes of the rows of one table, by the parts of its source (files) that they come from."""
 
-    def __init__(self, app: App, plan: LoadPlan):
-        self._app = app
+    def __init__(self, store: Store, evaluator: Evaluator, plan: LoadPlan):
+        self._store = store
+        self._evaluator = evaluator
         self.table = origins_table(plan.name)
-        store = app._store
         store.create(Relation(self.table, "table", _SCHEMA), *store.companion_of(plan.target.name))
 
     def of(self, rows: pa.Table, seqs: pa.ChunkedArray, parts: npt.NDArray[np.int64]) -> pa.Table:
@@ -67,7 +64,7 @@ class Origins:
     def renewed(self, records: pa.Table, kept: frozenset[int] | None) -> Changes:
         """The changes that put records in the place of all that is noted, but of the parts that are ``kept``; None if
         these are not known."""
-        known = self._app._backend(self.table).snapshot().scan()
+        known = self._store.backend(self.table).snapshot().scan()
         gone = known.filter(pc.invert(pc.is_in(known["part"], pa.array([_EVERY, *(kept or ())], pa.int64()))))
         if kept == frozenset():
             records = pa.concat_tables([records, self.every()])
@@ -77,7 +74,7 @@ class Origins:
 
     def find(self, rows: pa.Table, parts: frozenset[int]) -> pa.Table | None:
         """Those of the rows that come from these parts; None if that is not known of all of them."""
-        known = self._app._backend(self.table).snapshot().scan()
+        known = self._store.backend(self.table).snapshot().scan()
         every = pc.any(pc.equal(known["part"], _EVERY)).as_py()
         known = known.filter(pc.is_in(known["part"], pa.array(sorted(parts), pa.int64())))
         if not every and set(known["part"].to_pylist()) != parts:
@@ -89,12 +86,12 @@ class Origins:
 
     @property
     def _made_by(self) -> str:
-        return f"duckdb {self._app._evaluator.version}"
+        return f"duckdb {self._evaluator.version}"
 
     def _hashes(self, rows: pa.Table) -> Hashes:
         named = rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
         listed = ", ".join(named.column_names)
-        found = self._app._evaluator.duckdb(f"SELECT hash({listed}) AS h FROM r", {"r": named})
+        found = self._evaluator.duckdb(f"SELECT hash({listed}) AS h FROM r", {"r": named})
         return np.asarray(found["h"].to_numpy(), np.uint64)
 
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from functools import partial
 
 from millpond import faults
-from millpond.changes import Offset
-from millpond.connectors.source import Source, find_source
+from millpond.connectors.source import find_source
 from millpond.errors import Closed, SourceChanged
-from millpond.loading.bulk_load import Filling, Progress, Reached, Report
-from millpond.loading.capture_tables import Copying
+from millpond.loading.bulk_load import Progress, Reached, Report
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.fillings import Fillings
+from millpond.loading.followers import Followers, Mask
+from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
 from millpond.plan.plans import LoadPlan, Target
 from millpond.retry import Patience
 from millpond.sql import statements as st
-from millpond.sql.catalog import Relation
+from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_relation
 from millpond.sql.reads import names_read, uris_read
 from millpond.steps import recording
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.store.store import Store
 
 _AGAIN = Patience(10.0, 0.2, "fixed")
 """How a load is tried again if what it reads changes meanwhile."""
@@ -34,42 +33,80 @@ _REPORTING = threading.Lock()
 """Reports of several loads come one after another."""
 
 
-def read_all(source: Source) -> pa.Table:
-    """Everything that a source has now."""
-    return read_range(source, None, source.latest(None))
+class TableLoads:
+    """Loads tables, and notes in ``loads`` how far each is."""
 
+    def __init__(
+        self,
+        loads: dict[str, Load],
+        fillings: Fillings,
+        store: Store,
+        catalog: Catalog,
+        sources: Sources,
+        columns: KeptColumns,
+        followers: Followers,
+        mask: Mask,
+        on_progress: Report,
+        is_closed: Callable[[], bool],
+    ):
+        self._loads = loads
+        self._fillings = fillings
+        self._store = store
+        self._catalog = catalog
+        self._sources = sources
+        self._columns = columns
+        self._followers = followers
+        self._mask = mask
+        self._on_progress = on_progress
+        self._is_closed = is_closed
 
-def read_range(source: Source, start: Offset | None, end: Offset) -> pa.Table:
-    schema = source.schema().arrow()
-    batches = [b.select(schema.names) for s in source.splits(start, end) for b in source.read(s)]
-    return pa.Table.from_batches(batches, schema)
+    def is_from_outside(self, plan: LoadPlan) -> bool:
+        """Whether a load needs nothing of this process, and can run beside what it does."""
+        inputs = [i.relation for i in plan.query.inputs]
+        return all(r.kind == "source" and not self._sources.open(r).local for r in inputs)
 
+    def load(self, plan: LoadPlan, checked: Checked) -> int:
+        """Fills a table from its sources, and lets it follow them; what was loaded before a restart is not loaded
+        again."""
+        name = plan.target.name.lower()
+        loads, store, mask = self._loads, self._store, self._mask
+        sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
+        what = mask(", ".join(sources)) or "tables"
+        kind = sources[0].partition(":")[0] if sources else "table"
+        loads[name] = Load(kind, what, began=time.time())
+        self._sources.values.update(checked.source_options)
+        self._declare(plan.name, plan.target, errors=plan.errors is not None)
+        filling = self._fillings.make(plan, checked, partial(self._report, name))
+        new, once = store.position(plan.name) is None, checked.table_options.get("refresh") == "once"
+        loaded = once and self._is_loaded(plan.name, name)
+        try:
+            with recording(loads[name].steps):
+                rows = 0 if loaded else _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
+        except Exception as error:
+            filling.abandon(new=new)
+            loads[name] = replace(loads[name], error=mask(str(getattr(error, "message", error))))
+            raise
+        faults.reach("table loaded")
+        changed = store.backend(name).stats().get("changed_at")
+        follows = not once and filling.follows
+        stale = filling.refused
+        loads[name] = replace(
+            loads[name],
+            ended=time.time(),
+            loaded_at=changed or time.time(),
+            follows=follows,
+            error=mask(f"{stale.message}: {stale.hint}") if stale is not None else None,
+        )
+        if follows:
+            self._columns.keep(filling.reads)
+            self._followers.add(name, filling)
+        faults.reach("table follows")
+        return rows
 
-def is_from_outside(app: App, plan: LoadPlan) -> bool:
-    """Whether a load needs nothing of this process, and can run beside what it does."""
-    inputs = [i.relation for i in plan.query.inputs]
-    return all(r.kind == "source" and not app._source(r).local for r in inputs)
-
-
-def _filling(app: App, plan: LoadPlan, checked: Checked, report: Report) -> Filling:
-    captured = any(i.relation.captured for i in plan.query.inputs if i.relation.kind == "source")
-    if captured and checked.table_options.get("refresh") != "once":
-        return Copying(app, plan, checked, report, kept=app._keeps(plan.target.name) and app._journal.durable)
-    return Filling(app, plan, checked, report)
-
-
-def load(app: App, plan: LoadPlan, checked: Checked) -> int:
-    """Fills a table from its sources, and lets it follow them; what was loaded before a restart is not loaded again."""
-    name = plan.target.name.lower()
-    loads, store, mask = app._loads, app._store, app._mask
-    sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
-    what = mask(", ".join(sources)) or "tables"
-    kind = sources[0].partition(":")[0] if sources else "table"
-    loads[name] = Load(kind, what, began=time.time())
-
-    def report(progress: Progress) -> None:
-        if app._closed:
+    def _report(self, name: str, progress: Progress) -> None:
+        if self._is_closed():
             raise Closed("the app is closed")
+        loads = self._loads
         if loads[name].loaded_at is not None:
             return
         share = progress.bytes / progress.total if progress.total else None
@@ -83,66 +120,33 @@ def load(app: App, plan: LoadPlan, checked: Checked) -> int:
             of_files=progress.of_files,
         )
         with _REPORTING:
-            app._on_progress(progress)
+            self._on_progress(progress)
 
-    app._source_values.update(checked.source_options)
-    _declare(app, plan.name, plan.target, errors=plan.errors is not None)
-    filling = _filling(app, plan, checked, report)
-    new, once = store.position(plan.name) is None, checked.table_options.get("refresh") == "once"
-    loaded = once and _is_loaded(app, plan.name, name)
-    try:
-        with recording(loads[name].steps):
-            rows = 0 if loaded else _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
-    except Exception as error:
-        filling.abandon(new=new)
-        loads[name] = replace(loads[name], error=mask(str(getattr(error, "message", error))))
-        raise
-    faults.reach("table loaded")
-    changed = app._backend(name).stats().get("changed_at")
-    follows = not once and filling.follows
-    stale = filling.refused
-    loads[name] = replace(
-        loads[name],
-        ended=time.time(),
-        loaded_at=changed or time.time(),
-        follows=follows,
-        error=mask(f"{stale.message}: {stale.hint}") if stale is not None else None,
-    )
-    if follows:
-        app._columns.keep(filling.reads)
-        app._living.add(name, filling)
-    faults.reach("table follows")
-    return rows
+    def _declare(self, name: str, target: Target, *, errors: bool) -> None:
+        """Makes known what fills a table, and the table of its error records."""
+        store = self._store
+        store.fills(name, target.name)
+        if errors:
+            relation = error_relation(name)
+            store.create(relation, *store.companion_of(target.name))
+            self._catalog.add(relation)
 
+    def _is_loaded(self, name: str, table: str) -> bool:
+        """Whether the rows of a table were loaded to the end, and are there after a restart."""
+        return self._store.keeps(table) and Reached.of(self._store.position(name)).at is not None
 
-def _declare(app: App, name: str, target: Target, *, errors: bool) -> None:
-    """Makes known what fills a table, and the table of its error records."""
-    store = app._store
-    store.fills(name, target.name)
-    if errors:
-        relation = error_relation(name)
-        store.create(relation, *store.companion_of(target.name))
-        app._catalog.add(relation)
-
-
-def _is_loaded(app: App, name: str, table: str) -> bool:
-    """Whether the rows of a table were loaded to the end, and are there after a restart."""
-    return app._keeps(table) and Reached.of(app._store.position(name)).at is not None
-
-
-def keep_loaded(app: App, name: str, target: Relation, statement: st.CreateTable | st.CreateView) -> bool:
-    """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked. One that
-    reads others by name is checked as any other."""
-    query, store = statement.query, app._store
-    store.fills(name, target.name)
-    if not _is_loaded(app, name, target.name) or query is None or names_read(query):
-        return False
-    uris = uris_read(query)
-    fails = any(s.name.lower() == "on.error" and s.value.lower() == "fail" for s in statement.settings)
-    _declare(
-        app, name, Target("table", target.name), errors=not fails and any(find_source(u).sifts for u in uris)
-    )
-    changed = store.backend(target.name).stats().get("changed_at")
-    load = Load(uris[0].partition(":")[0], app._mask(", ".join(uris)), loaded_at=changed or time.time())
-    app._loads[target.name.lower()] = load
-    return True
+    def keep_loaded(self, name: str, target: Relation, statement: st.CreateTable | st.CreateView) -> bool:
+        """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked. One
+        that reads others by name is checked as any other."""
+        query, store = statement.query, self._store
+        store.fills(name, target.name)
+        if not self._is_loaded(name, target.name) or query is None or names_read(query):
+            return False
+        uris = uris_read(query)
+        fails = any(s.name.lower() == "on.error" and s.value.lower() == "fail" for s in statement.settings)
+        errors = not fails and any(find_source(u).sifts for u in uris)
+        self._declare(name, Target("table", target.name), errors=errors)
+        changed = store.backend(target.name).stats().get("changed_at")
+        load = Load(uris[0].partition(":")[0], self._mask(", ".join(uris)), loaded_at=changed or time.time())
+        self._loads[target.name.lower()] = load
+        return True

@@ -145,6 +145,10 @@ class Store:
         """What becomes of the table's commits; "commit" for a table that is not there."""
         return self._durability.get(name.lower(), "commit")
 
+    def keeps(self, name: str) -> bool:
+        """Whether the rows of a table, and how far it was filled, are there after a restart."""
+        return self.durability(name) != "none"
+
     def companion_of(self, name: str) -> tuple[str, Mapping[str, Any]]:
         """Where a table that belongs to another one is kept, as extension and options: in its database, else in the
         journal."""

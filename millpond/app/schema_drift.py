@@ -1,0 +1,177 @@
+"""Fields that come up in a stream whose columns were discovered: they become columns of what reads all of them.
+
+The source notices them, and each statement takes them in before the batch that has them: its text is checked again
+with the columns that there are now. What cannot take them goes on with those that it knew, also after a restart. First
+the columns of the source are kept, then those of the table: a restart in between takes the rest in then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+
+from millpond.app.script import Checks
+from millpond.errors import Error
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.followers import Mask
+from millpond.loading.open_sources import OpenSource
+from millpond.plan.load import plan_load
+from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.plans import LoadPlan, PipelinePlan, target_of
+from millpond.plan.view import plan_view
+from millpond.plan.world import Rooms
+from millpond.sql.blocks import grouped
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checked import Checked
+from millpond.sql.parse import parse
+from millpond.store.catalog import Saved, widths_of
+from millpond.store.store import Store
+from millpond.types import Schema
+from millpond.views.materialized_view import LiveView, Views
+
+log = logging.getLogger("millpond")
+
+
+class SchemaDrift:
+    """Takes new columns of sources into the statements that read all there are. ``plans`` are those of the statements
+    that run."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        saved: dict[str, Saved],
+        store: Store,
+        rooms: Rooms,
+        open_source: OpenSource,
+        columns: KeptColumns,
+        views: Views,
+        plans: Callable[[], Iterable[PipelinePlan]],
+        checks: Checks,
+        with_types: Callable[[Checked], Checked],
+        mask: Mask,
+    ):
+        self._catalog = catalog
+        self._saved = saved
+        self._store = store
+        self._journal = store.journal
+        self._rooms = rooms
+        self._open_source = open_source
+        self._columns = columns
+        self._views = views
+        self._plans = plans
+        self._checks = checks
+        self._with_types = with_types
+        self._mask = mask
+
+    def follow_stream(self, plan: PipelinePlan, columns: Schema) -> PipelinePlan | None:
+        """The plan of a statement whose stream has these columns now; None if it stays as it was."""
+        entry = self._entry(plan)
+        if entry is None or plan.aggregation is not None or plan.miss is not None:
+            return None
+        self._keep_columns(plan.batch.stream.relation, columns)
+        try:
+            checked = self._checked(entry)
+            assert checked.target is not None
+            table = self._catalog.find(checked.target.name) if checked.target.kind == "table" else None
+            if checked.target.kind == "stream" or (table is not None and not self.widen(table, checked)):
+                return None
+        except Error as error:
+            why = self._mask(error.message)
+            log.warning("query %s goes on with the columns that it had: %s", plan.name, why)
+            return None
+        entry.widths = widths_of(checked)
+        self._journal.put_entry(entry.entry())
+        return plan_pipeline(checked, plan.name, target_of(checked.target, checked.table_options))
+
+    def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> tuple[Checked, LoadPlan] | None:
+        """A table over sources that have more columns now; None if it stays as it was."""
+        entry, table = self._saved.get(plan.name.lower()), self._catalog.find(plan.target.name)
+        if entry is None or table is None:
+            return None
+        for relation in sources:
+            self._keep_columns(relation, self._open_source(relation).schema())
+        try:
+            checked = self._checked(entry)
+            if not self.widen(table, checked):
+                return None
+        except Error as error:
+            why = self._mask(error.message)
+            log.warning('table "%s" goes on with the columns that it had: %s', table.name, why)
+            return None
+        return checked, plan_load(checked, plan.name, plan.target)
+
+    def widen(self, table: Relation, checked: Checked) -> bool:
+        """Gives a table the columns that its query has now; False if it cannot take them, and stays as it is."""
+        assert checked.target is not None
+        wanted = checked.target.schema
+        if wanted == table.schema:
+            return True
+        entry = self._saved.get(f"table:{table.name.lower()}")
+        backend = self._store.backend(table.name)
+        fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
+        if (
+            entry is None
+            or not fits
+            or "widen" not in backend.abilities
+            or self._has_other_writers(table.name)
+        ):
+            log.warning('table "%s" stays without the new columns of its source', table.name)
+            return False
+        with self._views.between_rounds():
+            with self._store.writing:
+                with self._store.publishing:
+                    backend.widen(wanted)
+                entry.schema, entry.widths = wanted, widths_of(checked)
+                self._journal.put_entry(entry.entry())
+            self._catalog.add(dataclasses.replace(table, schema=wanted))
+            fresh = [c.name for c in wanted if c.name not in table.schema]
+            log.info('table "%s" has new columns: %s', table.name, ", ".join(fresh))
+            for view in self._views.users(table.name):
+                try:
+                    self._follow_view(view)
+                except Error as error:
+                    why = self._mask(error.message)
+                    log.warning(
+                        "table %s goes on with the columns that it had: %s", view.plan.target.name, why
+                    )
+                    self._views.replace(view, None, view.schema)
+        return True
+
+    def _has_other_writers(self, table: str) -> bool:
+        """Whether a running statement beside the one that fills a table changes it: its rows have the columns of
+        now."""
+        name = table.lower()
+        writers = {plan.query for plan in self._plans() if name in (n.lower() for n in plan.writes)}
+        return len(writers) > 1
+
+    def _follow_view(self, view: LiveView) -> None:
+        """A view over a table with new columns has them too, if its query reads all there are."""
+        entry, plan, schema = self._saved.get(view.plan.name.lower()), None, view.schema
+        if entry is not None:
+            checked = self._checked(entry)
+            table = self._catalog.find(view.plan.target.name)
+            if checked.target is not None and table is not None and self.widen(table, checked):
+                plan = plan_view(checked, view.plan.name, target_of(checked.target))
+                schema = checked.target.schema
+        self._views.replace(view, plan, schema)
+
+    def _keep_columns(self, stream: Relation, columns: Schema) -> None:
+        """Keeps the columns of the source, and of the stream that was declared over it."""
+        self._rooms.find(self._open_source(stream).address, columns)
+        self._columns.keep([stream])
+        known = self._catalog.find(stream.name)
+        entry = self._saved.get(f"stream:{stream.name.lower()}")
+        if known is not None and entry is not None and known.schema != columns:
+            entry.schema = columns
+            self._journal.put_entry(entry.entry())
+            self._catalog.add(dataclasses.replace(known, schema=columns))
+
+    def _entry(self, plan: PipelinePlan) -> Saved | None:
+        """What is kept of the statement: the table that it fills, or the query."""
+        return self._saved.get(plan.name.lower()) or self._saved.get(f"query:{plan.name.lower()}")
+
+    def _checked(self, entry: Saved) -> Checked:
+        parsed = parse(entry.text)
+        statement = grouped(parsed.require())[0]
+        return self._with_types(self._checks.kept(entry, statement, parsed.script.place, {}))

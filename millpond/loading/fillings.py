@@ -1,0 +1,99 @@
+"""What fills a table from outside, by its kind."""
+
+from __future__ import annotations
+
+from millpond.clock import Clock
+from millpond.loading.bulk_load import Filling, Report, TakeIn
+from millpond.loading.capture_tables import Copying
+from millpond.loading.followers import Followers, Mask
+from millpond.loading.inputs import Inputs
+from millpond.loading.open_sources import OpenSource
+from millpond.plan.load import plan_copy
+from millpond.plan.plans import LoadPlan
+from millpond.query.evaluate import Evaluator
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+from millpond.store.store import Store
+
+
+class Fillings:
+    """Makes what fills tables. ``identity`` tells this app from others for databases that keep something for it."""
+
+    def __init__(
+        self,
+        store: Store,
+        evaluator: Evaluator,
+        inputs: Inputs,
+        open_source: OpenSource,
+        clock: Clock,
+        take_in: TakeIn,
+        identity: str,
+        mask: Mask,
+    ):
+        self._store = store
+        self._evaluator = evaluator
+        self._inputs = inputs
+        self._open_source = open_source
+        self._clock = clock
+        self._take_in = take_in
+        self._identity = identity
+        self._mask = mask
+
+    def make(self, plan: LoadPlan, checked: Checked, report: Report) -> Filling:
+        """What fills the table of a statement."""
+        captured = any(i.relation.captured for i in plan.query.inputs if i.relation.kind == "source")
+        if captured and checked.table_options.get("refresh") != "once":
+            kept = self._store.keeps(plan.target.name) and self._store.journal.durable
+            return self._copying(plan, checked, report, kept=kept)
+        return Filling(
+            plan,
+            checked,
+            report,
+            self._store,
+            self._evaluator,
+            self._inputs,
+            self._open_source,
+            self._clock,
+            self._take_in,
+        )
+
+    def copy(self, relation: Relation) -> Copying:
+        """What keeps a copy of a captured table that nobody sees."""
+        return self._copying(plan_copy(relation), None, lambda progress: None, kept=False)
+
+    def _copying(self, plan: LoadPlan, checked: Checked | None, report: Report, *, kept: bool) -> Copying:
+        return Copying(
+            plan,
+            checked,
+            report,
+            self._store,
+            self._evaluator,
+            self._inputs,
+            self._open_source,
+            self._clock,
+            self._take_in,
+            self._identity,
+            self._mask,
+            kept=kept,
+        )
+
+
+def keep_copy(relation: Relation, store: Store, fillings: Fillings, followers: Followers) -> None:
+    """Keeps a copy of a captured table for statements that do more than to copy it, in a table that nobody sees."""
+    name = relation.name
+    if store.table(name) is not None:
+        return
+    store.create_hidden(name, relation.schema)
+    store.journal.forget(plan_copy(relation).name)
+    try:
+        copying = fillings.copy(relation)
+        try:
+            copying.advance()
+        except BaseException:
+            copying.abandon(new=True)
+            raise
+    except BaseException:
+        store.drop(name)
+        raise
+    followers.beside.add(name.lower())
+    followers.add(name.lower(), copying)

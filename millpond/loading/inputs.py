@@ -1,0 +1,58 @@
+"""The rows that a query reads: of tables as of one commit, of sources outside as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from millpond import steps
+from millpond.changes import Offset
+from millpond.connectors.source import Source
+from millpond.loading.open_sources import OpenSource
+from millpond.sql.pushdown import need_of, pushed
+from millpond.sql.resolve import Resolved
+from millpond.store.store import Moment
+
+
+def read_all(source: Source) -> pa.Table:
+    """Everything that a source has now."""
+    return read_range(source, None, source.latest(None))
+
+
+def read_range(source: Source, start: Offset | None, end: Offset) -> pa.Table:
+    schema = source.schema().arrow()
+    batches = [b.select(schema.names) for s in source.splits(start, end) for b in source.read(s)]
+    return pa.Table.from_batches(batches, schema)
+
+
+class Inputs:
+    """Reads the inputs of queries."""
+
+    def __init__(self, open_source: OpenSource):
+        self._open_source = open_source
+
+    def read(
+        self, resolved: Resolved, moment: Moment, sources: Mapping[str, pa.Table] | None = None
+    ) -> dict[str, pa.Table]:
+        """The rows of a query's inputs by view; those of ``sources`` have been read."""
+        found: dict[str, pa.Table] = dict(sources or {})
+        where = pushed(resolved)
+        for i in resolved.inputs:
+            if i.view in found:
+                continue
+            if i.relation.kind == "source":
+                source = self._open_source(i.relation).narrowed(need_of(resolved, i))
+                found[i.view] = steps.timed(f"read {i.relation.name}", partial(read_all, source))
+            else:
+                name = i.relation.rows_of or i.relation.name
+                with_rows = i.relation.rows_of is not None and not i.relation.schema.key
+                snapshot = moment.snapshot(name)
+                read: Callable[[], pa.Table] = (
+                    partial(snapshot.scan, rows=True) if with_rows else snapshot.scan
+                )
+                if i.view in where:
+                    read = partial(snapshot.filtered, where[i.view], rows=with_rows)
+                found[i.view] = steps.timed(f"read table {name}", read)
+        return found

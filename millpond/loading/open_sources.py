@@ -1,0 +1,34 @@
+"""The sources behind the streams and URIs of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from millpond.connectors.source import Source
+from millpond.connectors.stream.source import stream_uri
+from millpond.plan.world import Rooms
+from millpond.sql.catalog import Relation
+
+OpenSource = Callable[[Relation], Source]
+"""Answers the source behind a stream or URI."""
+
+
+class Sources:
+    """Opens sources with the options that statements give them. ``home`` has the streams that the app keeps itself."""
+
+    def __init__(self, rooms: Rooms, home: Path):
+        self._rooms = rooms
+        self._home = home
+        self.values: dict[str, Mapping[str, Any]] = {}
+        """The options, by URI, or by the name of a stream in lower case."""
+
+    def open(self, relation: Relation) -> Source:
+        """The source behind a stream or URI."""
+        if relation.uri is None:
+            return self._rooms.open(stream_uri(self._home, relation.name), {}, relation.schema)
+        is_stream = relation.kind == "stream"
+        values = self.values.get(relation.name.lower() if is_stream else relation.uri, {})
+        declared = relation.schema if is_stream and not relation.guessed else relation.declared
+        return self._rooms.open(relation.uri, values, declared)
