@@ -9,14 +9,13 @@ from starlette.responses import Response
 
 from millpond.http.answers import as_json
 from millpond.http.observing import Observation, Query
+from millpond.plan.graph import Graph
 from millpond.sql.ownnames import is_own
 from millpond.sql.uris import is_uri
 
 if TYPE_CHECKING:
     from millpond.app.app import App
     from millpond.http.service import Service
-
-Node = dict[str, Any]
 
 
 async def graph(service: Service, request: Request) -> Response:
@@ -29,26 +28,25 @@ def _graph(service: Service) -> dict[str, Any]:
     for query in made.seen.queries:
         made.query(query, service.sampler.out_rate(query.name))
     made.loads()
-    return {"nodes": list(made.nodes.values()), "edges": made.edges}
+    return made.graph.as_json()
 
 
 class _Drawing:
     def __init__(self, app: App, seen: Observation):
         self._app = app
         self.seen = seen
-        self.nodes: dict[str, Node] = {}
-        self.edges: list[dict[str, Any]] = []
+        self.graph = Graph()
 
     def relations(self) -> None:
         for relation in self._app._catalog:
             name = relation.name
             if relation.kind == "stream":
-                self._node("stream", name, rows=self.seen.streams.get(name))
+                self.graph.node("stream", name, rows=self.seen.streams.get(name))
                 if relation.uri:
-                    self._edge(self._outside("source", relation.uri), f"stream:{name}", None)
+                    self.graph.edge(self._outside("source", relation.uri), f"stream:{name}", rate=None)
             elif relation.kind == "table" and not is_own(name):
                 stats, health = self.seen.tables.get(name, (None, None))
-                self._node(
+                self.graph.node(
                     "table",
                     name,
                     state=health.status if health else "missing",
@@ -59,7 +57,7 @@ class _Drawing:
 
     def query(self, query: Query, out_rate: float | None) -> None:
         numbers = query.numbers
-        id_ = self._node(
+        id_ = self.graph.node(
             "query",
             query.name,
             **{k: numbers.get(k) for k in ("state", "rows", "rate", "lag", "errors", "error", "statement")},
@@ -68,38 +66,34 @@ class _Drawing:
         for name in query.reads:
             source = self._known(name) or (self._outside("source", name) if is_uri(name) else None)
             if source is not None:
-                self._edge(
-                    source, id_, numbers.get("rate") if source.startswith(("stream:", "source:")) else None
+                self.graph.edge(
+                    source,
+                    id_,
+                    rate=numbers.get("rate") if source.startswith(("stream:", "source:")) else None,
                 )
         for name in query.writes:
             target = self._known(name)
             if target is not None:
-                self._edge(id_, target, out_rate)
+                self.graph.edge(id_, target, rate=out_rate)
         for uri in query.sinks:
-            self._edge(id_, self._outside("sink", uri), out_rate)
+            self.graph.edge(id_, self._outside("sink", uri), rate=out_rate)
 
     def loads(self) -> None:
         """Tables that were read from outside, once or by a load."""
         for name, load in self._app._loads.items():
             table = self._known(name)
             if table is not None:
-                self._edge(
-                    self._outside("source", load.what), table, load.rate if load.loaded_at is None else 0.0
+                self.graph.edge(
+                    self._outside("source", load.what),
+                    table,
+                    rate=load.rate if load.loaded_at is None else 0.0,
                 )
 
     def _known(self, name: str) -> str | None:
         """The node of a stream or table."""
         relation = self._app._catalog.find(name)
         id_ = f"{relation.kind}:{relation.name}" if relation is not None else ""
-        return id_ if id_ in self.nodes else None
+        return id_ if id_ in self.graph.nodes else None
 
     def _outside(self, kind: str, uri: str) -> str:
-        return self._node(kind, self._app._mask(uri))
-
-    def _node(self, kind: str, name: str, **about: Any) -> str:
-        id_ = f"{kind}:{name}"
-        self.nodes.setdefault(id_, {"id": id_, "kind": kind, "name": name, **about})
-        return id_
-
-    def _edge(self, start: str, end: str, rate: float | None) -> None:
-        self.edges.append({"from": start, "to": end, "rate": rate})
+        return self.graph.node(kind, self._app._mask(uri))

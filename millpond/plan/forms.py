@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millpond.plan.drawing import draw_svg
-from millpond.plan.picture import graph_of_one
+from millpond.plan.graph_of import graph_of_one
+from millpond.plan.svg import draw_svg
 from millpond.sql.checked import Checked
 from millpond.sql.statements import Explain, ExplainFormat
 from millpond.steps import Step

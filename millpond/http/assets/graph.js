@@ -6,37 +6,15 @@ const WIDTH = 170, HEIGHT = 44, GAP_Y = 16;
 const GOOD = ["running", "healthy", "static"], BAD = ["failed", "missing", "disconnected"];
 const colour = (state) => (!state ? "" : GOOD.includes(state) ? "good" : BAD.includes(state) ? "bad" : "wait");
 
-function layers(nodes, edges) {
-  const depth = new Map(nodes.map((n) => [n.id, 0]));
-  for (let round = 0; round < nodes.length; round += 1) {
-    let moved = false;
-    for (const e of edges) {
-      const wanted = depth.get(e.from) + 1;
-      if (depth.get(e.to) < wanted && wanted < nodes.length) { depth.set(e.to, wanted); moved = true; }
-    }
-    if (!moved) break;
-  }
-  // What nothing leads to stands next to the first that reads it.
-  for (const node of nodes) {
-    const after = edges.filter((e) => e.from === node.id).map((e) => depth.get(e.to));
-    if (after.length && !edges.some((e) => e.to === node.id)) depth.set(node.id, Math.max(0, Math.min(...after) - 1));
-  }
-  return depth;
-}
-
 const cut = (text, most) => (text.length <= most ? text
   : text.includes("://") ? `…${text.slice(1 - most)}` : `${text.slice(0, most - 1)}…`);
 
 export function drawGraph(target, graph, onTable) {
-  const depth = layers(graph.nodes, graph.edges);
-  const columns = [];
-  for (const node of graph.nodes) (columns[depth.get(node.id)] ||= []).push(node);
-  const place = new Map();
   const GAP_X = graph.edges.some((e) => e.label) ? 150 : 90;
-  columns.forEach((column, x) => column.forEach((node, y) =>
-    place.set(node.id, [x * (WIDTH + GAP_X) + 4, y * (HEIGHT + GAP_Y) + 4])));
-  const wide = columns.length * (WIDTH + GAP_X) - GAP_X + 8;
-  const high = Math.max(1, ...columns.map((c) => c?.length || 0)) * (HEIGHT + GAP_Y) + 8;
+  const place = new Map(graph.nodes.map((node) =>
+    [node.id, [node.column * (WIDTH + GAP_X) + 4, node.row * (HEIGHT + GAP_Y) + 4]]));
+  const wide = (Math.max(-1, ...graph.nodes.map((n) => n.column)) + 1) * (WIDTH + GAP_X) - GAP_X + 8;
+  const high = (Math.max(0, ...graph.nodes.map((n) => n.row)) + 1) * (HEIGHT + GAP_Y) + 8;
   target.setAttribute("width", Math.max(wide, 10));
   target.setAttribute("height", high);
   target.replaceChildren(

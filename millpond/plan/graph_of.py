@@ -1,13 +1,11 @@
-"""Statements as a graph: sources, streams, queries, tables and sinks, and what flows between them."""
+"""Makes the graph of statements: sources, streams, queries, tables and sinks, and what flows between them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from millpond.errors import without_passwords
+from millpond.plan.graph import Graph
 from millpond.plan.pipeline import plan_batch, plan_join
 from millpond.plan.plans import BatchPlan, JoinPlan
 from millpond.predicates import text
@@ -16,64 +14,6 @@ from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
 from millpond.sql.joins.model import all_inputs
 from millpond.sql.pushdown import pushed
-
-_SHAPES = {
-    "source": ("[/", "/]"),
-    "stream": ("([", "])"),
-    "query": ("{{", "}}"),
-    "table": ("[(", ")]"),
-    "view": ("[", "]"),
-    "sink": ("[\\", "\\]"),
-}
-"""How Mermaid draws each kind."""
-
-
-@dataclass
-class Graph:
-    """Nodes by id, with kind and name, and edges between ids with what is said of them."""
-
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    edges: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def node(self, kind: str, name: str, **about: Any) -> str:
-        name = without_passwords(name)
-        id_ = f"{kind}:{name.lower()}"
-        self.nodes.setdefault(id_, {"id": id_, "kind": kind, "name": name}).update(about)
-        return id_
-
-    def edge(self, start: str, end: str, label: str = "") -> None:
-        self.edges[start, end] = self.edges.get((start, end)) or label
-
-    def masked(self, mask: Callable[[str], str]) -> Graph:
-        """The graph with every text masked; what is written of it afterwards may be quoted and shortened."""
-        nodes = {
-            mask(id_): {k: mask(v) if isinstance(v, str) else v for k, v in node.items()}
-            for id_, node in self.nodes.items()
-        }
-        return Graph(nodes, {(mask(a), mask(b)): mask(label) for (a, b), label in self.edges.items()})
-
-    def as_json(self) -> dict[str, Any]:
-        edges = [
-            {"from": a, "to": b, **({"label": label} if label else {})}
-            for (a, b), label in self.edges.items()
-        ]
-        return {"nodes": list(self.nodes.values()), "edges": edges}
-
-    def mermaid(self) -> str:
-        """The graph in Mermaid's words."""
-        ids = {id_: f"n{number}" for number, id_ in enumerate(self.nodes)}
-        lines = ["flowchart LR"]
-        for id_, node in self.nodes.items():
-            left, right = _SHAPES[node["kind"]]
-            lines.append(f'    {ids[id_]}{left}"{_quoted(node["name"])}"{right}')
-        for (a, b), label in self.edges.items():
-            said = f'|"{_quoted(label)}"|' if label else ""
-            lines.append(f"    {ids[a]} -->{said} {ids[b]}")
-        return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("\n", " ")
 
 
 def graph_of(statements: Iterable[Checked]) -> Graph:
@@ -127,7 +67,9 @@ def _draw(graph: Graph, checked: Checked, number: str, *, alone: bool) -> None:
     )
     for i in inputs:
         name = i.relation.name
-        graph.edge(graph.node(i.relation.kind, name), made, said.get(name, ""))
+        graph.edge(
+            graph.node(i.relation.kind, name), made, **({"label": said[name]} if said.get(name) else {})
+        )
 
 
 def _flows(checked: Checked) -> Iterator[tuple[str, str]]:

@@ -1,12 +1,11 @@
-"""A graph as an SVG picture: layers from left to right, in the colours of the page that it stands on."""
+"""Draws a graph as an SVG picture: layers from left to right, in the colours of the page that it stands on."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from html import escape
 from typing import Any
 
-from millpond.plan.picture import Graph
+from millpond.plan.graph import Graph
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, EDGE = 190, 44, 110, 18, 6
 NAME_LETTERS, LABEL_LETTERS = 25, 18
@@ -22,7 +21,10 @@ _STYLE = (
 
 def draw_svg(graph: Graph) -> str:
     """The picture; what does not fit stands in the titles."""
-    places = _places(graph)
+    places = {
+        id_: (column * (WIDTH + GAP_X) + EDGE, row * (HEIGHT + GAP_Y) + EDGE)
+        for id_, (column, row) in graph.layers().items()
+    }
     wide = max((x for x, _ in places.values()), default=0) + WIDTH + EDGE
     high = max((y for _, y in places.values()), default=0) + HEIGHT + EDGE
     parts = [
@@ -30,32 +32,9 @@ def draw_svg(graph: Graph) -> str:
         f'viewBox="0 0 {wide} {high}">',
         f"<style>{_STYLE}</style>",
     ]
-    parts += [_edge(places[a], places[b], label) for (a, b), label in graph.edges.items()]
+    parts += [_edge(places[a], places[b], about.get("label", "")) for (a, b), about in graph.edges.items()]
     parts += [_node(places[id_], node) for id_, node in graph.nodes.items()]
     return "\n".join([*parts, "</svg>"])
-
-
-def _depths(graph: Graph) -> dict[str, int]:
-    depth = dict.fromkeys(graph.nodes, 0)
-    for _ in graph.nodes:
-        for a, b in graph.edges:
-            depth[b] = max(depth[b], min(depth[a] + 1, len(graph.nodes) - 1))
-    # What nothing leads to stands next to the first that reads it.
-    led_to = {b for _, b in graph.edges}
-    for id_ in graph.nodes:
-        after = [depth[b] for a, b in graph.edges if a == id_]
-        if after and id_ not in led_to:
-            depth[id_] = max(0, min(after) - 1)
-    return depth
-
-
-def _places(graph: Graph) -> dict[str, tuple[int, int]]:
-    filled: defaultdict[int, int] = defaultdict(int)
-    places = {}
-    for id_, column in _depths(graph).items():
-        places[id_] = (column * (WIDTH + GAP_X) + EDGE, filled[column] * (HEIGHT + GAP_Y) + EDGE)
-        filled[column] += 1
-    return places
 
 
 def _edge(start: tuple[int, int], end: tuple[int, int], label: str) -> str:
