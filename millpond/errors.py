@@ -43,6 +43,7 @@ Error
 │   ├── JavaMissing       no Java that Spark can run on
 │   └── Closed            the app was closed
 ├── PackageMissing        a Python package of an extra is not installed
+├── BadExtension          a source, sink, table or format of another package cannot be used
 └── ConnectorMissing      Spark lacks the jars of a connector
 """
 
@@ -397,6 +398,10 @@ class Closed(EngineError):
 
 class PackageMissing(Error):
     code = "package_missing"
+
+
+class BadExtension(Error):
+    code = "bad_extension"
 
 
 class ConnectorMissing(Error):

@@ -11,6 +11,8 @@ What the word after a fence's language means:
     ```python           runs, all of a page in one namespace
     ```console          commands after ``$``: `millpond` must know them
     ```console run      they are run, and their standard output is what stands below them
+
+A page that writes a ``pyproject.toml`` is a package, which is installed before its examples run.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from millpond import App
 from millpond.app.check import check_text
 from millpond.sql.parse import parse
 from millpond.testing import read_cases, run_case
+from tests.installed import install, use
 from tests.servers import S3, ChdbHttp, MariaDb, Postgres
 from tests.webserver import WebServer
 
@@ -83,7 +86,10 @@ def test_examples(
     if request.node.get_closest_marker("spark"):
         request.getfixturevalue("spark")
     _set_urls(page, monkeypatch, request)
+    if any(b.file == "pyproject.toml" for b in blocks(page)):
+        _install(page, tmp_path, monkeypatch, request)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
     namespace: dict[str, object] = {"__name__": "__main__"}
     before = ""
     app: App | None = None
@@ -113,6 +119,19 @@ def test_examples(
     finally:
         if app is not None:
             app.close()
+
+
+def _install(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Installs the package that a page writes, where this test alone finds it."""
+    project, site = folder / "project", folder / "site"
+    project.mkdir()
+    for block in blocks(page):
+        if block.file is not None:
+            (project / block.file).write_text(block.text, encoding="utf-8")
+    install(project, site)
+    use(site, monkeypatch, request)
 
 
 def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:

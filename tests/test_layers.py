@@ -34,7 +34,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "digits",
             "records",
             "lookup",
-            "folder",
+            "extensions",
             "packages",
         }
     ),

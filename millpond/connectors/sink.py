@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.changes import Position
-from millpond.folder import by_scheme, classes_of
+from millpond.extensions import by_scheme, classes_of, offered_classes
 from millpond.options import Option, defaults
 from millpond.types import Schema
 
@@ -85,11 +85,16 @@ class NativeSink(Sink):
 
 @cache
 def sinks() -> tuple[type[Sink], ...]:
-    """Every sink of the connectors, by kind."""
-    found = classes_of("sink", Sink)  # type: ignore[type-abstract]
+    """Every sink of this package, by kind."""
+    found = classes_of("sink", Sink)
     return tuple(sorted(found, key=lambda s: s.kind))
+
+
+def every_sink() -> tuple[type[Sink], ...]:
+    """Every sink of this package and of others."""
+    return (*sinks(), *offered_classes("sink", Sink))
 
 
 def find_sink(uri: str) -> type[Sink]:
     """The sink for the scheme of a URI."""
-    return by_scheme(uri, sinks(), 'INSERT INTO "{scheme}://" is not there')
+    return by_scheme(uri, "sink", Sink, sinks(), 'INSERT INTO "{scheme}://" is not there')

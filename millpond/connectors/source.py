@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.errors import Error, NotSupported
-from millpond.folder import by_scheme, classes_of
+from millpond.extensions import by_scheme, classes_of, offered_classes
 from millpond.formats.received import Received, none_spoiled
 from millpond.options import Option, defaults
 from millpond.predicates import Need
@@ -282,14 +282,19 @@ class NativeSource(Source):
 
 @cache
 def sources() -> tuple[type[Source], ...]:
-    """Every source of the connectors, by kind."""
-    found = classes_of("source", Source)  # type: ignore[type-abstract]
+    """Every source of this package, by kind."""
+    found = classes_of("source", Source)
     return tuple(sorted(found, key=lambda s: s.kind))
+
+
+def every_source() -> tuple[type[Source], ...]:
+    """Every source of this package and of others."""
+    return (*sources(), *offered_classes("source", Source))
 
 
 def find_source(uri: str) -> type[Source]:
     """The source for the scheme of a URI."""
-    return by_scheme(uri, sources(), 'there is no source for "{scheme}://"')
+    return by_scheme(uri, "source", Source, sources(), 'there is no source for "{scheme}://"')
 
 
 def ticks(stop: threading.Event) -> Iterator[None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
-from millpond.folder import classes_in
+from millpond.extensions import classes_in, offered, offered_class, offered_classes
 from millpond.formats.merge import is_numeric, merge_types
 from millpond.formats.received import Part, Received, Spoiled, no_rows
 from millpond.formats.text import guess
@@ -130,8 +130,8 @@ class Format(ABC):
 
 @cache
 def formats() -> tuple[type[Format], ...]:
-    """Every format of this folder."""
-    return tuple(sorted(classes_in(__package__, Format), key=lambda f: f.name))  # type: ignore[type-abstract]
+    """Every format of this package."""
+    return tuple(sorted(classes_in(__package__, Format), key=lambda f: f.name))
 
 
 def suffix_of(path: str) -> str:
@@ -148,7 +148,16 @@ def is_packed(path: str) -> bool:
 
 
 def has_known_suffix(path: str) -> bool:
-    return any(suffix_of(path) in f.suffixes for f in formats())
+    return _by_suffix(suffix_of(path)) is not None
+
+
+def _by_suffix(suffix: str) -> type[Format] | None:
+    """The format of a suffix, of this package or else of another."""
+    found = next((f for f in formats() if suffix in f.suffixes), None)
+    if found is None and suffix:
+        others = offered_classes("format", Format)
+        found = next((f for f in others if suffix in f.suffixes), None)
+    return found
 
 
 def find_format(path: str, name: str | None = None) -> type[Format]:
@@ -157,13 +166,16 @@ def find_format(path: str, name: str | None = None) -> type[Format]:
         for known in formats():
             if name.lower() == known.name or f".{name.lower()}" in known.suffixes:
                 return known
-        names = [f.name for f in formats()]
+        other = offered_class("format", name, Format)
+        if other is not None:
+            return other
+        names = [*(f.name for f in formats()), *offered("format")]
         raise UnknownName(
             f'format "{name}" is not known', hint=did_you_mean(name, names, f"known: {', '.join(names)}")
         )
-    for known in formats():
-        if suffix_of(path) in known.suffixes:
-            return known
+    by_suffix = _by_suffix(suffix_of(path))
+    if by_suffix is not None:
+        return by_suffix
     listed = ", ".join(s for f in formats() for s in f.suffixes)
     raise NotSupported(
         f'the name of file "{path}" does not tell its format',

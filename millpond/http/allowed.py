@@ -9,8 +9,8 @@ from functools import cache, partial
 from typing import Any
 from urllib.parse import unquote
 
-from millpond.connectors.sink import sinks
-from millpond.connectors.source import sources
+from millpond.connectors.sink import every_sink
+from millpond.connectors.source import every_source
 from millpond.errors import Place
 from millpond.http.failures import Refused
 from millpond.query.conditions import Condition
@@ -24,7 +24,7 @@ from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.sql.windowing import WINDOW_OPTIONS
-from millpond.tables.base import backend_names, find_backend
+from millpond.tables.base import every_backend
 
 Locate = Callable[[int, int], Place]
 
@@ -144,12 +144,12 @@ def _real(path: str) -> str:
 @cache
 def harmless() -> frozenset[str]:
     """The names of options that are no text, wherever they are declared, and of the few texts that name nothing."""
-    backends = (find_backend(name).options for name in set(backend_names().values()))
+    backends = (backend.options for backend in every_backend())
     declared = [
         *COMMON_TABLE_OPTIONS, *RUNNING_OPTIONS, *STREAM_OPTIONS, *WINDOW_OPTIONS,
         *(o for options in backends for o in options),
-        *(o for source in sources() for o in source.options),
-        *(o for sink in sinks() for o in sink.options),
+        *(o for source in every_source() for o in source.options),
+        *(o for sink in every_sink() for o in sink.options),
     ]  # fmt: skip
     plain = {n.lower() for o in declared if o.kind in _PLAIN_KINDS for n in (o.name, *o.aliases)}
     texts = {n.lower() for o in declared if o.kind not in _PLAIN_KINDS for n in (o.name, *o.aliases)}

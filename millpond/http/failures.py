@@ -43,6 +43,7 @@ _STATUS: dict[type[Error], int] = {
     errors.Closed: 503,
     errors.JavaMissing: 501,
     errors.PackageMissing: 501,
+    errors.BadExtension: 501,
     errors.ConnectorMissing: 501,
 }
 

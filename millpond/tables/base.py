@@ -21,7 +21,7 @@ import pyarrow as pa
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Error, NotSupported, UnknownName, did_you_mean
-from millpond.folder import modules_of
+from millpond.extensions import modules_of, offered, offered_class, offered_classes
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.predicates import Predicate, equal_values
@@ -350,7 +350,7 @@ class Backend(ABC):
 
 
 def backend_names() -> dict[str, str]:
-    """The backend that each name stands for, its other names included, in lower case."""
+    """The backend of this package that each name stands for, its other names included, in lower case."""
     names: dict[str, str] = {}
     for name in _modules():
         names[name] = name
@@ -366,6 +366,11 @@ def _modules() -> dict[str, str]:
     return {**own, **modules_of("table")}
 
 
+def every_backend() -> list[type[Backend]]:
+    """Every backend of this package and of others."""
+    return [*(_load(name) for name in _modules()), *offered_classes("table", Backend)]
+
+
 def find_backend(name: str) -> type[Backend]:
     """The backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that is not
     there yet.
@@ -376,12 +381,16 @@ def find_backend(name: str) -> type[Backend]:
     found = names.get(name.lower())
     if found is not None:
         return _load(found)
+    other = offered_class("table", name, Backend)
+    if other is not None:
+        return other
     if name.lower() in _PLANNED:
         raise NotSupported(
             f'the table extension "{name}" is not in this version', hint=f"known: {', '.join(sorted(names))}"
         )
-    known = ", ".join(sorted(names))
-    near = did_you_mean(name, names)
+    every = sorted({*names, *offered("table")})
+    known = ", ".join(every)
+    near = did_you_mean(name, every)
     raise UnknownName(
         f'there is no table extension "{name}"',
         hint=f"{near} (known: {known})" if near else f"known: {known}",

@@ -1,0 +1,218 @@
+"""Sources, sinks, tables and formats that come in packages of their own, by entry points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from millpond import App
+from millpond.connectors.sink import find_sink
+from millpond.connectors.source import every_source, find_source, sources
+from millpond.errors import BadExtension, NotSupported, UnknownName
+from millpond.extensions import offered
+from millpond.formats.base import find_format, has_known_suffix
+from millpond.tables import find_backend
+from tests.installed import install, offer, use
+from tests.test_docs import ROOT, blocks
+
+LEDGER = {b.file: b.text for b in blocks(ROOT / "docs" / "connectors.md") if b.file}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package of the documentation, as pip installs it."""
+    project, site = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
+    for name, text in LEDGER.items():
+        (project / str(name)).write_text(text)
+    install(project, site)
+    return site
+
+
+@pytest.fixture
+def ledger(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> str:
+    """The URI of the documentation's ledger, read by the source that is installed."""
+    use(site, monkeypatch, request)
+    (tmp_path / "sales.jsonl").write_text(LEDGER["sales.jsonl"])
+    return f"ledger://{tmp_path}/sales.jsonl"
+
+
+def test_a_table_over_it_is_loaded_and_follows(ledger: str, tmp_path: Path) -> None:
+    with App(f"CREATE TABLE s (id BIGINT PRIMARY KEY, item STRING) AS SELECT id, item FROM {ledger}") as app:
+        app.drain()
+        assert app.sql("SELECT * FROM s WHERE id = 2").rows() == [{"id": 2, "item": "rice"}]
+        with open(tmp_path / "sales.jsonl", "a") as file:
+            file.write('# closed\n{"id": 4, "item": "salt"}\n{"id": 5')
+        app.drain()
+        assert sorted(r["id"] for r in app.table("s")) == [1, 2, 3, 4]
+
+
+def test_its_columns_are_discovered_and_its_options_are_checked(ledger: str) -> None:
+    with App() as app:
+        found = app.sql(f"SELECT item, SUM(amount) AS n FROM {ledger} GROUP BY item ORDER BY item").rows()
+        assert found == [{"item": "rice", "n": 7}, {"item": "tea", "n": 7}]
+        with pytest.raises(UnknownName, match="coment") as e:
+            app.sql(f"SELECT * FROM {ledger} WITH ('coment' = '%')")
+        assert "comment" in str(e.value.hint)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_running_statement_reads_it_in_the_processes_of_spark(
+    ledger: str, site: Path, tmp_path: Path
+) -> None:
+    """In a process of its own: Spark's workers find the package by the path that they are started with."""
+    code = f"""
+from millpond import App
+with App(state={str(tmp_path / "state")!r}) as app:
+    app.sql("CREATE STREAM s (id BIGINT, item STRING) WITH ('connector' = '{ledger}')")
+    app.sql("CREATE TABLE totals AS SELECT item, COUNT(*) AS n FROM s GROUP BY item")
+    app.drain()
+    print(sorted((r["item"], r["n"]) for r in app.table("totals")))
+"""
+    assert run([site], "-c", code) == "[('rice', 1), ('tea', 2)]"
+
+
+def test_the_suite_that_ships_runs_over_it(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_ledger.py").write_text(LEDGER["test_ledger.py"])
+    said = run_suite(tmp_path, site)
+    assert said.splitlines()[-1].startswith("12 passed"), said
+
+
+def test_the_suite_finds_a_source_that_breaks_a_promise(site: Path, tmp_path: Path) -> None:
+    broken = LEDGER["millpond_ledger.py"].replace('.rfind(b"\\n") + 1}', '.rfind(b"\\n") - 5}')
+    assert broken != LEDGER["millpond_ledger.py"]
+    (tmp_path / "millpond_ledger.py").write_text(broken)
+    (tmp_path / "test_ledger.py").write_text(LEDGER["test_ledger.py"])
+    with pytest.raises(AssertionError, match=r"FAILED .*test_ranges_continue"):
+        run_suite(tmp_path, tmp_path, site)
+
+
+def run_suite(folder: Path, *sites: Path) -> str:
+    options = ("-q", "-p", "no:cacheprovider")
+    return run(sites, "-m", "pytest", *options, str(folder / "test_ledger.py"))
+
+
+def run(sites: Sequence[Path], *arguments: str) -> str:
+    """Runs Python with the packages of some folders, and answers what it writes."""
+    path = os.pathsep.join([*map(str, sites), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_a_name_of_ours_asks_no_other_package() -> None:
+    """Nor does an app that names none but these."""
+    code = """
+from millpond import App
+from millpond.extensions import offered
+with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING)") as app:
+    app.sql("INSERT INTO t VALUES (1, 'a')")
+    app.sql("SELECT * FROM t")
+print(offered.cache_info().misses)
+"""
+    assert run([], "-c", code) == "0"
+
+
+def test_a_name_that_nobody_has_lists_what_others_offer(ledger: str) -> None:
+    with pytest.raises(NotSupported) as e:
+        find_source("leger://x")
+    assert 'did you mean "ledger"?' in str(e.value.hint) and "ledger://" in str(e.value.hint)
+    kinds = {s.kind for s in every_source()}
+    assert kinds == {s.kind for s in sources()} | {"ledger"}
+
+
+MODULE = """
+from millpond.connectors.kafka.sink import KafkaSink
+from millpond.connectors.source import Source
+from millpond.formats.csv import Csv
+from millpond.tables.memory import MemoryTable
+
+class Pipes(Csv):
+    name = "pipes"
+    suffixes = (".pipes",)
+
+class Shelf(MemoryTable):
+    aliases = ()
+
+class Post(KafkaSink):
+    kind = "post"
+    schemes = ("post",)
+
+class Half(Source):
+    kind = "half"
+    schemes = ("half",)
+
+    def schema(self): ...
+
+class Misnamed(Half):
+    def latest(self, start): ...
+    def splits(self, start, end): ...
+    def read(self, split): ...
+
+number = 7
+"""
+
+
+@pytest.fixture
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """One thing of each kind, and some that cannot be used."""
+    (tmp_path / "toys.py").write_text(MODULE)
+    offer(tmp_path, "toys_formats", "formats", pipes="toys:Pipes")
+    offer(tmp_path, "toys_tables", "tables", shelf="toys:Shelf")
+    offer(tmp_path, "toys_sinks", "sinks", post="toys:Post", twice="toys:Post")
+    offer(tmp_path, "toys_others", "sinks", twice="toys:Half")
+    offer(
+        tmp_path, "toys_sources", "sources",
+        half="toys:Half", gone="toys_that_are_not_there:X", number="toys:number", other="toys:Misnamed",
+        file="toys:Half",
+    )  # fmt: skip
+    use(tmp_path, monkeypatch, request)
+
+
+def test_every_kind_is_found(toys: None, tmp_path: Path) -> None:
+    assert find_sink("post://x").__name__ == "Post"
+    assert find_backend("Shelf").__name__ == "Shelf"
+    assert find_format("", "PIPES").__name__ == "Pipes"
+    assert has_known_suffix("a.pipes.gz") and not has_known_suffix("a.tubes")
+    (tmp_path / "a.pipes").write_text("id,s\n1,x\n")
+    with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING) WITH ('extension' = 'shelf')") as app:
+        app.sql(f"INSERT INTO t SELECT id, s FROM file://{tmp_path}/a.pipes")
+        assert list(app.table("t")) == [{"id": 1, "s": "x"}]
+
+
+def test_what_cannot_be_used_is_told_when_it_is_asked_for(toys: None) -> None:
+    for scheme, said in {
+        "half": "is not complete: Half lacks latest, read, splits",
+        "gone": "cannot be imported: No module named 'toys_that_are_not_there'",
+        "number": "is no Source",
+        "other": "whose schemes are half",
+    }.items():
+        with pytest.raises(BadExtension, match=said):
+            find_source(f"{scheme}://x")
+    with pytest.raises(BadExtension, match="by several packages: toys_others, toys_sinks"):
+        find_sink("twice://x")
+    assert find_source("file:///x").kind == "file"  # ours come first
+    assert {s.kind for s in every_source()} == {*(s.kind for s in sources()), "half"}
+
+
+def test_names_that_nobody_has(toys: None) -> None:
+    with pytest.raises(UnknownName, match="shelv") as table:
+        find_backend("shelv")
+    assert 'did you mean "shelf"?' in str(table.value.hint)
+    with pytest.raises(UnknownName, match="pipe") as form:
+        find_format("", "pipe")
+    assert form.value.hint == 'did you mean "pipes"?'
+    assert set(offered("source")) == {"half", "gone", "number", "other", "file"}
