@@ -192,9 +192,14 @@ class BaseParser(SparkParser):
         return self._tokens[index] if index < len(self._tokens) else None
 
     def _to_prop_eq(self, expression: exp.Expr, index: int) -> exp.Expr:
-        """A field of STRUCT; that of a struct keeps its name."""
+        """A field of STRUCT; the field of a struct, and the value of a map by a key that is written out, keep its
+        name."""
         if isinstance(expression, exp.Dot) and isinstance(expression.expression, exp.Identifier):
             return exp.PropertyEQ(this=expression.expression.copy(), expression=expression)
+        if isinstance(expression, exp.Bracket) and len(expression.expressions) == 1:
+            key = expression.expressions[0]
+            if isinstance(key, exp.Literal) and key.is_string:
+                return exp.PropertyEQ(this=exp.to_identifier(key.name, quoted=True), expression=expression)
         return super()._to_prop_eq(expression, index)
 
     def count_arguments(self) -> int:
