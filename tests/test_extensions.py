@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -95,8 +96,8 @@ def test_the_suite_finds_a_source_that_breaks_a_promise(site: Path, tmp_path: Pa
 
 
 def run_suite(folder: Path, *sites: Path) -> str:
-    options = ("-q", "-p", "no:cacheprovider")
-    return run(sites, "-m", "pytest", *options, str(folder / "test_ledger.py"))
+    (file,) = folder.glob("test_*.py")
+    return run(sites, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file))
 
 
 def run(sites: Sequence[Path], *arguments: str) -> str:
@@ -191,6 +192,23 @@ def test_every_kind_is_found(toys: None, tmp_path: Path) -> None:
     with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING) WITH ('extension' = 'shelf')") as app:
         app.sql(f"INSERT INTO t SELECT id, s FROM file://{tmp_path}/a.pipes")
         assert list(app.table("t")) == [{"id": 1, "s": "x"}]
+
+
+SHELF = """
+import pytest
+from millpond.testing.contracts import TableContract, TablePlace
+
+class TestShelf(TableContract):
+    @pytest.fixture
+    def new_place(self, tmp_path):
+        return lambda: TablePlace("shelf", {}, tmp_path)
+"""
+
+
+def test_the_suite_of_tables_runs_over_a_table(toys: None, tmp_path: Path) -> None:
+    (tmp_path / "test_shelf.py").write_text(SHELF)
+    said = run_suite(tmp_path, tmp_path)
+    assert re.fullmatch(r"7\d passed in .*", said.splitlines()[-1]), said
 
 
 def test_what_cannot_be_used_is_told_when_it_is_asked_for(toys: None) -> None:

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond import App, Error
+from millpond.testing.contracts import TablePlace
 from millpond.types import quote
-from tests.contract.places import EVERY, Place, Places
+from tests.contract.places import EVERY, Places
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +82,7 @@ def check(app: App, name: str) -> None:
         tx.rollback()
 
 
-def with_options(place: Place) -> str:
+def with_options(place: TablePlace) -> str:
     values = {"extension": place.backend, **place.settings}
     return "WITH (" + ", ".join(f"'{k}' = '{v}'" for k, v in values.items()) + ")"
 

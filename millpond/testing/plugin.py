@@ -15,7 +15,7 @@ import pytest
 from millpond.testing.cases import Case, read_cases
 from millpond.testing.run import CaseFailed, run_case
 
-pytest.register_assert_rewrite("millpond.testing.source_contract", "millpond.testing.table_contract")
+pytest.register_assert_rewrite("millpond.testing.contracts")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from millpond.options import read_options, settings_of
-from millpond.tables import Backend, backend_names, find_backend
-from millpond.types import Schema
+from millpond.tables import backend_names
+from millpond.testing.contracts import TablePlace
 from tests.servers import Servers
 
 SERVED = [kind for kind in ("postgresql", "redis") if kind in backend_names()]
@@ -22,20 +18,6 @@ OUTSIDE = [kind for kind in EVERY if kind not in ("memory", "cache")]
 """Kinds that keep their rows in a database."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """The options of tables that live together."""
-
-    backend: str
-    settings: Mapping[str, str]
-    home: Path
-
-    def open(self, name: str, schema: Schema, **more: Any) -> Backend:
-        backend = find_backend(self.backend)
-        values = read_options(f'table "{name}"', backend.options, settings_of(self.settings))
-        return backend.open(name, schema, values, home=self.home, **more)
-
-
 class Places:
     """Places that nothing has used yet."""
 
@@ -44,11 +26,11 @@ class Places:
         self._servers = servers
         self._made = 0
 
-    def new(self, kind: str) -> Place:
+    def new(self, kind: str) -> TablePlace:
         self._made += 1
         home = self._directory / str(self._made)
         home.mkdir()
-        return Place(kind.split()[0], self._settings(kind, home), home)
+        return TablePlace(kind.split()[0], self._settings(kind, home), home)
 
     def _settings(self, kind: str, home: Path) -> dict[str, str]:
         match kind:

@@ -19,7 +19,7 @@ from millpond.connectors.source import find_source, sources
 from millpond.connectors.stream.source import stream_uri
 from millpond.errors import NotSupported, UnknownName
 from millpond.journal.journal import Journal
-from millpond.testing.source_contract import (
+from millpond.testing.contracts.source import (
     SCHEMA,
     SourceContract,
     SourcePlace,

@@ -18,8 +18,9 @@ from hypothesis.stateful import (
 
 from millpond.changes import ROW, Changes, Position
 from millpond.tables import Backend
+from millpond.testing.contracts import TablePlace
 from millpond.types import Column, Schema
-from tests.contract.places import KINDS, SERVED, Place, Places
+from tests.contract.places import KINDS, SERVED, Places
 
 SCHEMA = Schema((Column("a", pa.int32()), Column("b", pa.string()), Column("v", pa.int64())), ("a", "b"))
 
@@ -47,7 +48,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.open(self.places.new(self.kind))
 
-    def open(self, place: Place) -> None:
+    def open(self, place: TablePlace) -> None:
         self.place = place
         self.table = place.open("t", self.schema)
         if hasattr(self.table, "idle_dead"):
