@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import itertools
 import re
@@ -35,10 +36,8 @@ from millpond.sql.checked import (
     SELECT_OPTIONS,
     STREAM_OPTIONS,
 )
-from millpond.sql.functions import function_classes, known_functions
-from millpond.sql.parse import parse_condition
+from millpond.sql.functions import Aggregate, Function, base, known_functions
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
-from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
 from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.base import backend_names, find_backend
 from millpond.types import type_name
@@ -275,12 +274,11 @@ def _types() -> Iterator[str]:
 
 def _functions() -> Iterator[str]:
     known = sorted(known_functions())
-    here = in_process()
-    count = sum(name in here for name in known)
+    here = sum(len(row.names) for row in base.functions() if row.duckdb is not None)
     yield "# Functions"
     yield ""
     yield f"The {len(known)} functions that a query may name: Spark's, by Spark's rules (ANSI mode). A query on tables"
-    yield f"in which only the {count} in **bold** occur is answered in this process, within milliseconds, where the"
+    yield f"in which only the {here} in **bold** occur is answered in this process, within milliseconds, where the"
     yield "types of its arguments permit; with any other Spark is asked. So it is with batches of running queries on"
     yield "one machine, and on a cluster with batches up to 10,000 rows; larger ones are Spark's there."
     yield ""
@@ -297,29 +295,52 @@ def _functions() -> Iterator[str]:
             ("python", "a function of the app (`@app.function`)", "yes", "if it is `public=True`"),
         ],
     )
-    letters: dict[str, list[str]] = {}
-    for name in known:
-        kind = function_classes()[name]
-        shown = f"**{name}**" if name in here else name
-        letters.setdefault(name[0], []).append(shown if kind == "pure" else f"{shown} ({kind})")
-    for letter in sorted(letters):
-        yield ", ".join(letters[letter]).replace("_", "\\_")
+    yield "An argument is brought to the type that is shown, as Spark does it; `…` stands for arguments whose types"
+    yield "hang on one another. Each example is a condition that holds, or a query that gives `true`. Those of"
+    yield "aggregates and of functions with `OVER` read this table:"
+    yield ""
+    yield "```sql"
+    yield f"CREATE TABLE t ({base.EXAMPLE_COLUMNS});"
+    rows = base.EXAMPLE_ROWS.replace("), (", "),\n                     (")
+    yield f"INSERT INTO t VALUES {rows};"
+    yield "```"
+    yield ""
+    for family, found in base.families().items():
+        module = importlib.import_module(f"{base.__package__}.{family}")
+        yield f"## {family.capitalize() if family != 'json' else 'JSON and other formats'}"
         yield ""
+        yield str(module.__doc__)
+        yield ""
+        live = any(isinstance(row, Aggregate) and row.node is not None for row in found)
+        head = ("function", "what it gives", "over a stream", "example") if live else _FUNCTION_HEAD
+        cells = [_function(row, live=live) for row in found]
+        yield from _table(head, cells)
 
 
-def in_process() -> set[str]:
-    """The functions that have an entry in the renderer for DuckDB, with some number of arguments."""
-    return {name for name in known_functions() if any(_has_entry(name, n) for n in range(5))}
+_FUNCTION_HEAD = ("function", "what it gives", "example")
 
 
-def _has_entry(name: str, arguments: int) -> bool:
-    try:
-        node = parse_condition(f"{name}({', '.join('abcd'[:arguments])})")
-    except errors.Error:
-        return False
-    if isinstance(node, exp.Anonymous):
-        return str(node.this).upper() in NAMED
-    return isinstance(node, exp.Func) and type(node) in ENTRIES
+def _function(row: Function, *, live: bool) -> tuple[str, ...]:
+    written = row.takes.rpartition(")")[0] + ")" if row.takes else _PARAMETERS.get(row.counts, "(…)")
+    names = [f"{name}{written}" for name in row.names]
+    shown = ", ".join(f"**`{name}`**" if row.duckdb is not None else f"`{name}`" for name in names)
+    said = shown if row.kind == "pure" else f"{shown} ({row.kind})"
+    example = f"`{row.example}`" if row.example else "–"
+    return (said, row.doc, _kept(row), example) if live else (said, row.doc, example)
+
+
+_PARAMETERS = {"0": "()"}
+
+
+def _kept(row: Function) -> str:
+    """What a live aggregate keeps of a group."""
+    if not isinstance(row, Aggregate) or row.node is None:
+        return "–"
+    column, counted = exp.column("x"), None
+    if row.lowers is not None:
+        counted, _ = row.lowers(row.node(this=column, expression=column), None)
+    distinct = counted is not None and isinstance(counted.this, exp.Distinct)
+    return "a few values, merged" if (row.keeps or row.lowers) and not distinct else "the values"
 
 
 # commands

@@ -11,12 +11,12 @@ import pyarrow as pa
 from millpond.errors import SqlSyntaxError
 from millpond.query.paths import Path, parse_path
 from millpond.records.outgoing import to_rows, to_values
+from millpond.sql.functions import folds
 from millpond.types import Schema
 
 _AGGREGATE = re.compile(
     r"\s*(?P<name>\w+)\s*\(\s*(?P<distinct>DISTINCT\s)?(?P<path>.*)\)\s*", re.IGNORECASE | re.S
 )
-FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX", "AVG")
 
 
 def columns_of(path: Path, schema: Schema) -> list[str]:
@@ -43,9 +43,10 @@ def parse_aggregate(text: str) -> tuple[str, bool, Path]:
     """The function in capitals, whether it is DISTINCT, and the path of ``SUM(positions.*.shares)``."""
     found = _AGGREGATE.fullmatch(text)
     name = found["name"].upper() if found else ""
-    if found is None or name not in FUNCTIONS:
+    known = [function.upper() for function in folds().values()]
+    if found is None or name not in known:
         raise SqlSyntaxError(
             f'"{text}" is not an aggregate over a path',
-            hint=f"one of {', '.join(FUNCTIONS)}: SUM(orders[*].amount)",
+            hint=f"one of {', '.join(known)}: SUM(orders[*].amount)",
         )
     return name, found["distinct"] is not None, parse_path(found["path"].strip())

@@ -8,19 +8,11 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.errors import NotSupported
-from millpond.sql.functions import FOR_CLIENTS, function_classes
+from millpond.sql.functions import FOR_CLIENTS, by_name, function_classes
 from millpond.sql.trees import trees_in
 
 CALLED = "called"
 """In the meta of an expression: the lower-case name of the function that it was written as."""
-
-_OUTSIDE_OPTIONS = {
-    "from_avro": (2, "avroschemaurl"),
-    "from_xml": (2, "rowvalidationxsdpath"),
-    "schema_of_avro": (1, "avroschemaurl"),
-    "schema_of_xml": (1, "rowvalidationxsdpath"),
-}
-"""Functions that would read a file or ask a host that one of their options names: which argument the options are."""
 
 
 def called(node: exp.Expr) -> str | None:
@@ -59,9 +51,10 @@ def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:
             f'function "{name}" reaches files, hosts or the JVM, and is not called',
             hint="write what it would do as a Python function: @app.function",
         )
-    if name not in _OUTSIDE_OPTIONS:
+    row = by_name().get(name)
+    if row is None or row.outside is None:
         return None
-    at, option = _OUTSIDE_OPTIONS[name]
+    at, option = row.outside
     for options in arguments_of(node)[at:]:
         texts = [str(n.this).lower() for n in options.find_all(exp.Literal)]
         if option in texts:

@@ -16,6 +16,7 @@ from millpond.sql.assign import assign
 from millpond.sql.bind import Binder, literal
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.conjuncts import conjuncts
+from millpond.sql.functions import folds
 from millpond.sql.lookup import lookup_of
 from millpond.sql.nodes import AnyDepth, Element, HeldValues, Index, Path
 from millpond.sql.parse import parse_condition, parse_one_statement
@@ -25,7 +26,6 @@ from millpond.sql.statements import CreateTable, Update
 from millpond.sql.template import name_of
 from millpond.types import Column, Schema, quote
 
-_AGGREGATES = {"COUNT": exp.Count, "SUM": exp.Sum, "MIN": exp.Min, "MAX": exp.Max, "AVG": exp.Avg}
 _COMPARISONS = {
     "=": exp.EQ, "==": exp.EQ, "<>": exp.NEQ, "!=": exp.NEQ,
     "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE,
@@ -144,7 +144,7 @@ def resolve_over_path(
         test = _COMPARISONS[compared[0]](this=element, expression=literal(compared[1], "a constant"))
         value = HeldValues(this=value, variable=element.copy(), condition=test)
     over = exp.Distinct(expressions=[value]) if distinct else value
-    tree = _AGGREGATES[name](this=over)
+    tree = next(node for node, known in folds().items() if known == name.lower())(this=over)
     return _resolve(relation, _select(relation, [tree], None if condition is None else condition.tree), name)
 
 

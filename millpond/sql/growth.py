@@ -19,6 +19,7 @@ from sqlglot import exp
 from millpond.errors import NotSupported, Place
 from millpond.sql import statements as st
 from millpond.sql.calls import arguments_of, called
+from millpond.sql.functions import by_name
 from millpond.sql.spans import own_span
 from millpond.sql.trees import trees_in
 
@@ -33,12 +34,6 @@ _TIMES = 1_000
 _ELEMENTS = 100
 """Elements that a list of a row is taken to have."""
 _CELL = 16
-_JOINS = frozenset(
-    "concat concat_ws array_join array_append array_prepend listagg string_agg array struct named_struct map "
-    "map_from_arrays arrays_zip array_union map_concat".split()
-)
-"""What puts values together: nothing is made larger, but for one that is put there several times."""
-_FOLDS = ("aggregate", "reduce")
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
 _LONG_UNITS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
@@ -103,21 +98,21 @@ class _Measure:
 
     def _add(self, node: exp.Expr) -> None:
         """Counts what a node makes, if it makes something larger."""
-        name = called(node)
+        grows = _growth(node)
         if isinstance(node, exp.DPipe):
             if isinstance(node.parent, exp.DPipe):
                 return
-        elif name in _FOLDS:
+        elif grows == "folded":
             self._check_fold(node)
             return
-        elif name not in _MADE and name not in _JOINS:
+        elif grows is None:
             return
         size = self.size(node)
         size = size.times(self._repeats(node))
         select = node.find_ancestor(exp.Select)
         level = self._levels.setdefault(id(select), [1, 0])
         level[0] += max(0, size.most - 1)
-        level[1] += 0 if isinstance(node, exp.DPipe) or name in _JOINS else size.fixed
+        level[1] += 0 if isinstance(node, exp.DPipe) or grows == "joined" else size.fixed
         factor, fixed = 1.0, 0.0
         for times, made in self._levels.values():
             factor, fixed = factor * times, fixed + made
@@ -157,9 +152,10 @@ class _Measure:
             return _Size(0, Counter({"a query": 1}))
         if isinstance(node, _SCALAR):
             return _Size(_CELL)
-        made = _MADE.get(called(node) or "")
-        if made is not None:
-            return made(self, node, arguments_of(node))
+        grows = _growth(node)
+        if callable(grows):
+            made: _Size = grows(self, node, arguments_of(node))
+            return made
         parts = [self.size(a) for a in node.iter_expressions() if not isinstance(a, exp.DataType)]
         if isinstance(node, _EITHER):
             cells: Counter[str] = Counter()
@@ -257,37 +253,43 @@ def _number(node: exp.Expr) -> float | None:
     return None
 
 
-Made = Callable[[_Measure, exp.Expr, Sequence[exp.Expr]], _Size]
+def _growth(node: exp.Expr) -> Any:
+    """What the table of functions says of the size of a call; None for what is no larger than its arguments."""
+    row = by_name().get(called(node) or "")
+    return None if row is None else row.grows
 
 
-def _repeated(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+# Measures of functions whose result may be larger than all of their arguments together.
+
+
+def repeated(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     if len(given) < 2:
         return _Size()
     size = m.size(given[0])
     return _Size(max(size.fixed, 1), size.cells).times(m.number(given[1]))
 
 
-def _spaces(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def spaces(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     return _Size(m.number(given[0])) if given else _Size()
 
 
-def _padded(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def padded(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     return _Size(4 * m.number(given[1])) if len(given) > 1 else _Size()
 
 
-def _filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     if len(given) < 2:
         return _Size()
     size = m.size(given[0])
     return _Size(max(size.fixed, _CELL), size.cells).times(m.number(given[1]))
 
 
-def _stacked(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def stacked(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     """So many rows, each of which counts."""
     return _Size(_CELL * m.number(given[0])) if given else _Size()
 
 
-def _sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     """From one number to another, or from one day to another: of days that are not written out, some."""
     if len(given) < 2:
         return _Size()
@@ -314,7 +316,7 @@ def _day(node: exp.Expr) -> int | None:
     return None
 
 
-def _replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     """Each character, or each text of so many, may become the replacement."""
     if len(given) < 2:
         return _Size()
@@ -324,24 +326,8 @@ def _replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     return size.times(max(1.0, (by.fixed + _ELEMENTS * by.most) / length))
 
 
-def _formatted(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
+def formatted(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
     size = _sum([m.size(a) for a in given])
     pattern = given[0] if given else None
     widths = _WIDTH.findall(pattern.this) if isinstance(pattern, exp.Literal) else ()
     return _Size(size.fixed + sum(float(w) for w in widths), size.cells)
-
-
-_MADE: dict[str, Made] = {
-    "repeat": _repeated,
-    "space": _spaces,
-    "lpad": _padded,
-    "rpad": _padded,
-    "array_repeat": _filled,
-    "sequence": _sequence,
-    "stack": _stacked,
-    "replace": _replaced,
-    "regexp_replace": _replaced,
-    "format_string": _formatted,
-    "printf": _formatted,
-}
-"""Functions whose result may be larger than all of their arguments together."""

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from millpond.errors import Place, SqlError
 from millpond.sql.calls import calls_in
-from millpond.sql.functions import function_classes
+from millpond.sql.functions import by_name, function_classes
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.resolve import Resolved
 
@@ -29,7 +29,7 @@ def changing_functions(tree: exp.Expr) -> Iterator[str]:
         if function_classes().get(name) not in ("volatile", "session"):
             continue
         given = node.expressions if isinstance(node, exp.Anonymous) else node.args.get("this")
-        if name != "unix_timestamp" or not given:  # of a value it is always the same
+        if not (given and by_name()[name].steady):
             yield name
 
 

@@ -27,6 +27,7 @@ from millpond.lookup import (
 from millpond.records.values import Unfit
 from millpond.sql.bind import PARAMETER
 from millpond.sql.conjuncts import conjuncts
+from millpond.sql.functions import folds
 from millpond.sql.resolve import Resolved
 from millpond.sql.rowwise import row_function
 from millpond.sql.template import name_of
@@ -42,13 +43,6 @@ _OPERATORS: Mapping[type[exp.Expr], str] = {
 }
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_AGGREGATES: Mapping[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.Avg: "avg",
-}
 _FLOAT_WHOLE = 1 << 24
 
 
@@ -187,7 +181,7 @@ class _Reading:
         value = node.this
         if isinstance(value, exp.Column):
             return Output(node.alias, self.column(value))
-        name = _AGGREGATES.get(type(value))
+        name = folds().get(type(value))
         if name is None or {n for n, v in value.args.items() if v and n != "big_int"} != {"this"}:
             raise _Other
         if name == "count" and isinstance(value.this, exp.Star):

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.lookup import Answer, Lookup
+from millpond.records.aggregates import Aggregate
 from millpond.records.outgoing import Row, distinct_names, to_rows
-from millpond.tables._aggregates import Aggregate, aggregate_of
+from millpond.sql.functions import fold_of
 from millpond.tables._blocks import MASK, SHIFT, Block, Slots, take
 from millpond.tables._columns import ColumnStore
 from millpond.tables._index import MANY
@@ -73,8 +74,9 @@ class AggregateAnswer(Answer):
         for output in lookup.outputs:
             place = None if output.column is None else schema.names.index(output.column)
             dtype = None if place is None else schema.columns[place].type
-            function = aggregate_of(output.function or "count", dtype)
-            self._aggregates.append((None if place is None else places.index(place), function))
+            self._aggregates.append(
+                (None if place is None else places.index(place), fold_of(output.function or "count")(dtype))
+            )
 
     def over(self, blocks: list[Block], slots: Sequence[int] | Slots) -> list[Any]:
         """The aggregates over the rows of these slots."""

@@ -7,15 +7,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millpond.sql.aggregate.nodes import every, not_null
+from millpond.sql.functions import Aggregate, by_node
 from millpond.sql.grouping import is_aggregate, is_aggregated, without_filter
 from millpond.sql.running import from_items
-
-_SAME: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.FirstValue: exp.First,
-    exp.LastValue: exp.Last,
-    exp.AnyValue: exp.First,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +40,16 @@ def call_of(node: exp.Expr) -> Call:
             condition = node.expression.this
         ignore = ignore or isinstance(node, exp.IgnoreNulls)
         node = node.this
-    if type(node) in _SAME:
-        node = _SAME[type(node)](this=node.this.copy())
-    if isinstance(node, exp.RegrAvgx | exp.RegrAvgy | exp.RegrCount):
-        # Plain functions of the rows where both values are there.
-        condition = every(condition, not_null(node.this), not_null(node.expression))
-        item = node.this if isinstance(node, exp.RegrAvgy) else node.expression
-        node = (exp.Count if isinstance(node, exp.RegrCount) else exp.Avg)(this=item.copy())
-    if isinstance(node, exp.ApproxDistinct):
-        # The values are kept in any case: the exact number costs no more.
-        node = exp.Count(this=exp.Distinct(expressions=[node.this.copy()]))
+    row = row_of(node)
+    if row is not None and row.lowers is not None:
+        node, condition = row.lowers(node, condition)
     return Call(node, condition, ignore)
+
+
+def row_of(node: exp.Expr) -> Aggregate | None:
+    """The row of an aggregate that has an expression of its own in the table of functions."""
+    row = by_node().get(type(node))
+    return row if isinstance(row, Aggregate) else None
 
 
 def grouping_select(tree: exp.Expr) -> exp.Select | None:

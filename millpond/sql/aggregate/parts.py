@@ -1,4 +1,7 @@
-"""Functions that are merged from a few values: what each keeps of a group, how that is merged, how it is read."""
+"""Functions that are merged from a few values: what each keeps of a group, how that is merged, how it is read.
+
+The rows of the table of functions name these; a function whose row names none is read from the values of its group.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,16 @@ class Part:
 
 Build = Callable[[Call, exp.Expr], Part]
 """(the call, the ``_seq`` of the stream) → its part."""
+Lowered = tuple[exp.Expr, exp.Expr | None]
+Lower = Callable[[exp.Expr, "exp.Expr | None"], Lowered]
+"""(the function, its FILTER) → what is kept in its place."""
 
 
 def _by(function: type[exp.Expr], index: int = 0) -> Callable[[Columns], exp.Expr]:
     return lambda columns: function(this=columns[index].copy())
 
 
-def _same(merge: type[exp.Expr]) -> Build:
+def same(merge: type[exp.Expr]) -> Build:
     """A function whose values are merged by a function, and read as they are."""
 
     def build(call: Call, seq: exp.Expr) -> Part:
@@ -60,7 +66,7 @@ def _same(merge: type[exp.Expr]) -> Build:
     return build
 
 
-def _average(call: Call, seq: exp.Expr) -> Part:
+def average(call: Call, seq: exp.Expr) -> Part:
     """AVG is kept as SUM and COUNT. Spark divides the same way."""
     item = argument(call.function)
     total = exp.Sum(this=item.copy())
@@ -75,7 +81,7 @@ def _average(call: Call, seq: exp.Expr) -> Part:
     return Part((Value(filtered(total, call.condition), _by(exp.Sum), kept), count), final)
 
 
-def _edge(*, last: bool) -> Build:
+def edge(*, last: bool) -> Build:
     """FIRST and LAST by the order of the stream."""
     ends, picks = (exp.Max, exp.ArgMax) if last else (exp.Min, exp.ArgMin)
 
@@ -92,7 +98,7 @@ def _edge(*, last: bool) -> Build:
     return build
 
 
-def _picked(*, last: bool) -> Build:
+def picked(*, last: bool) -> Build:
     """MAX_BY and MIN_BY; of rows that are equal in the second argument the first of the stream counts."""
     ends, picks = (exp.Max, exp.ArgMax) if last else (exp.Min, exp.ArgMin)
 
@@ -152,14 +158,14 @@ def _squares(
     return Value(around, merge, _DOUBLE)
 
 
-def _divided(total: exp.Expr, count: exp.Expr, less: int) -> exp.Expr:
+def divided(total: exp.Expr, count: exp.Expr, less: int) -> exp.Expr:
     """The total over the count, or over one less; NULL where that is nothing."""
     by: exp.Expr = exp.Sub(this=count.copy(), expression=number(1, _BIGINT)) if less else count.copy()
     some = exp.Nullif(this=double(by), expression=number(0, _DOUBLE))
     return exp.Div(this=total.copy(), expression=some)
 
 
-def _variance(less: int, *, root: bool) -> Build:
+def variance(less: int, *, root: bool) -> Build:
     """Kept as count, mean and the sum of squares around it."""
 
     def build(call: Call, seq: exp.Expr) -> Part:
@@ -170,7 +176,7 @@ def _variance(less: int, *, root: bool) -> Build:
             return exp.Add(this=inside, expression=_spread(c[0], c[1], c[1], (c[3], c[3])))
 
         def final(c: Columns) -> exp.Expr:
-            found = _divided(c[2], c[0], less)
+            found = divided(c[2], c[0], less)
             return _square_root(found) if root else found
 
         squares = exp.VariancePop(this=double(item.copy()))
@@ -184,7 +190,7 @@ def _variance(less: int, *, root: bool) -> Build:
     return build
 
 
-def _related(read: Callable[[Columns], exp.Expr]) -> Build:
+def related(read: Callable[[Columns], exp.Expr]) -> Build:
     """CORR and COVAR, of the rows where both values are there: count, two means, and three sums around them."""
 
     def build(call: Call, seq: exp.Expr) -> Part:
@@ -213,29 +219,29 @@ def _related(read: Callable[[Columns], exp.Expr]) -> Build:
     return build
 
 
-def _correlation(c: Columns) -> exp.Expr:
+def correlation(c: Columns) -> exp.Expr:
     spread = _square_root(exp.Mul(this=c[4].copy(), expression=c[5].copy()))
     return exp.Div(this=c[3].copy(), expression=exp.Nullif(this=spread, expression=number(0, _DOUBLE)))
 
 
-def _some(c: Columns, value: exp.Expr) -> exp.Expr:
+def some(c: Columns, value: exp.Expr) -> exp.Expr:
     """The value, if there is a row with both."""
     return exp.Case(
         ifs=[exp.If(this=exp.GT(this=c[0].copy(), expression=number(0, _BIGINT)), true=value.copy())]
     )
 
 
-def _slope(c: Columns) -> exp.Expr:
+def slope(c: Columns) -> exp.Expr:
     """REGR_… (y, x): of the columns of ``_related`` the second are of y, the third of x."""
     return exp.Div(this=c[3].copy(), expression=exp.Nullif(this=c[5].copy(), expression=number(0, _DOUBLE)))
 
 
-def _intercept(c: Columns) -> exp.Expr:
-    return exp.Sub(this=c[1].copy(), expression=exp.Mul(this=_slope(c), expression=c[2].copy()))
+def intercept(c: Columns) -> exp.Expr:
+    return exp.Sub(this=c[1].copy(), expression=exp.Mul(this=slope(c), expression=c[2].copy()))
 
 
-def _determination(c: Columns) -> exp.Expr:
-    squared = exp.Mul(this=_correlation(c), expression=_correlation(c))
+def determination(c: Columns) -> exp.Expr:
+    squared = exp.Mul(this=correlation(c), expression=correlation(c))
     still = exp.EQ(this=c[5].copy(), expression=number(0, _DOUBLE))
     flat = exp.EQ(this=c[4].copy(), expression=number(0, _DOUBLE))
     nothing = cast(exp.Null(), _DOUBLE)
@@ -244,41 +250,24 @@ def _determination(c: Columns) -> exp.Expr:
     )
 
 
-PARTS: dict[type[exp.Expr], Build] = {
-    exp.Count: _same(exp.Sum),
-    exp.CountIf: _same(exp.Sum),
-    exp.Sum: _same(exp.Sum),
-    exp.Min: _same(exp.Min),
-    exp.Max: _same(exp.Max),
-    exp.LogicalAnd: _same(exp.LogicalAnd),
-    exp.LogicalOr: _same(exp.LogicalOr),
-    exp.BitwiseAndAgg: _same(exp.BitwiseAndAgg),
-    exp.BitwiseOrAgg: _same(exp.BitwiseOrAgg),
-    exp.BitwiseXorAgg: _same(exp.BitwiseXorAgg),
-    exp.Avg: _average,
-    exp.First: _edge(last=False),
-    exp.Last: _edge(last=True),
-    exp.ArgMin: _picked(last=False),
-    exp.ArgMax: _picked(last=True),
-    exp.Variance: _variance(1, root=False),
-    exp.VariancePop: _variance(0, root=False),
-    exp.Stddev: _variance(1, root=True),
-    exp.StddevSamp: _variance(1, root=True),
-    exp.StddevPop: _variance(0, root=True),
-    exp.CovarPop: _related(lambda c: _divided(c[3], c[0], 0)),
-    exp.CovarSamp: _related(lambda c: _divided(c[3], c[0], 1)),
-    exp.Corr: _related(_correlation),
-    exp.RegrSxy: _related(lambda c: _some(c, c[3])),
-    exp.RegrSyy: _related(lambda c: _some(c, c[4])),
-    exp.RegrSxx: _related(lambda c: _some(c, c[5])),
-    exp.RegrSlope: _related(_slope),
-    exp.RegrIntercept: _related(_intercept),
-    exp.RegrR2: _related(_determination),
-}
-"""The functions whose value for a group follows from a few values of its parts."""
+def same_as(kind: type[exp.Expr]) -> Lower:
+    """FIRST_VALUE, ANY_VALUE and the like are another name."""
+    return lambda node, condition: (kind(this=node.this.copy()), condition)
 
-REPEATABLE = frozenset({exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.BitwiseAndAgg, exp.BitwiseOrAgg})
-"""Those for which it makes no difference how often a value comes: DISTINCT says nothing."""
+
+def both_there(kind: type[exp.Expr], key: str) -> Lower:
+    """REGR_AVGX, REGR_COUNT and the like: a plain function of the rows where both values are there."""
+
+    def lower(node: exp.Expr, condition: exp.Expr | None) -> Lowered:
+        where = every(condition, not_null(node.this), not_null(node.expression))
+        return kind(this=node.args[key].copy()), where
+
+    return lower
+
+
+def exact_count(node: exp.Expr, condition: exp.Expr | None) -> Lowered:
+    """APPROX_COUNT_DISTINCT: the values are kept in any case, and the exact number costs no more."""
+    return exp.Count(this=exp.Distinct(expressions=[node.this.copy()])), condition
 
 
 def _square_root(value: exp.Expr) -> exp.Expr:

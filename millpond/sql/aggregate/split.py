@@ -9,10 +9,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.sql.aggregate.final import build_final
-from millpond.sql.aggregate.find import Call, aggregates, call_of, grouping_select
+from millpond.sql.aggregate.find import Call, aggregates, call_of, grouping_select, row_of
 from millpond.sql.aggregate.model import COUNT, FRESH, PARTIAL, ROWS, Aggregation, Kept, WindowKey
 from millpond.sql.aggregate.nodes import cast, column, double, filtered, fitted, named, number, source, struct
-from millpond.sql.aggregate.parts import PARTS, Part, Value
+from millpond.sql.aggregate.parts import Part, Value, same
 from millpond.sql.aggregate.values import Values, distinct_values, kept_values, over_fresh
 from millpond.sql.nodes import WindowStart
 from millpond.sql.order import seq_column
@@ -58,7 +58,8 @@ class _Work:
     def add(self, node: exp.Expr) -> None:
         call = call_of(node)
         values = distinct_values(call)
-        build = PARTS.get(type(call.function))
+        row = row_of(call.function)
+        build = None if row is None else row.keeps
         if values is not None and self.session:
             # Sessions that are joined may have a value in common: it takes all of them to tell.
             values, build = None, None
@@ -83,7 +84,7 @@ class _Work:
 
     def last_time(self, time: exp.Expr) -> str:
         """The value that keeps the highest time of a session."""
-        part = PARTS[exp.Max](Call(exp.Max(this=time.copy()), None, False), self.seq)
+        part = same(exp.Max)(Call(exp.Max(this=time.copy()), None, False), self.seq)
         return f"a{self._keep(part, [v.partial for v in part.values])}"
 
     def _keep(self, part: Part, given: Sequence[exp.Expr]) -> int:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.aggregate.find import Call
+from millpond.sql.aggregate.find import Call, row_of
 from millpond.sql.aggregate.model import COUNT, SEQUENCE
 from millpond.sql.aggregate.nodes import column, every, not_null, struct
-from millpond.sql.aggregate.parts import PARTS, REPEATABLE
 from millpond.sql.typing import type_of
 from millpond.sql.typing.aggregates import argument
 from millpond.types import Column
@@ -26,7 +25,6 @@ _HOLDERS = (
     exp.Mode,
 )
 """Parts of a call that are no values themselves."""
-_ORDERED = (exp.ArrayAgg, exp.GroupConcat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,8 @@ class Values:
 def distinct_values(call: Call) -> Values | None:
     """What to keep for DISTINCT where only a value that was not there before makes a difference."""
     function = call.function
-    if not call.distinct or type(function) not in PARTS or type(function) in REPEATABLE:
+    row = row_of(function)
+    if not call.distinct or row is None or row.keeps is None or row.repeatable:
         return None
     items = tuple(function.this.expressions)
     return Values(items, every(call.condition, *(not_null(i) for i in items)), False)
@@ -64,8 +63,10 @@ def kept_values(call: Call) -> tuple[Values, Callable[[str], exp.Expr]]:
     found: list[exp.Expr] = []
     lifted = _lift(call.function.copy(), found)
     inner = lifted.this if isinstance(lifted, exp.WithinGroup) else lifted
-    ordered = isinstance(inner, _ORDERED) and not call.distinct
-    single = len(found) == 1 or isinstance(inner, _ORDERED)
+    row = row_of(inner)
+    listed = row is not None and row.ordered
+    ordered = listed and not call.distinct
+    single = len(found) == 1 or listed
     nothing = [not_null(found[0])] if single and found else []
     if isinstance(inner, exp.Count):
         nothing = [not_null(v) for v in found]
@@ -115,7 +116,7 @@ def _shaped(function: exp.Expr, columns: dict[str, exp.Column]) -> exp.Expr:
         return function if _is_unordered(type_of(argument(inner))) else exp.ArraySort(this=function)
     if isinstance(inner, exp.GroupConcat) and isinstance(inner.this, exp.Distinct):
         inner.set("this", _order(inner.this, [], argument(inner)))
-    elif isinstance(inner, _ORDERED) and SEQUENCE in columns:
+    elif SEQUENCE in columns:
         given = inner.this if isinstance(inner.this, exp.Order) else None
         value = given.this if given is not None else inner.this
         orders = list(given.expressions) if given is not None else []

@@ -98,7 +98,7 @@ class MillpondParser(WriteParser):
     """Reads one statement; sqlglot's own statements are never reached."""
 
     STRICT_CAST = True
-    FUNCTIONS = own_functions()
+    FUNCTIONS = {}
     FUNCTION_PARSERS = worded_functions()
     UNARY_PARSERS = {}
     QUERY_MODIFIER_PARSERS = {
@@ -117,6 +117,18 @@ class MillpondParser(WriteParser):
     NO_PAREN_FUNCTION_PARSERS = {
         k: v for k, v in WriteParser.NO_PAREN_FUNCTION_PARSERS.items() if k == "CASE"
     }
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Callable[..., exp.Expr]] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        """As sqlglot does it, with the table of functions, which is loaded when the first call is met."""
+        return super()._parse_function_call(
+            own_functions() if functions is None else functions, anonymous, optional_parens, any_token
+        )
 
     def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
         token = self._tokens[self._index - 2]

@@ -15,12 +15,11 @@ from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch, 
 from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.catalog import Catalog, Describe
-from millpond.sql.functions import known_functions, wrong_number
+from millpond.sql.functions import folds, known_functions, wrong_number
 from millpond.sql.grouping import contains_aggregate, contains_window, is_aggregate
 from millpond.sql.nodes import Element, HeldValues, Path, PathValues
 from millpond.sql.resolve.model import Input
 from millpond.sql.resolve.paths import (
-    AGGREGATES,
     Head,
     aggregate,
     any_value,
@@ -218,7 +217,7 @@ class Expressions(ABC):
             node = or_null(node)
         if isinstance(node, exp.Filter | exp.Window):
             function = innermost(node)
-            if isinstance(function, AGGREGATES) and self._path_in(function, scope) is not None:
+            if type(function) in folds() and self._path_in(function, scope) is not None:
                 return self._around_path(node, function, scope, names)
         path = self._path_in(node, scope)
         if path is not None:
@@ -317,7 +316,7 @@ class Expressions(ABC):
     ) -> exp.Expr:
         """A comparison that holds if it does for any value of a path, or an aggregate over the values."""
         whole = path_of(path) if isinstance(path, exp.Column) else path
-        if isinstance(node, AGGREGATES):
+        if type(node) in folds():
             return self._over_path(node, whole, scope)
         assert isinstance(whole, Path)
         self._paths += 1

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.dialect import Millpond
+from millpond.sql.functions import folds
 from millpond.sql.nodes import (
     AnyDepth,
     AnyValue,
@@ -27,7 +28,6 @@ from millpond.sql.typing.coercion import BIGINT, BOOLEAN, DOUBLE
 from millpond.types import type_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like, exp.ILike)
-AGGREGATES = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 Head = tuple[exp.Expr, Steps]
 
 
@@ -208,7 +208,7 @@ def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | HeldValue
     if isinstance(node, COMPARISONS):
         sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
     else:
-        sides = [node.this] if isinstance(node, AGGREGATES) else []
+        sides = [node.this] if type(node) in folds() else []
         if sides and isinstance(node.this, exp.Distinct):
             sides = list(node.this.expressions)
     for side in sides:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import SqlError, TypeMismatch, did_you_mean
+from millpond.sql.functions import WindowFunction, by_node
 from millpond.sql.typing import type_of
 from millpond.sql.typing.coercion import DATE, is_numeric
 from millpond.sql.typing.functions import integer_value
@@ -15,8 +16,6 @@ from millpond.sql.typing.literals import interval_units
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 _PARTS = ("partition_by", "order", "spec")
-_RANKS = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.RowNumber, exp.Ntile)
-_NEAR = (exp.Lag, exp.Lead)
 _MOST = 2**31 - 1
 _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
@@ -94,7 +93,9 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
         function = function.this
     order, spec = node.args.get("order"), node.args.get("spec")
     name = function.sql_name() if isinstance(function, exp.Func) else function.key.upper()
-    if isinstance(function, (*_RANKS, *_NEAR)) and not order:
+    row = by_node().get(type(function))
+    frame = row.frame if isinstance(row, WindowFunction) else "any"
+    if frame != "any" and not order:
         yield SqlError(
             f"{name} needs an order: OVER (… ORDER BY …)", hint="without one it would number rows by chance"
         )
@@ -114,9 +115,9 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
         yield SqlError(f"{name} with DISTINCT cannot stand before OVER", hint="aggregate in a subquery first")
     if spec is None:
         return
-    if isinstance(function, _NEAR):
+    if frame == "whole":
         yield SqlError(f"{name} looks at rows of the whole window: it takes no frame")
-    elif isinstance(function, _RANKS) and not _is_default(spec):
+    elif frame == "counted" and not _is_default(spec):
         yield SqlError(f"{name} counts from the first row of the window: it takes no other frame")
     yield from _check_frame(spec, order.expressions if order is not None else [])
 

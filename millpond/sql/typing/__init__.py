@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.functions import by_name, by_node
 from millpond.sql.typing import aggregates, conditionals, dates, functions, operators
 from millpond.sql.typing.coercion import widest
 from millpond.sql.typing.rule import Rule, mismatch, visit
@@ -12,14 +16,26 @@ from millpond.sql.typing.signatures import signatures, signed
 
 __all__ = ["output_types", "type_of", "widest"]
 
-_RULES: dict[type[exp.Expr], Rule] = {
-    **operators.RULES,
-    **conditionals.RULES,
-    **functions.RULES,
-    **dates.RULES,
-    **aggregates.RULES,
-}
-_NAMED: dict[str, Rule] = {**functions.NAMED, **dates.NAMED}
+
+@cache
+def _rules() -> Mapping[type, Rule]:
+    """The rules of operators and other syntax, and of the functions that have an expression of their own."""
+    own = {node: row.type for node, row in by_node().items() if row.type is not None}
+    return {
+        **operators.RULES,
+        **conditionals.RULES,
+        **functions.RULES,
+        **dates.RULES,
+        **aggregates.RULES,
+        **own,
+    }
+
+
+@cache
+def _named() -> Mapping[str, Rule]:
+    """The rules of functions whose calls stay as they are written, by their names in capitals."""
+    rows = {name: row for name, row in by_name().items() if row.node is None}
+    return {name.upper(): row.type for name, row in rows.items() if row.type is not None}
 
 
 def type_of(node: exp.Expr) -> pa.DataType | None:
@@ -41,11 +57,11 @@ def _find(node: exp.Expr) -> pa.DataType | None:
         return types[0] if types else None
     if isinstance(node, exp.Anonymous):
         name = str(node.this).upper()
-        rule = _NAMED.get(name)
+        rule = _named().get(name)
         if rule is None and name in signatures():
             return signed(signatures()[name], node, _of)
     else:
-        rule = _RULES.get(type(node))
+        rule = _rules().get(type(node))
     found = None if rule is None else rule(node, _of)
     if found is None:
         visit(node, _of)

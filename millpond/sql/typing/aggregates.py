@@ -11,10 +11,8 @@ from millpond.sql.typing import decimals
 from millpond.sql.typing.coercion import (
     BIGINT,
     BINARY,
-    BOOLEAN,
     DOUBLE,
     DURATION,
-    INT,
     NULL,
     STRING,
     is_decimal,
@@ -26,7 +24,7 @@ from millpond.sql.typing.coercion import (
 from millpond.sql.typing.conditionals import condition
 from millpond.sql.typing.implicit import DATETIMES, assignable, has_map, implicit, wanted
 from millpond.sql.typing.operators import plain_number
-from millpond.sql.typing.rule import Of, Rule, always, mismatch, visit
+from millpond.sql.typing.rule import Of, Rule, mismatch, visit
 
 
 def argument(node: exp.Expr) -> exp.Expr:
@@ -59,6 +57,11 @@ def mean(node: exp.Expr, of: Of) -> pa.DataType | None:
     if a is None or a == DURATION:
         return a
     return decimals.mean(a) if is_decimal(a) else DOUBLE
+
+
+def mean_of(key: str) -> Rule:
+    """REGR_AVGX, REGR_AVGY: as AVG of one of the two arguments."""
+    return lambda node, of: mean(exp.Avg(this=node.args[key].copy()), of)
 
 
 def double(name: str) -> Rule:
@@ -193,65 +196,7 @@ def filtered(node: exp.Expr, of: Of) -> pa.DataType | None:
     return of(node.this)
 
 
-_REGRESSION = (
-    exp.RegrIntercept,
-    exp.RegrR2,
-    exp.RegrSlope,
-    exp.RegrSxx,
-    exp.RegrSxy,
-    exp.RegrSyy,
-)
-
 RULES: dict[type[exp.Expr], Rule] = {
-    exp.Count: always(BIGINT),
-    exp.CountIf: taking("boolean", BIGINT),
-    exp.ApproxDistinct: distinct_count,
-    exp.RegrCount: always(BIGINT),
-    exp.Sum: total,
-    exp.Avg: mean,
-    exp.Min: ordered,
-    exp.Max: ordered,
-    exp.Stddev: double("STDDEV"),
-    exp.StddevSamp: double("STDDEV_SAMP"),
-    exp.StddevPop: double("STDDEV_POP"),
-    exp.Variance: double("VARIANCE"),
-    exp.VariancePop: double("VAR_POP"),
-    exp.Skewness: double("SKEWNESS"),
-    exp.Kurtosis: double("KURTOSIS"),
-    exp.Median: double("MEDIAN"),
-    exp.Quantile: percentile,
-    exp.Corr: double("CORR"),
-    exp.CovarPop: double("COVAR_POP"),
-    exp.CovarSamp: double("COVAR_SAMP"),
-    exp.RegrAvgx: lambda node, of: mean(exp.Avg(this=node.expression.copy()), of),
-    exp.RegrAvgy: lambda node, of: mean(exp.Avg(this=node.this.copy()), of),
-    **{kind: double(kind.sql_name()) for kind in _REGRESSION},
-    exp.ApproxQuantile: approximate,
-    exp.ArgMax: same,
-    exp.ArgMin: same,
-    exp.Mode: same,
-    exp.AnyValue: same,
-    exp.First: same,
-    exp.Last: same,
-    exp.FirstValue: same,
-    exp.LastValue: same,
-    exp.NthValue: same,
-    exp.BitwiseAndAgg: taking("integral"),
-    exp.BitwiseOrAgg: taking("integral"),
-    exp.BitwiseXorAgg: taking("integral"),
-    exp.ArrayAgg: collected,
-    exp.ArrayUniqueAgg: collected,
-    exp.GroupConcat: joined,
-    exp.LogicalAnd: taking("boolean", BOOLEAN),
-    exp.LogicalOr: taking("boolean", BOOLEAN),
-    exp.RowNumber: always(INT),
-    exp.Rank: always(INT),
-    exp.DenseRank: always(INT),
-    exp.Ntile: always(INT),
-    exp.PercentRank: always(DOUBLE),
-    exp.CumeDist: always(DOUBLE),
-    exp.Lag: neighbour,
-    exp.Lead: neighbour,
     exp.WithinGroup: within,
     exp.Window: inner,
     exp.Filter: filtered,

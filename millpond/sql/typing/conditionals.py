@@ -86,10 +86,4 @@ def extreme(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 RULES: dict[type[exp.Expr], Rule] = {
     exp.Case: case,
-    exp.If: iff,
-    exp.Nvl2: nvl2,
-    exp.Coalesce: choice,
-    exp.Greatest: extreme,
-    exp.Least: extreme,
-    exp.Nullif: nullif,
 }

@@ -8,7 +8,7 @@ from sqlglot import exp
 from millpond.sql.nodes import WindowStart
 from millpond.sql.typing.coercion import BIGINT, DATE, INT, NULL, STRING
 from millpond.sql.typing.implicit import implicit, wanted
-from millpond.sql.typing.rule import Of, Rule, always, mismatch
+from millpond.sql.typing.rule import Of, Rule, mismatch
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
@@ -99,21 +99,4 @@ def seconds(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 RULES: dict[type[exp.Expr], Rule] = {
     WindowStart: window_start,
-    exp.CurrentDate: always(DATE),
-    exp.CurrentTimestamp: always(TIMESTAMP),
-    exp.Extract: extracted,
-}
-
-NAMED: dict[str, Rule] = {
-    **dict.fromkeys(("DATE_ADD", "DATEADD"), days_later),
-    **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), difference),
-    "TIMESTAMPADD": moved,
-    **dict.fromkeys(("TIMESTAMPDIFF", "TIMEDIFF"), difference),
-    **dict.fromkeys(("DATE_PART", "DATEPART"), date_part),
-    "TO_DATE": to_date,
-    **dict.fromkeys(("TO_TIMESTAMP", "TO_TIMESTAMP_LTZ"), to_time(TIMESTAMP)),
-    "TO_TIMESTAMP_NTZ": to_time(TIMESTAMP_NTZ),
-    **dict.fromkeys(("UNIX_TIMESTAMP", "TO_UNIX_TIMESTAMP"), seconds),
-    "NOW": always(TIMESTAMP),
-    "LOCALTIMESTAMP": always(TIMESTAMP_NTZ),
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.functions import by_name
 from millpond.sql.nodes import ArraySum, EachOnce
 from millpond.sql.typing.coercion import (
     BIGINT,
@@ -29,8 +30,8 @@ from millpond.sql.typing.coercion import (
 )
 from millpond.sql.typing.conditionals import branches
 from millpond.sql.typing.implicit import implicit, wanted
-from millpond.sql.typing.literals import CASTS, named_type
-from millpond.sql.typing.operators import OPERATORS, concatenation, plain_number
+from millpond.sql.typing.literals import named_type
+from millpond.sql.typing.operators import plain_number
 from millpond.sql.typing.rule import Of, Rule, always, mismatch
 
 
@@ -89,7 +90,14 @@ def whole(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 def operator(node: exp.Expr, of: Of) -> pa.DataType | None:
     """MOD, TRY_ADD and the like have the types of their operators."""
-    return of(OPERATORS[str(node.this).upper()](*(e.copy() for e in node.expressions)))
+    return of(as_operator(node))
+
+
+def as_operator(node: exp.Expr) -> exp.Expr:
+    """The operator that a function such as MOD or TRY_ADD applies."""
+    made = by_name()[str(node.this).lower()].operator
+    assert made is not None
+    return made(*(e.copy() for e in node.expressions))
 
 
 def array(node: exp.Expr, of: Of) -> pa.DataType | None:
@@ -296,65 +304,21 @@ def nanvl(node: exp.Expr, of: Of) -> pa.DataType | None:
     return DOUBLE if all(t in (DOUBLE, NULL) for t in types) and DOUBLE in types else None
 
 
-def named_cast(node: exp.Expr, of: Of) -> pa.DataType | None:
+def named_cast(target: exp.DType) -> Rule:
     """``BIGINT(x)``: a cast to the type of that name."""
-    target = CASTS[str(node.this).upper()]
-    return of(exp.Cast(this=node.expressions[0].copy(), to=target.copy()))
 
+    def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
+        return of(exp.Cast(this=node.expressions[0].copy(), to=exp.DataType(this=target)))
 
-def equal_null(node: exp.Expr, of: Of) -> pa.DataType | None:
-    return operator(node, of)
+    return rule
 
 
 RULES: dict[type[exp.Expr], Rule] = {
-    exp.Array: array,
-    exp.Struct: struct,
     exp.ArraySize: always(INT),
     exp.ArrayMax: of_array(lambda a: a.value_type),
     exp.ArrayMin: of_array(lambda a: a.value_type),
     exp.ArrayCompact: of_array(lambda a: a),
     exp.ArraySort: of_array(lambda a: a),
-    exp.Trim: trimmed,
     EachOnce: of_array(flattened),
     ArraySum: lambda node, of: named_type(node.args["to"]),
-}
-
-NAMED: dict[str, Rule] = {
-    **dict.fromkeys(("ABS", "POSITIVE"), signed_number),
-    **dict.fromkeys(("ROUND", "BROUND"), rounded),
-    **dict.fromkeys(("FLOOR", "CEIL", "CEILING"), whole),
-    **dict.fromkeys(OPERATORS, operator),
-    **dict.fromkeys(CASTS, named_cast),
-    "CONCAT": concatenation,
-    "CONCAT_WS": concat_ws,
-    "CONTAINS": found,
-    "STARTSWITH": found,
-    "ENDSWITH": found,
-    "REGEXP_REPLACE": regexp_replace,
-    "LIKE": like,
-    "ILIKE": like,
-    "LEFT": sliced("string|binary", "int"),
-    **dict.fromkeys(("SUBSTRING", "SUBSTR"), sliced("string|binary", "int", "int")),
-    **dict.fromkeys(("LPAD", "RPAD"), padded),
-    "REVERSE": reversal,
-    "NANVL": nanvl,
-    "UUID": always(STRING),
-    **dict.fromkeys(("RAND", "RANDOM", "RANDN"), always(DOUBLE)),
-    "MAP": make_map,
-    **dict.fromkeys(("SIZE", "CARDINALITY", "ARRAY_SIZE"), size),
-    **dict.fromkeys(("ARRAY_MAX", "ARRAY_MIN"), of_array(ordered_element)),
-    "ARRAY_DISTINCT": of_array(compacted),
-    "ARRAY_COMPACT": of_array(compacted),
-    "ARRAY_SORT": of_array(compacted),
-    "SORT_ARRAY": sort_array,
-    "FLATTEN": of_array(flattened),
-    "ARRAY_CONTAINS": member(lambda a: BOOLEAN),
-    "ARRAY_POSITION": member(lambda a: BIGINT),
-    "ARRAY_REMOVE": member(lambda a: a),
-    **dict.fromkeys(("ELEMENT_AT", "TRY_ELEMENT_AT"), element_at),
-    "GET": get,
-    "ARRAY_JOIN": array_join,
-    "MAP_KEYS": map_keys,
-    "MAP_VALUES": map_values,
-    "MAP_CONTAINS_KEY": contains_key,
 }

@@ -44,17 +44,6 @@ _NAMED: dict[exp.DType, pa.DataType] = {
     T.NULL: NULL,
 }
 
-CASTS: dict[str, exp.DataType] = {
-    **{
-        t.name: exp.DataType(this=t)
-        for t in (T.BIGINT, T.BINARY, T.BOOLEAN, T.DATE, T.DECIMAL, T.DOUBLE, T.FLOAT)
-    },
-    **{t.name: exp.DataType(this=t) for t in (T.INT, T.SMALLINT, T.TINYINT)},
-    "STRING": exp.DataType(this=T.TEXT),
-    "TIMESTAMP": exp.DataType(this=T.TIMESTAMPTZ),
-}
-"""Types whose names are functions that cast to them."""
-
 YEAR_MONTH_UNITS = frozenset({"YEAR", "QUARTER", "MONTH"})
 DAY_UNITS = frozenset({"DAY", "WEEK"})
 TIME_UNITS = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"})

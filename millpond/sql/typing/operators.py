@@ -77,24 +77,6 @@ _DECIMAL: dict[type[exp.Expr], Callable[[pa.DataType, pa.DataType], pa.DataType]
 _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
 
 
-def _binary(kind: type[exp.Expr]) -> Callable[..., exp.Expr]:
-    return lambda left, right: kind(this=left, expression=right)
-
-
-OPERATORS: dict[str, Callable[..., exp.Expr]] = {
-    "MOD": _binary(exp.Mod),
-    "PMOD": _binary(exp.Mod),
-    "TRY_ADD": _binary(exp.Add),
-    "TRY_SUBTRACT": _binary(exp.Sub),
-    "TRY_MULTIPLY": _binary(exp.Mul),
-    "TRY_DIVIDE": _binary(exp.Div),
-    "TRY_MOD": _binary(exp.Mod),
-    "EQUAL_NULL": _binary(exp.NullSafeEQ),
-    "NEGATIVE": lambda value: exp.Neg(this=exp.Paren(this=value)),
-}
-"""Functions that are operators by another name."""
-
-
 def plain_number(node: exp.Expr) -> str | None:
     """The text of a number that is written out, with its sign."""
     if isinstance(node, exp.Paren):
@@ -378,8 +360,6 @@ RULES: dict[type[exp.Expr], Rule] = {
     **dict.fromkeys((exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.Escape), always(BOOLEAN)),
     exp.Exists: always(BOOLEAN),
     exp.DPipe: concatenation,
-    exp.Cast: cast,
-    exp.TryCast: cast,
     exp.Bracket: bracket,
     exp.Dot: dot,
 }

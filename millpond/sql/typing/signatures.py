@@ -1,4 +1,4 @@
-"""Functions that are known by their parameters and their result; ``signatures.txt`` beside this file lists them."""
+"""Functions that are known by their parameters and their result: what ``takes`` says in the table of functions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.functions import by_name
 from millpond.sql.typing.implicit import CONCRETE, implicit, wanted
 from millpond.sql.typing.rule import Of, mismatch
 
-_LINE = re.compile(r"(?P<name>\w+)\((?P<parameters>.*)\) (?P<result>\S+)")
+_TAKES = re.compile(r"\((?P<parameters>.*)\) (?P<result>\S+)")
 
 
 @dataclass(frozen=True)
 class Signature:
-    """``more`` says that the last parameter takes any number of arguments."""
+    """The last parameter also takes the arguments behind it."""
 
     name: str
     parameters: tuple[str, ...]
-    more: bool
     result: str
 
     def bind(self, given: Sequence[pa.DataType]) -> list[pa.DataType]:
@@ -45,18 +44,15 @@ class Signature:
 @cache
 def signatures() -> dict[str, Signature]:
     """All of them by their names in capitals."""
-    text = files("millpond.sql.typing").joinpath("signatures.txt").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return {made.name.upper(): made for made in map(_signature, lines)}
+    return {name.upper(): _signature(name, row.takes) for name, row in by_name().items() if row.takes}
 
 
-def _signature(line: str) -> Signature:
-    found = _LINE.fullmatch(line)
-    assert found is not None, line
+def _signature(name: str, takes: str) -> Signature:
+    found = _TAKES.fullmatch(takes)
+    assert found is not None, takes
     listed = found["parameters"].replace("[", "").replace("]", "")
-    parameters = [p.strip() for p in listed.split(",") if p.strip()] if "<" not in listed else [listed]
-    more = bool(parameters) and parameters[-1].endswith("...")
-    return Signature(found["name"], tuple(p.removesuffix("...") for p in parameters), more, found["result"])
+    parameters = [p.strip() for p in listed.split(",") if p.strip()]
+    return Signature(name, tuple(p.removesuffix("...") for p in parameters), found["result"])
 
 
 def argument_types(node: exp.Anonymous, of: Of) -> list[pa.DataType] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.sql import functions
+from millpond.sql.functions import by_node
 from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.arithmetic import divide
 from millpond.sql.render.duckdb.call import Aggregate, Call
 from millpond.sql.render.duckdb.expression import Entry, Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, typed
 from millpond.sql.render.duckdb.raising import may_raise
-from millpond.sql.render.duckdb.ranking import WINDOW_ONLY
 from millpond.sql.typing import decimals
 from millpond.sql.typing.aggregates import argument
 from millpond.sql.typing.coercion import (
@@ -45,6 +46,11 @@ def count(r: Expressions, node: exp.Expr) -> Call:
 
 def count_if(r: Expressions, node: exp.Expr) -> Call:
     return Call((f"count({_distinct(node)}CASE WHEN {r.to(argument(node), BOOLEAN)} THEN 1 END)",))
+
+
+def distinct_count(r: Expressions, node: exp.Expr) -> Call:
+    """APPROX_COUNT_DISTINCT: the exact number is near enough."""
+    return Call((f"count(DISTINCT {r.sql(argument(node))})",))
 
 
 def total(r: Expressions, node: exp.Expr) -> Call:
@@ -115,15 +121,28 @@ def approximate(r: Expressions, node: exp.Expr) -> Call:
     return Call((f"quantile_disc({_distinct(node)}{r.sql(argument(node))}, {share.name})",))
 
 
+def of_order(name: str) -> Aggregate:
+    """PERCENTILE_CONT and PERCENTILE_DISC, which stand WITHIN GROUP (ORDER BY x)."""
+
+    def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        if not isinstance(node, exp.WithinGroup):
+            raise Unrenderable(f"{node.key.upper()} has no entry")
+        order, share = node.expression.expressions[0], node.this.this
+        if not isinstance(share, exp.Literal):
+            raise Unrenderable(f"{node.this.key.upper()} WITHIN GROUP")
+        if order.args.get("desc"):
+            raise Unrenderable("PERCENTILE of a descending order")
+        return Call((f"{name}({r.to(order.this, DOUBLE)}, {share.name})",))
+
+    return aggregate
+
+
 def within_group(r: Expressions, node: exp.Expr) -> Call:
-    inner, order = node.this, node.expression.expressions[0]
-    names = {exp.PercentileCont: "quantile_cont", exp.PercentileDisc: "quantile_disc"}
-    share = inner.this
-    if type(inner) not in names or not isinstance(share, exp.Literal):
-        raise Unrenderable(f"{inner.key.upper()} WITHIN GROUP")
-    if order.args.get("desc"):
-        raise Unrenderable("PERCENTILE of a descending order")
-    return Call((f"{names[type(inner)]}({r.to(order.this, DOUBLE)}, {share.name})",))
+    """The function in front of WITHIN GROUP, if it is one that stands there."""
+    form = _form(node.this, over=False)
+    if not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) or form is None:
+        raise Unrenderable(f"{node.this.key.upper()} WITHIN GROUP")
+    return form(r, node)
 
 
 def collected(r: Expressions, node: exp.Expr) -> Call:
@@ -167,54 +186,16 @@ def by(name: str) -> Aggregate:
     return aggregate
 
 
-AGGREGATES: dict[type[exp.Expr], Aggregate] = {
-    exp.Count: count,
-    exp.CountIf: count_if,
-    exp.ApproxDistinct: lambda r, node: Call((f"count(DISTINCT {r.sql(argument(node))})",)),
-    exp.Sum: total,
-    exp.Avg: mean,
-    exp.Min: simple("min"),
-    exp.Max: simple("max"),
-    exp.Stddev: of_doubles("stddev_samp"),
-    exp.StddevSamp: of_doubles("stddev_samp"),
-    exp.StddevPop: of_doubles("stddev_pop"),
-    exp.Variance: of_doubles("var_samp"),
-    exp.VariancePop: of_doubles("var_pop"),
-    exp.Corr: of_doubles("corr"),
-    exp.CovarPop: of_doubles("covar_pop"),
-    exp.CovarSamp: of_doubles("covar_samp"),
-    exp.Median: quantile,
-    exp.Quantile: quantile,
-    exp.ApproxQuantile: approximate,
-    exp.WithinGroup: within_group,
-    exp.ArrayAgg: collected,
-    exp.ArrayUniqueAgg: collected,
-    exp.GroupConcat: joined,
-    exp.LogicalAnd: simple("bool_and"),
-    exp.LogicalOr: simple("bool_or"),
-    exp.AnyValue: simple("first"),
-    exp.First: simple("first"),
-    exp.Last: simple("last"),
-    exp.FirstValue: simple("first"),
-    exp.LastValue: simple("last"),
-    exp.ArgMax: by("arg_max_null"),
-    exp.ArgMin: by("arg_min_null"),
-    exp.BitwiseAndAgg: simple("bit_and"),
-    exp.BitwiseOrAgg: simple("bit_or"),
-    exp.BitwiseXorAgg: simple("bit_xor"),
-}
-
-
 def aggregate(r: Expressions, node: exp.Expr) -> str:
     """An aggregate without OVER, maybe with FILTER or IGNORE NULLS."""
-    return _finish(r, node, "", AGGREGATES)
+    return _finish(r, node, "")
 
 
 def window(r: Expressions, node: exp.Expr) -> str:
-    return _finish(r, node.this, " " + windows.over(r, node), {**AGGREGATES, **WINDOW_ONLY})
+    return _finish(r, node.this, " " + windows.over(r, node))
 
 
-def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr], Aggregate]) -> str:
+def _finish(r: Expressions, node: exp.Expr, over: str) -> str:
     conditions: list[exp.Expr] = []
     ignore = False
     while isinstance(node, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
@@ -225,7 +206,7 @@ def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr
     filters = [r.to(condition, BOOLEAN) for condition in conditions]
     if conditions and not isinstance(node.this, exp.Star) and may_raise(argument(node)):
         node = _guarded(node, conditions[0])
-    entry = table.get(type(node))
+    entry = _form(node, over=bool(over))
     if entry is None:
         raise Unrenderable(f"{node.key.upper()} {'OVER' if over else 'as an aggregate'} has no entry")
     made = entry(r, node)
@@ -234,6 +215,14 @@ def _finish(r: Expressions, node: exp.Expr, over: str, table: dict[type[exp.Expr
     elif ignore:
         filters.append(f"{r.sql(argument(node))} IS NOT NULL")
     return made.sql(tuple(filters), over)
+
+
+def _form(node: exp.Expr, *, over: bool) -> Aggregate | None:
+    if isinstance(node, exp.WithinGroup):
+        return within_group
+    row = by_node().get(type(node))
+    fits = isinstance(row, functions.Aggregate) or (over and isinstance(row, functions.WindowFunction))
+    return row.duckdb if row is not None and fits and callable(row.duckdb) else None
 
 
 def _guarded(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
@@ -245,7 +234,7 @@ def _guarded(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
 
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
-    **dict.fromkeys(AGGREGATES, aggregate),
+    exp.WithinGroup: aggregate,
     exp.Filter: aggregate,
     exp.IgnoreNulls: aggregate,
     exp.RespectNulls: aggregate,

@@ -22,7 +22,8 @@ from millpond.sql.typing.coercion import (
     is_decimal,
     is_integer,
 )
-from millpond.sql.typing.operators import OPERATORS, decimal_operand, plain_number
+from millpond.sql.typing.functions import as_operator
+from millpond.sql.typing.operators import decimal_operand, plain_number
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _SYMBOLS: dict[type[exp.Expr], str] = {
@@ -52,11 +53,6 @@ def _number(r: Expressions, node: exp.Expr, other: exp.Expr, result: pa.DataType
     if r.type(node) == STRING and is_integer(r.type(other)) and result == DOUBLE:
         return cast(r.to(node, BIGINT), BIGINT, result)
     return r.to(node, result)
-
-
-def as_operator(node: exp.Expr) -> exp.Expr:
-    """The operator that a function such as MOD or TRY_ADD applies."""
-    return OPERATORS[str(node.this).upper()](*(e.copy() for e in node.expressions))
 
 
 def operator(r: Expressions, node: exp.Expr) -> str:
@@ -202,6 +198,10 @@ def positive_modulo(r: Expressions, node: exp.Expr) -> str:
     return typed(f"CASE WHEN {a} % {b} < 0 THEN ({a} % {b} + {b}) % {b} ELSE {a} % {b} END", result)
 
 
+def positive(r: Expressions, node: exp.Expr) -> str:
+    return r.to(node.expressions[0], r.type(node))
+
+
 ENTRIES: dict[type[exp.Expr], Entry] = {
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), arithmetic),
     exp.Mod: modulo,
@@ -211,11 +211,4 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.BitwiseOr: bitwise("|"),
     exp.BitwiseXor: bitwise("^"),
     exp.BitwiseNot: lambda r, node: f"(~ {r.to(node.this, r.type(node))})",
-}
-
-NAMED: dict[str, Entry] = {
-    "PMOD": positive_modulo,
-    "POSITIVE": lambda r, node: r.to(node.expressions[0], r.type(node)),
-    **dict.fromkeys(("MOD", "NEGATIVE", "EQUAL_NULL"), operator),
-    **dict.fromkeys(("TRY_ADD", "TRY_SUBTRACT", "TRY_MULTIPLY", "TRY_DIVIDE", "TRY_MOD"), safe),
 }

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 from sqlglot import exp
 
-from millpond.sql.render.duckdb import (
-    aggregates,
-    arithmetic,
-    dates,
-    maths,
-    nested,
-    operators,
-    paths,
-    patterns,
-    strings,
-)
-from millpond.sql.render.duckdb.expression import Entry
+from millpond.sql.functions import Aggregate, Function, WindowFunction, by_name, by_node
+from millpond.sql.render.duckdb import aggregates, arithmetic, dates, nested, operators, paths, patterns
+from millpond.sql.render.duckdb.expression import Entry, Expressions
 
-ENTRIES: dict[type[exp.Expr], Entry] = {
+_SYNTAX: dict[type[exp.Expr], Entry] = {
     **operators.ENTRIES,
     **arithmetic.ENTRIES,
-    **strings.ENTRIES,
     **patterns.ENTRIES,
-    **maths.ENTRIES,
     **dates.ENTRIES,
     **nested.ENTRIES,
     **aggregates.ENTRIES,
     **paths.ENTRIES,
 }
 
-NAMED: dict[str, Entry] = {
-    **operators.NAMED,
-    **arithmetic.NAMED,
-    **strings.NAMED,
-    **patterns.NAMED,
-    **maths.NAMED,
-    **dates.NAMED,
-    **nested.NAMED,
-}
+
+@cache
+def entries() -> Mapping[type, Entry]:
+    """Operators and other syntax, and the functions that have an expression of their own."""
+    own = {node: _entry(row) for node, row in by_node().items() if _claimed(row)}
+    return {**own, **_SYNTAX}
+
+
+@cache
+def named() -> Mapping[str, Entry]:
+    """The functions that are called by name, in capitals."""
+    rows = {name: row for name, row in by_name().items() if row.node is None and _claimed(row)}
+    return {name.upper(): _entry(row) for name, row in rows.items()}
+
+
+def _claimed(row: Function) -> bool:
+    """Whether DuckDB has the function, other than in OVER alone."""
+    return row.duckdb is not None and not isinstance(row, WindowFunction)
+
+
+def _entry(row: Function) -> Entry:
+    form = row.duckdb
+    if isinstance(form, str):
+        return _template(form)
+    assert form is not None
+    return aggregates.aggregate if isinstance(row, Aggregate) else form
+
+
+def _template(text: str) -> Entry:
+    def entry(r: Expressions, node: exp.Expr) -> str:
+        return text.format(*r.given(node))
+
+    return entry

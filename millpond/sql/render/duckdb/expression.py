@@ -40,7 +40,7 @@ class Expressions:
         return known[1]
 
     def _render(self, node: exp.Expr) -> str:
-        from millpond.sql.render.duckdb.entries import ENTRIES, NAMED
+        from millpond.sql.render.duckdb.entries import entries, named
 
         allowance.check()
         if _has_interval(self.type(node)):
@@ -50,9 +50,9 @@ class Expressions:
             given = zip(node.expressions, own.arguments, strict=True)
             return f"{own.key}({', '.join(self.to(a, dtype) for a, dtype in given)})"
         if isinstance(node, exp.Anonymous):
-            entry = NAMED.get(str(node.this).upper())
+            entry = named().get(str(node.this).upper())
         else:
-            entry = ENTRIES.get(type(node))
+            entry = entries().get(type(node))
         if entry is None or (node.args.get("negate") and not isinstance(node, NEGATED)):
             name = node.this if isinstance(node, exp.Anonymous) else node.key
             raise Unrenderable(f"{str(name).upper()} has no entry")

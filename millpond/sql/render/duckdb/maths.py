@@ -138,41 +138,14 @@ def atan2(r: Expressions, node: exp.Expr) -> str:
     return f"atan2({y} + 0.0::DOUBLE, {x} + 0.0::DOUBLE)"
 
 
-_FINITE = "CASE WHEN isinf({{x}}) THEN {{nan}} ELSE {}({{x}}) END"
-_UNIT = "CASE WHEN abs({{x}}) > 1 THEN {{nan}} ELSE {}({{x}}) END"
+def of_angle(name: str) -> Entry:
+    """SIN, COS, TAN: NaN of an infinite angle."""
+    return doubles(f"CASE WHEN isinf({{x}}) THEN {{nan}} ELSE {name}({{x}}) END")
+
+
+def of_share(name: str) -> Entry:
+    """ASIN, ACOS: NaN outside of -1 to 1."""
+    return doubles(f"CASE WHEN abs({{x}}) > 1 THEN {{nan}} ELSE {name}({{x}}) END")
+
 
 ENTRIES: dict[type[exp.Expr], Entry] = {}
-
-NAMED: dict[str, Entry] = {
-    "ABS": absolute,
-    "ROUND": rounded,
-    "FLOOR": whole("floor"),
-    **dict.fromkeys(("CEIL", "CEILING"), whole("ceil")),
-    "SQRT": doubles("CASE WHEN {x} < 0 THEN {nan} ELSE sqrt({x}) END"),
-    "CBRT": doubles("cbrt({x})"),
-    **dict.fromkeys(("POW", "POWER"), power),
-    "LN": doubles("CASE WHEN {x} > 0 THEN ln({x}) END"),
-    "LOG2": doubles("CASE WHEN {x} > 0 THEN log2({x}) END"),
-    "LOG10": doubles("CASE WHEN {x} > 0 THEN log10({x}) END"),
-    "LOG": logarithm,
-    "EXP": doubles("exp({x})"),
-    **dict.fromkeys(
-        ("SIGN", "SIGNUM"),
-        doubles("CASE WHEN isnan({x}) OR {x} = 0 THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END"),
-    ),
-    "SIN": doubles(_FINITE.format("sin")),
-    "COS": doubles(_FINITE.format("cos")),
-    "TAN": doubles(_FINITE.format("tan")),
-    "ASIN": doubles(_UNIT.format("asin")),
-    "ACOS": doubles(_UNIT.format("acos")),
-    "ATAN": doubles("atan({x})"),
-    "ATAN2": atan2,
-    "DEGREES": doubles("degrees({x})"),
-    "RADIANS": doubles("radians({x})"),
-    "PI": lambda r, node: "pi()",
-    "E": lambda r, node: "exp(CAST(1 AS DOUBLE))",
-    "ISNAN": not_a_number,
-    "NANVL": nanvl,
-    "ISNULL": null_test("IS NULL"),
-    "ISNOTNULL": null_test("IS NOT NULL"),
-}

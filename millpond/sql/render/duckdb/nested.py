@@ -173,36 +173,16 @@ def array_sort(r: Expressions, node: exp.Expr) -> str:
     return f"list_sort({r.sql(items[0])}, 'ASC', 'NULLS LAST')"
 
 
-_MAX, _MIN = of_list("list_max({x})"), of_list("list_min({x})")
-_COMPACT = of_list("list_filter({x}, lambda v: v IS NOT NULL)")
+array_max, array_min = of_list("list_max({x})"), of_list("list_min({x})")
+array_compact = of_list("list_filter({x}, lambda v: v IS NOT NULL)")
 
 ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.Dot: dot,
     exp.Bracket: bracket,
-    exp.Array: array,
-    exp.Struct: struct,
     # These are made where paths and lists of aggregates are lowered.
     exp.ArraySize: size,
-    exp.ArrayMax: _MAX,
-    exp.ArrayMin: _MIN,
-    exp.ArrayCompact: _COMPACT,
+    exp.ArrayMax: array_max,
+    exp.ArrayMin: array_min,
+    exp.ArrayCompact: array_compact,
     exp.ArraySort: array_sort,
-}
-
-NAMED: dict[str, Entry] = {
-    **dict.fromkeys(("SIZE", "CARDINALITY", "ARRAY_SIZE"), size),
-    "ARRAY_CONTAINS": contains,
-    "ARRAY_MAX": _MAX,
-    "ARRAY_MIN": _MIN,
-    "ARRAY_COMPACT": _COMPACT,
-    "ARRAY_JOIN": joined,
-    "ARRAY_SORT": array_sort,
-    "SORT_ARRAY": sort_array,
-    "ELEMENT_AT": element_at(safe=False),
-    "TRY_ELEMENT_AT": element_at(safe=True),
-    "GET": get,
-    "MAP": make_map,
-    "MAP_KEYS": map_part("map_keys"),
-    "MAP_VALUES": map_part("map_values"),
-    "MAP_CONTAINS_KEY": contains_key,
 }

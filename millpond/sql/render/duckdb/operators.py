@@ -15,7 +15,6 @@ from millpond.sql.render.duckdb.raising import cast_may_raise, may_raise
 from millpond.sql.render.duckdb.timestrings import refuse_words
 from millpond.sql.typing import coercion, output_types
 from millpond.sql.typing.coercion import BINARY, BOOLEAN, NULL, STRING
-from millpond.sql.typing.literals import CASTS
 from millpond.sql.typing.operators import plain_number
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -275,14 +274,6 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.Not: negation,
     exp.Is: is_,
     exp.Case: case,
-    exp.If: iff,
-    exp.Nvl2: nvl2,
-    exp.Coalesce: choice("coalesce"),
-    exp.Greatest: choice("greatest"),
-    exp.Least: choice("least"),
-    exp.Nullif: nullif,
-    exp.Cast: cast_entry,
-    exp.TryCast: cast_entry,
     exp.DPipe: concatenation,
 }
 
@@ -290,6 +281,3 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
 def cast_call(r: Expressions, node: exp.Expr) -> str:
     """``BIGINT(x)`` is ``CAST(x AS BIGINT)``."""
     return r.to(node.expressions[0], r.type(node))
-
-
-NAMED: dict[str, Entry] = {"CONCAT": concatenation, **dict.fromkeys(CASTS, cast_call)}

@@ -136,12 +136,3 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.Escape: like,
     exp.RegexpLike: matches,
 }
-
-NAMED: dict[str, Entry] = {
-    "LIKE": like_call(exp.Like),
-    "ILIKE": like_call(exp.ILike),
-    **dict.fromkeys(("RLIKE", "REGEXP", "REGEXP_LIKE"), matches_call),
-    "REGEXP_EXTRACT": extract,
-    "REGEXP_REPLACE": regexp_replace,
-    "SPLIT": split,
-}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.functions import by_name
 from millpond.sql.typing import type_of, widest
 from millpond.sql.typing.coercion import (
     DATE,
@@ -66,10 +67,6 @@ _ONE_TYPE = (
     exp.Least,
 )
 
-_CALLS = frozenset(
-    "UPPER UCASE LOWER LCASE LENGTH LEN CHAR_LENGTH CONTAINS STARTSWITH ENDSWITH REVERSE".split()
-)
-
 
 def may_raise(node: exp.Expr) -> bool:
     """Whether evaluating it could fail; true when in doubt."""
@@ -78,7 +75,8 @@ def may_raise(node: exp.Expr) -> bool:
 
 def _harmless(node: exp.Expr) -> bool:
     """Whether it is a call that has a value for every string."""
-    if not isinstance(node, exp.Anonymous) or str(node.this).upper() not in _CALLS:
+    row = by_name().get(str(node.this).lower()) if isinstance(node, exp.Anonymous) else None
+    if row is None or not row.total:
         return False
     return all(type_of(argument) == STRING for argument in node.expressions)
 
@@ -112,11 +110,6 @@ def cast_may_raise(source: pa.DataType, target: pa.DataType) -> bool:
     return not (source in _DATETIMES and target in _DATETIMES)
 
 
-_EAGER = frozenset(
-    "CONCAT CONCAT_WS ISNULL ISNOTNULL EQUAL_NULL NANVL MAP HASH XXHASH64 FORMAT_STRING PRINTF TRY_ADD TRY_SUBTRACT "
-    "TRY_MULTIPLY TRY_DIVIDE TRY_MOD MOD".split()
-)
-"""Functions that look at all arguments whatever the first ones are, or have an order of their own."""
 _DIVISIONS = (exp.Div, exp.Mod, exp.IntDiv)
 _BINARY = (
     *(exp.Add, exp.Sub, exp.Mul, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
@@ -127,7 +120,8 @@ _BINARY = (
 def guards(node: exp.Expr) -> list[exp.Expr]:
     """The operands that Spark looks at before one that can raise: if one of them is NULL it goes no further."""
     if isinstance(node, exp.Anonymous):
-        order = [] if str(node.this).upper() in _EAGER else list(node.expressions)
+        row = by_name().get(str(node.this).lower())
+        order = [] if row is not None and row.eager else list(node.expressions)
     elif isinstance(node, _DIVISIONS):
         order = [node.expression, node.this]
     elif isinstance(node, _BINARY):

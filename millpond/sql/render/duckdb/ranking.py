@@ -47,16 +47,3 @@ def nth_value(r: Expressions, node: exp.Expr) -> Call:
     if place is None:
         raise Unrenderable("NTH_VALUE of a place that is not written out")
     return Call((f"nth_value({r.sql(node.this)}, {place})",))
-
-
-WINDOW_ONLY: dict[type[exp.Expr], Aggregate] = {
-    exp.RowNumber: ranking("row_number"),
-    exp.Rank: ranking("rank"),
-    exp.DenseRank: ranking("dense_rank"),
-    exp.PercentRank: ranking("percent_rank"),
-    exp.CumeDist: ranking("cume_dist"),
-    exp.Ntile: ntile,
-    exp.Lag: neighbour("lag"),
-    exp.Lead: neighbour("lead"),
-    exp.NthValue: nth_value,
-}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlglot import exp
 
 from millpond.sql.render.duckdb.expression import Entry, Expressions
-from millpond.sql.render.duckdb.names import LOWER, TITLE, UPPER, Unrenderable, once, text, typed
-from millpond.sql.render.duckdb.unicode import IN_LOWER, IN_UPPER
+from millpond.sql.render.duckdb.names import TITLE, Unrenderable, once, text, typed
 from millpond.sql.typing.coercion import BINARY, INT, STRING, is_list
 from millpond.sql.typing.functions import integer_value
 
@@ -205,6 +202,16 @@ def position(value_at: int, part_at: int) -> Entry:
     return entry
 
 
+def repeated(r: Expressions, node: exp.Expr) -> str:
+    value, count = r.given(node)
+    return f"repeat({value}, {_not_below_zero(count)})"
+
+
+def spaces(r: Expressions, node: exp.Expr) -> str:
+    (count,) = r.given(node)
+    return f"repeat({_BLANK}, {_not_below_zero(count)})"
+
+
 def reverse(r: Expressions, node: exp.Expr) -> str:
     """By code points; DuckDB's own keeps marks with their letters."""
     (argument,) = node.expressions
@@ -272,51 +279,3 @@ def translate(r: Expressions, node: exp.Expr) -> str:
     if "\0" in literal(node.expressions[2], "a replacement"):
         raise Unrenderable("TRANSLATE to a character of code 0")
     return typed(f"translate({value}, {old}, {new})", STRING)
-
-
-def named(entry: Entry, *names: str) -> dict[str, Entry]:
-    return dict.fromkeys(names, entry)
-
-
-ENTRIES: dict[type[exp.Expr], Entry] = {exp.Trim: trim}
-
-NAMED: dict[str, Entry] = {
-    **named(cased("upper", UPPER, text(IN_UPPER)), "UPPER", "UCASE"),
-    **named(cased("lower", LOWER, text(IN_LOWER)), "LOWER", "LCASE"),
-    **named(of_string("length({0})"), "LENGTH", "LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"),
-    "INITCAP": initcap,
-    "LTRIM": trimmed("ltrim", text_first=False),
-    "RTRIM": trimmed("rtrim", text_first=False),
-    "BTRIM": trimmed("trim", text_first=True),
-    "LPAD": pad("lpad"),
-    "RPAD": pad("rpad"),
-    "CONCAT_WS": concat_ws,
-    "REPLACE": replace,
-    **named(substring, "SUBSTRING", "SUBSTR"),
-    "LEFT": ends("left"),
-    "RIGHT": ends("right"),
-    "INSTR": position(0, 1),
-    **named(position(1, 0), "LOCATE", "POSITION"),
-    "REPEAT": lambda r, node: _repeated(r.given(node)),
-    "SPACE": lambda r, node: _repeated([_BLANK, *r.given(node)]),
-    "REVERSE": reverse,
-    "BIT_LENGTH": of_string("bit_length({0})"),
-    "OCTET_LENGTH": of_string("strlen({0})"),
-    "STARTSWITH": found("starts_with"),
-    "ENDSWITH": found("suffix"),
-    "CONTAINS": found("contains"),
-    "ASCII": ascii_code,
-    "MD5": digest("md5"),
-    **named(digest("sha1"), "SHA", "SHA1"),
-    "SHA2": sha2,
-    "TRANSLATE": translate,
-    "SPLIT_PART": split_part,
-    "SUBSTRING_INDEX": substring_index,
-}
-
-
-def _repeated(given: Sequence[str]) -> str:
-    return f"repeat({given[0]}, {_not_below_zero(given[1])})"
-
-
-__all__ = ["ENTRIES", "NAMED", "call", "literal", "number"]

@@ -1,4 +1,4 @@
-"""Aggregates over a few values, with Spark's types and rounding. What overflows raises Unfit."""
+"""Aggregates over a few values that are not NULL, with Spark's types and rounding. What overflows raises Unfit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,30 @@ EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
 _LONG = 1 << 63
 
 
-def aggregate_of(name: str, dtype: pa.DataType | None) -> Aggregate:
-    """The function from the values of a column that are not NULL to their aggregate."""
-    if name == "count":
-        return len
-    t = pa.types
-    if name in ("min", "max"):
-        return (_min if name == "min" else _max) if not t.is_floating(dtype) else _float_extreme(name)
-    if t.is_decimal(dtype):
-        return _decimal_sum(dtype) if name == "sum" else _decimal_average(dtype)
-    if name == "avg":
-        return lambda values: _add(values) / len(values) if values else None
-    return _long_sum if t.is_integer(dtype) else lambda values: _add(values) if values else None
+def counted(dtype: pa.DataType | None) -> Aggregate:
+    return len
+
+
+def summed(dtype: pa.DataType | None) -> Aggregate:
+    """SUM of numbers: integers and decimals exactly, others as DOUBLE."""
+    if pa.types.is_decimal(dtype):
+        return _decimal_sum(dtype)
+    return _long_sum if pa.types.is_integer(dtype) else lambda values: _add(values) if values else None
+
+
+def averaged(dtype: pa.DataType | None) -> Aggregate:
+    """AVG of numbers: of decimals one, else a DOUBLE."""
+    if pa.types.is_decimal(dtype):
+        return _decimal_average(dtype)
+    return lambda values: _add(values) / len(values) if values else None
+
+
+def least(dtype: pa.DataType | None) -> Aggregate:
+    return _float_extreme(_min) if pa.types.is_floating(dtype) else _min
+
+
+def greatest(dtype: pa.DataType | None) -> Aggregate:
+    return _float_extreme(_max) if pa.types.is_floating(dtype) else _max
 
 
 def _min(values: Sequence[Any]) -> Any:
@@ -38,9 +50,7 @@ def _max(values: Sequence[Any]) -> Any:
     return max(values) if values else None
 
 
-def _float_extreme(name: str) -> Aggregate:
-    pick = _min if name == "min" else _max
-
+def _float_extreme(pick: Aggregate) -> Aggregate:
     def function(values: Sequence[float]) -> float | None:
         if any(v != v for v in values):
             raise Unfit("NaN has an order of its own")

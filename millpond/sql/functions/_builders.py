@@ -1,0 +1,72 @@
+"""How the arguments of a call become the expression of its function. ValueError says that it cannot hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.parsers.spark import SparkParser
+
+from millpond.sql.functions.base import Builder
+
+explode_outer: Builder = SparkParser.FUNCTIONS["EXPLODE_OUTER"]
+
+
+def arguments(kind: type[exp.Expr], *keys: str, **fixed: Any) -> Builder:
+    """An expression whose arguments go to these keys, in order."""
+
+    def build(args: list[exp.Expr]) -> exp.Expr:
+        names = keys or ("this",)
+        if len(args) > len(names):
+            raise ValueError("more arguments than the expression has")
+        return kind(**dict(zip(names, args, strict=False)), **fixed)
+
+    return build
+
+
+def several(kind: type[exp.Expr], **fixed: Any) -> Builder:
+    """An expression of a first argument and others."""
+    return lambda args: kind(this=args[0], expressions=args[1:], **fixed)
+
+
+def listed(kind: type[exp.Expr]) -> Builder:
+    """An expression of any arguments."""
+    return lambda args: kind(expressions=args)
+
+
+def bare(kind: type[exp.Expr]) -> Builder:
+    """An expression without arguments."""
+    return lambda args: kind()
+
+
+def named_struct(args: list[exp.Expr]) -> exp.Expr:
+    names, values = args[::2], args[1::2]
+    if not all(isinstance(n, exp.Literal) and n.is_string for n in names):
+        raise ValueError("a name that is not written out")
+    pairs = zip(names, values, strict=True)
+    fields = [exp.PropertyEQ(this=exp.to_identifier(n.name, quoted=True), expression=v) for n, v in pairs]
+    return exp.Struct(expressions=fields)
+
+
+def ignoring_nulls(kind: type[exp.Expr]) -> Builder:
+    """FIRST(x, true) is FIRST(x) IGNORE NULLS."""
+
+    def build(args: list[exp.Expr]) -> exp.Expr:
+        if len(args) == 2:
+            if not isinstance(args[1], exp.Boolean):
+                raise ValueError("whether NULLs count is written out")
+            found = kind(this=args[0])
+            return exp.IgnoreNulls(this=found) if args[1].this else found
+        return kind(this=args[0])
+
+    return build
+
+
+def binary(kind: type[exp.Expr]) -> Callable[..., exp.Expr]:
+    """The operator of two operands that a function is another name of."""
+    return lambda left, right: kind(this=left, expression=right)
+
+
+def negated(value: exp.Expr) -> exp.Expr:
+    return exp.Neg(this=exp.Paren(this=value))
