@@ -168,7 +168,7 @@ def by_hand_on_log(
     rows: int = ROWS,
 ) -> float:
     """Rows a second of the query by hand, on the same log, in batches of at most ``size``."""
-    source = StreamSource(stream_uri(app._state.path, "trades"), {}, Schema.of(_TRADES))
+    source = StreamSource(stream_uri(app._runtime.state.path, "trades"), {}, Schema.of(_TRADES))
     session = reading_session(spark)
     return _by_hand(session, read_stream(session, source, None, size), tables, shape, folder, rows)
 

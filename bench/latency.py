@@ -110,7 +110,7 @@ def _bare(spark: SparkSession, app: App, checkpoint: Path) -> Iterator[Seen]:
         kept.append(batch.toArrow())
         count[0] += kept[-1].num_rows
 
-    source = StreamSource(stream_uri(app._state.path, "s"), {}, Schema.of(_SCHEMA))
+    source = StreamSource(stream_uri(app._runtime.state.path, "s"), {}, Schema.of(_SCHEMA))
     stream = read_stream(reading_session(spark), source, None, 1_000_000)
     query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
     try:

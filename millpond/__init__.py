@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from millpond.version import __version__
+
 if TYPE_CHECKING:
     from millpond.app.app import App as App
     from millpond.errors import Error as Error
     from millpond.query.result import Result as Result
     from millpond.query.table import Table as Table
 
-__version__ = "0.1.0"
 __all__ = ["App", "Error", "Result", "Table", "__version__"]
 
 _HOMES = {

@@ -31,20 +31,22 @@ def kept(app: App) -> dict[str, str]:
 
 
 def _texts(app: App, values: dict[str, Any]) -> dict[str, str]:
-    return {key: repr(value).replace(str(app._state.path.parent), "") for key, value in values.items()}
+    return {
+        key: repr(value).replace(str(app._runtime.state.path.parent), "") for key, value in values.items()
+    }
 
 
 def _here(app: App) -> dict[str, Any]:
     return {
-        "unclaimed": sorted(app._unclaimed),
-        "options of sources": {k: repr(sorted(v.items())) for k, v in app._sources.values.items()},
-        "options of tables": {k: repr(sorted(v.items())) for k, v in app._store.options.items()},
-        "counts": {key: number for key, number in app._counts.items() if number},
-        "open sources": sorted(uri for uri, _ in app._rooms.opened()),
-        "columns found": {k: repr(v) for k, v in app._rooms.found.items()},
-        "emitted": sorted(app._emitted.results),
-        "transaction": app._transaction is not None,
-        "streams that are read": sorted(s.source.uri for s in app._runner._streams.values()),
+        "unclaimed": sorted(app._runtime.saved.unclaimed),
+        "options of sources": {k: repr(sorted(v.items())) for k, v in app._runtime.sources.values.items()},
+        "options of tables": {k: repr(sorted(v.items())) for k, v in app._runtime.store.options.items()},
+        "counts": {key: number for key, number in app._runtime.text.counts.items() if number},
+        "open sources": sorted(uri for uri, _ in app._runtime.rooms.opened()),
+        "columns found": {k: repr(v) for k, v in app._runtime.rooms.found.items()},
+        "emitted": sorted(app._runtime.emitted.results),
+        "transaction": app._runtime.text.transaction is not None,
+        "streams that are read": sorted(s.source.uri for s in app._runtime.runner._streams.values()),
         "threads": sorted(
             t.name for t in threading.enumerate() if t.name.startswith(("millpond-follow", "millpond-load"))
         ),
@@ -52,15 +54,17 @@ def _here(app: App) -> dict[str, Any]:
 
 
 def _kept(app: App) -> dict[str, Any]:
-    journal = app._journal
+    journal = app._runtime.journal
     facts = journal._writer.facts
     noted = origins_table("")
-    shown = [name for name in sorted(app._store._tables) if not name.endswith(noted)]
+    shown = [name for name in sorted(app._runtime.store._tables) if not name.endswith(noted)]
     """Of which file a row comes is read when it is asked for, sooner after a kill; ``journalled`` has it."""
     return {
-        "catalog": sorted(repr((r.name, r.kind, r.schema, r.uri, r.running, r.live)) for r in app._catalog),
-        "indexes": sorted(repr(i) for i in app._catalog.indexes()),
-        "saved": sorted((e.id, e.text, repr(e.schema)) for e in app._saved.values()),
+        "catalog": sorted(
+            repr((r.name, r.kind, r.schema, r.uri, r.running, r.live)) for r in app._runtime.catalog
+        ),
+        "indexes": sorted(repr(i) for i in app._runtime.catalog.indexes()),
+        "saved": sorted((e.id, e.text, repr(e.schema)) for e in app._runtime.saved.entries.values()),
         "journal": sorted(_entry(e) for e in journal.entries() if e.kind not in PASSING),
         "passing": sorted(_entry(e) for e in journal.entries() if e.kind in PASSING),
         "positions": sorted(repr(p) for p in journal.positions().values()),
@@ -69,16 +73,16 @@ def _kept(app: App) -> dict[str, Any]:
         "ends": dict(sorted(facts.ends.items())),
         "done": sorted(facts.done),
         "tables": {name: rows_of(app, name) for name in shown},
-        "durability": {name: app._store._durability[name] for name in shown},
-        "fills": dict(sorted(app._store._fills.items())),
+        "durability": {name: app._runtime.store._durability[name] for name in shown},
+        "fills": dict(sorted(app._runtime.store._fills.items())),
         "queries": sorted((q["name"], q["state"]) for q in app.sql("SHOW QUERIES").rows()),
-        "held": dict(sorted(app._held._states.items())),
-        "followers": sorted(name for name, _ in app._living),
-        "beside": sorted(app._living.beside),
-        "loads": {name: (load.source, load.error) for name, load in sorted(app._loads.items())},
-        "columns": {k: repr(v) for k, v in sorted(app._columns._kept.items())},
-        "published": sorted(app._publications._made),
-        "files": files(app._state.path),
+        "held": dict(sorted(app._runtime.held._states.items())),
+        "followers": sorted(name for name, _ in app._runtime.followers),
+        "beside": sorted(app._runtime.followers.beside),
+        "loads": {name: (load.source, load.error) for name, load in sorted(app._runtime.loads.items())},
+        "columns": {k: repr(v) for k, v in sorted(app._runtime.columns._kept.items())},
+        "published": sorted(app._runtime.publications._made),
+        "files": files(app._runtime.state.path),
     }
 
 
@@ -89,7 +93,7 @@ def _entry(entry: Entry) -> tuple[str, ...]:
 
 
 def rows_of(app: App, name: str) -> list[str]:
-    table = app._store.table(name)
+    table = app._runtime.store.table(name)
     assert table is not None
     return sorted(repr(row) for row in table.scan().to_pylist())
 

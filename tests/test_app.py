@@ -6,7 +6,7 @@ import datetime as dt
 import inspect
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from millpond.errors import (
     TimedOut,
     UnknownName,
 )
+from millpond.testing.crash import crash
 
 ALL_TYPES = """
     id INT PRIMARY KEY, b BOOLEAN, tiny TINYINT, big BIGINT, f FLOAT, d DOUBLE, dec DECIMAL(10,2), s STRING,
@@ -122,7 +123,7 @@ def test_a_value_that_is_refused_names_row_and_field_and_nothing_is_kept(
     typed: App, field: str, given: Any
 ) -> None:
     table = typed.table("t")
-    before, end = table.all_rows(), typed._journal.stream_end("s")
+    before, end = table.all_rows(), typed._runtime.journal.stream_end("s")
     records = [{"id": 77}, {"id": 78, field: given}]
     for call in (lambda: table.bulk_insert(records), lambda: typed.send("s", records)):
         with pytest.raises(InvalidRecord) as caught:
@@ -131,7 +132,7 @@ def test_a_value_that_is_refused_names_row_and_field_and_nothing_is_kept(
         assert caught.value.field is not None and caught.value.field.startswith(field)
         assert f'"{caught.value.field}"' in caught.value.message
     assert table.all_rows() == before
-    assert typed._journal.stream_end("s") == end
+    assert typed._runtime.journal.stream_end("s") == end
 
 
 def test_rows_that_are_not_records(typed: App) -> None:
@@ -405,17 +406,17 @@ INSERT INTO keyed SELECT id, 1.5 FROM t;
 """
 
 
-@pytest.mark.parametrize("end", ["close", "_crash"])
-def test_a_restart_with_the_same_file(tmp_state: Path, end: str) -> None:
+@pytest.mark.parametrize("end", [App.close, crash])
+def test_a_restart_with_the_same_file(tmp_state: Path, end: Callable[[App], None]) -> None:
     for again in range(3):
         app = App(FILE, state=tmp_state)
         assert app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": 2 + again}]
         assert app.sql("SELECT * FROM keyed").rows()[0] == {"id": 1, "x": Decimal("1.50")}
-        assert app._journal.stream_end("s") == again
+        assert app._runtime.journal.stream_end("s") == again
         app.sql("INSERT INTO t VALUES (7)")
         app.send("s", {"id": 7})
         app.table("keyed").insert({"id": again + 10, "x": 0})
-        getattr(app, end)()
+        end(app)
     with App(state=tmp_state) as app:
         assert sorted(app.tables()) == ["keyed", "t"]
         assert len(app.table("t")) == 5
@@ -573,7 +574,7 @@ def test_a_large_table_is_looked_up_and_seen_as_it_is(spark: object, path: Any) 
         groups = pa.array([i % 1000 for i in range(size)], pa.int32())
         app.table("big").bulk_insert(pa.table({"id": ids, "g": groups, "name": names}))
         app.table("groups").bulk_insert([{"g": g, "label": f"g{g}"} for g in range(1000)])
-        left, inner, exists, count = app._emitted.results.values()
+        left, inner, exists, count = app._runtime.emitted.results.values()
 
         def ask(*rows: tuple[int, int]) -> list[list[dict[str, Any]]]:
             before = [len(r) for r in (left, inner, exists, count)]

@@ -196,7 +196,7 @@ def follow(app: App, steps: list[tuple[str, int, str]], *, over: bool) -> None:
 
 def held(app: App) -> list[tuple[int, str]]:
     """The keys in the cache, the least recently used first."""
-    backend = app._store.table("c")
+    backend = app._runtime.store.table("c")
     assert isinstance(backend, CacheTable)
     return list(backend.rows._used)  # type: ignore[arg-type]
 

@@ -289,7 +289,7 @@ def test_a_lost_slot_leaves_the_table_and_says_so(app: App, shop: Shop) -> None:
     shop.run("INSERT INTO orders (id, who, amount) VALUES (1, 'ann', 1)")
     copy(app, shop)
     app.drain()
-    app._living.kept("t").close()  # type: ignore[union-attr]
+    app._runtime.followers.kept("t").close()  # type: ignore[union-attr]
     ((name,),) = shop.run("SELECT slot_name FROM pg_replication_slots WHERE database = 'shop'") or [("",)]
     shop.run(f"SELECT pg_drop_replication_slot('{name}')") if name else None
     with pytest.raises(Error):

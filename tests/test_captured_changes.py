@@ -99,7 +99,7 @@ def test_by_key(app: App, log: list[list[Change]]) -> None:
             rows, ops, kept = as_table(transaction)
             own = backend.snapshot()
             rows = with_kept(rows, ops, kept, {1: 1, 2: 2}, ["id"], own)
-            backend.apply(backend.check(changes_of(rows, ops, ["id"], own, app._evaluator)))
+            backend.apply(backend.check(changes_of(rows, ops, ["id"], own, app._runtime.evaluator)))
     found = {r["id"]: (r["id"], r["a"], r["b"]) for r in backend.snapshot().scan().to_pylist()}
     assert found == one_by_one(log)
 
@@ -124,7 +124,7 @@ def test_by_value(app: App, log: list[list[Change]]) -> None:
                 changes.append((ENDED, wanted.pop(0), None))
         if changes:
             rows, ops, _ = as_table(changes)
-            change = changes_of(rows, ops, [], backend.snapshot(), app._evaluator)
+            change = changes_of(rows, ops, [], backend.snapshot(), app._runtime.evaluator)
             backend.apply(backend.check(change))
     found = [tuple(r.values()) for r in backend.snapshot().scan().to_pylist()]
     assert sorted(map(repr, found)) == sorted(map(repr, wanted))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from millpond import App
+from millpond.testing.crash import crash
 from tests.servers import Servers
 
 SQL = """
@@ -49,7 +50,7 @@ def rows_after(options: str, state: Path, seed: int, *, cut: bool = True) -> lis
     for number, (stream, rows) in enumerate(sent):
         app.send(stream, rows)
         if cut and number == len(sent) // 2:
-            app._crash()
+            crash(app)
             app = App(sql, state=state, _direct=True)
         app.drain()
     with app:

@@ -135,7 +135,7 @@ def work(sql: str, state: str, events: str) -> None:
     say("start")
     with App(sql, state=state) as app:
         say("ready")
-        for start in range(app._journal.stream_end("orders"), total, CHUNK):
+        for start in range(app._runtime.journal.stream_end("orders"), total, CHUNK):
             app.send("orders", orders(start, min(start + CHUNK, total)))
             say("sent")
             send_ticks(app, start // CHUNK + 1)
@@ -155,7 +155,7 @@ def work(sql: str, state: str, events: str) -> None:
 
 def send_ticks(app: App, chunks: int) -> None:
     """Chunk by chunk, each when the windows have taken the one before."""
-    for start in range(app._journal.stream_end("ticks"), chunks * TICKS, TICKS):
+    for start in range(app._runtime.journal.stream_end("ticks"), chunks * TICKS, TICKS):
         while any(q["lag"] != 0 for q in app.sql("SHOW QUERIES").rows() if "FROM ticks" in q["statement"]):
             time.sleep(0.02)
         app.send("ticks", ticks(start, start + TICKS))

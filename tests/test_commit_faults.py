@@ -26,6 +26,7 @@ from millpond import App, Error, faults
 from millpond.errors import StoreStopped
 from millpond.journal import writer
 from millpond.tables.memory import MemoryTable
+from millpond.testing.crash import crash
 from millpond.testing.faults import Injected, failing, killing, recorded
 
 SQL = """
@@ -122,8 +123,8 @@ def visits() -> Counter[str]:
         with opened(state) as app:
             for op in OPS:
                 op(app)
-            app._compactor.compact("keyed")
-            app._compactor.compact("plain")
+            app._runtime.compactor.compact("keyed")
+            app._runtime.compactor.compact("plain")
         return counts
 
 
@@ -153,7 +154,7 @@ def check_fault(point: str, visit: int, error: BaseException | None, prefixes: l
         met: BaseException | None = None
         with failing(point, error, visit=visit):
             for op, before, after in zip(OPS, prefixes, prefixes[1:], strict=False):
-                sent = app._journal.stream_end("s")
+                sent = app._runtime.journal.stream_end("s")
                 try:
                     op(app)
                 except (Injected, Error, KeyboardInterrupt, MemoryError) as raised:
@@ -161,9 +162,9 @@ def check_fault(point: str, visit: int, error: BaseException | None, prefixes: l
                     met = raised
                     if is_send(op):
                         # Sent or not; what was sent takes effect, after a restart at the latest.
-                        app._crash()
+                        crash(app)
                         app = opened(state)
-                        again = app._journal.stream_end("s") == sent
+                        again = app._runtime.journal.stream_end("s") == sent
                     else:
                         found = contents(app)
                         interrupted = isinstance(raised, KeyboardInterrupt)
@@ -174,7 +175,7 @@ def check_fault(point: str, visit: int, error: BaseException | None, prefixes: l
                 if met:
                     assert contents(app) == after, (point, visit, met)
         assert contents(app) == prefixes[-1]
-        app._crash()
+        crash(app)
         with opened(state) as app:
             assert contents(app) == prefixes[-1], (point, visit, met)
 
@@ -316,8 +317,8 @@ def work(state: str, point: str, visit: int) -> None:
         for number, op in enumerate(OPS):
             op(app)
             print(number, flush=True)
-        app._compactor.compact("keyed")
-        app._compactor.compact("plain")
+        app._runtime.compactor.compact("keyed")
+        app._runtime.compactor.compact("plain")
 
 
 def check_kill(point: str, visit: int, prefixes: list[Contents]) -> None:

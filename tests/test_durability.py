@@ -11,6 +11,7 @@ import pytest
 from millpond import App, Error
 from millpond.errors import InvalidOption, NotSupported, StateCorrupt
 from millpond.journal.late import LATEST
+from millpond.testing.crash import crash
 
 SQL = """
 CREATE TABLE kept (id INT PRIMARY KEY, name STRING);
@@ -37,7 +38,7 @@ def test_what_a_restart_finds(tmp_path: Path, how: str) -> None:
     app = App(SQL, state=tmp_path / "state")
     fill(app)
     assert [ids(app, t) for t in ("kept", "soon", "gone")] == [[1, 2]] * 3
-    app.close() if how == "close" else app._crash()
+    app.close() if how == "close" else crash(app)
     with App(SQL, state=tmp_path / "state") as again:
         assert [ids(again, t) for t in ("kept", "soon", "gone")] == [[1, 2], [1, 2], []]
         again.table("gone").insert({"id": 7})
@@ -81,7 +82,7 @@ def test_commits_of_a_batch_table_reach_the_mark_only_with_the_disk(tmp_path: Pa
         app.table("soon").insert({"id": 1})
         app.drain()
         synced = (state / "journal.mark").read_bytes()
-        app._journal._writer._late.end()
+        app._runtime.journal._writer._late.end()
         time.sleep(LATEST)
         app.table("soon").insert({"id": 2})
         assert (state / "journal.mark").read_bytes() == synced
@@ -152,7 +153,7 @@ def test_positions_go_with_the_rows(tmp_path: Path) -> None:
         app.drain()
         assert content(app) == ([1, 2], [("a", 1), ("b", 1)], [("a", 1), ("b", 2)])
         # What a loss of power would leave: the row that was sent, and none of the commits that follow it.
-        app._runner.close()
+        app._runtime.runner.close()
         app.send("events", {"id": 3, "name": "a"})
         before = copy_journal(state, tmp_path / "before")
     with App(STREAM, state=state) as app:

@@ -40,8 +40,8 @@ def at_once(app: App, *calls: Callable[[], Any]) -> tuple[list[Any], int]:
         except Exception as error:
             answers[at] = type(error)
 
-    store = app._store
-    waiting = app._edits._left
+    store = app._runtime.store
+    waiting = app._runtime.edits._left
     before = store.journal.last_commit()
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
     with store.writing:
@@ -114,7 +114,7 @@ def test_a_journal_that_fails_fails_them_all_and_changes_nothing(
         raise InvalidRecord("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(app._store.journal, "commit", full)
+        patched.setattr(app._runtime.store.journal, "commit", full)
         answers, _ = at_once(app, lambda: t.update({"id": 1}, {"n": 5}), lambda: t.insert({"id": 9, "n": 9}))
     assert answers == [InvalidRecord, InvalidRecord]
     assert sorted(r["n"] for r in t.all_rows()) == [0, 0, 0, 0]
@@ -123,7 +123,7 @@ def test_a_journal_that_fails_fails_them_all_and_changes_nothing(
 
 def test_rows_that_move_while_others_wait(app: App) -> None:
     t, tight = app.table("t"), app.table("tight")
-    backend = app._store.table("t")
+    backend = app._runtime.store.table("t")
     backend.idle_dead = 0  # type: ignore[union-attr]
     tight.bulk_insert([{"id": n, "n": 0} for n in range(20)])
     for round_ in range(20):

@@ -17,6 +17,7 @@ import pytest
 from millpond import App
 from millpond.connectors.source import Source
 from millpond.testing import Case, read_cases, run_case
+from millpond.testing.crash import crash
 from millpond.testing.topics import GivenTopic, Topics, stream_of
 from millpond.testing.topics import Message as Sent
 from millpond.types import Schema
@@ -298,11 +299,11 @@ def _run(
     app = begin()
     for number in range(rounds):
         sent = [_sent(m) for m in users.changes(40)]
-        app._store.commit(sent={stream_of("users"): topics.rows("users", sent, datetime.now(UTC))})
+        app._runtime.store.commit(sent={stream_of("users"): topics.rows("users", sent, datetime.now(UTC))})
         app.drain(120)
         _check(app, users)
         if number == rounds // 2:
-            app._crash()
+            crash(app)
             app = begin()
     app.close()
 

@@ -24,6 +24,7 @@ from millpond.connectors.files.source import FileSource
 from millpond.errors import FileMissing, SourceError
 from millpond.loading import bulk_load
 from millpond.loading.bulk_load import Filling
+from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow
 
@@ -488,7 +489,7 @@ def test_a_table_that_waits_for_its_file_can_be_dropped(tmp_path: Path) -> None:
         pass
     file.unlink()
     with App(state=state) as app:
-        with app._lock:
+        with app._runtime.lock:
             time.sleep(0.8)  # the thread that tries again wants the lock
             app.sql("DROP TABLE t")
         assert app.tables() == []
@@ -622,7 +623,7 @@ def test_whatever_happens_rows_of_files_that_are_gone_are_told_from_others(
             remembered.look()
             beside.look()
             if len(numbers) == 4:  # now and then the app is cut off: what it holds beside is read anew
-                app._crash()
+                crash(app)
                 app = App(sql, state=state, _direct=True)
                 beside = Remembered(directory)
         live(directory, what, name, list(dict.fromkeys(numbers)) if keyed else numbers, number)

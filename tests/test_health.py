@@ -80,7 +80,7 @@ def test_statistics_wait_for_no_writer() -> None:
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with table._backend._writing, other._backend._writing, app._store.writing:  # type: ignore[attr-defined]
+            with table._backend._writing, other._backend._writing, app._runtime.store.writing:  # type: ignore[attr-defined]
                 held.set()
                 done.wait(20)
 

@@ -11,6 +11,7 @@ import pytest
 from millpond import App, Error
 from millpond.app.check import check_text, explain_text
 from millpond.sql.joins import joins_of
+from millpond.testing.crash import crash
 
 STREAMS = """
 CREATE STREAM o (id INT, x INT, ts TIMESTAMP, made TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
@@ -99,7 +100,7 @@ def test_kept_rows_are_bounded_and_late_rows_counted() -> None:
             app.send("o", [{"id": n, "x": i, "ts": at(i * 60)} for n in range(20)])
             app.send("p", [{"id": n, "y": i, "ts": at(i * 60 + 5)} for n in range(10)])
             app.drain()
-            kept = [len(app._store.table(f"table:j${side}") or ()) for side in ("left", "right")]
+            kept = [len(app._runtime.store.table(f"table:j${side}") or ()) for side in ("left", "right")]
             most = max(most, *kept)
         assert most <= 60
         app.send("o", {"id": 1, "x": -1, "ts": at(0)})
@@ -135,7 +136,7 @@ def test_a_query_of_two_streams_is_one_to_whoever_holds_or_drops_it(tmp_path: Pa
             app.sql("DROP STREAM p")
         app.sql("DROP TABLE j")
         assert not rows(app, "SHOW QUERIES")
-        assert not [name for name in app._store._tables if name.startswith("table:j")]
+        assert not [name for name in app._runtime.store._tables if name.startswith("table:j")]
         app.sql(f"CREATE TABLE j AS SELECT o.x, p.y FROM o JOIN p ON o.id = p.id AND {BOUND}")
         app.drain()
         assert rows(app, "SELECT * FROM j") == [{"x": 1, "y": 2}]
@@ -197,7 +198,7 @@ INSERT INTO j SELECT o.x, p.y FROM o FULL JOIN p ON o.id = p.id AND {BOUND} WITH
     app = App(sql, state=tmp_path / "state", _direct=True)
     app.send("o", [{"id": 1, "x": 1, "ts": at(0)}, {"id": 2, "x": 2, "ts": at(0)}])
     app.drain()
-    app._crash()
+    crash(app)
     with App(sql, state=tmp_path / "state", _direct=True) as app:
         app.send("p", [{"id": 1, "y": 10, "ts": at(3)}, {"id": 3, "y": 30, "ts": at(3)}])
         app.drain()

@@ -28,6 +28,7 @@ from millpond.sql.check import Checker
 from millpond.sql.parse import parse
 from millpond.streaming.stream_join import KeptJoin
 from millpond.tables.base import Backend, Snapshot, find_backend
+from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +211,7 @@ def test_three_streams_across_crashes(steps: list[tuple[str, list[Row]]]) -> Non
 
         for name, some_rows in steps:
             if name == "crash":
-                app._crash()
+                crash(app)
                 app = App(THREE, state=state, _direct=True)
             else:
                 send(name, some_rows)

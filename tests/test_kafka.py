@@ -38,6 +38,7 @@ from millpond.errors import (
 )
 from millpond.formats.messages import CsvMessages, JsonMessages, TextMessages
 from millpond.retry import Issues, Patience
+from millpond.testing.crash import crash
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
 
@@ -157,7 +158,7 @@ def test_queries_that_begin_at_the_end(kafka: Kafka, tmp_path: Path) -> None:
         app.drain(120)
         app.sql("CREATE TABLE b AS SELECT id FROM s")
         kafka.produce(topic, ['{"id": 3}'])
-        app._crash()
+        crash(app)
     with App(sql, state=tmp_path / "state") as app:
         app.drain(120)
         assert sorted(r["id"] for r in app.table("a")) == [2, 3]

@@ -60,7 +60,7 @@ def test_a_table_is_loaded_before_those_who_need_it_start(kafka: Kafka, tmp_path
     def note(progress: Progress) -> None:
         seen.append(progress)
         states.append(app.ready().state)
-        waited.append("table:joined" in app._runner.starter.needed())
+        waited.append("table:joined" in app._runtime.runner.starter.needed())
         states.append(app.table("known").health_check().status)
 
     with App(sql, state=tmp_path / "state", _defer=True) as app:

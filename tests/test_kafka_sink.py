@@ -18,6 +18,7 @@ from millpond import App, Error
 from millpond.connectors.kafka.sink import _metadata, _of_metadata
 from millpond.errors import InvalidOption, NotSupported
 from millpond.formats.jsontext import to_json
+from millpond.testing.crash import crash
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, orders, uri
 
@@ -68,11 +69,11 @@ def test_a_batch_that_kafka_has_is_not_written_again(kafka: Kafka, tmp_path: Pat
     kafka.produce(source, orders(range(50)))
     sql = _app(kafka, source, target, "exactly-once")
     with App(sql, state=tmp_path / "state") as app:
-        statement = app._pipelines["out"].statement
+        statement = app._runtime.runner.get("out").statement
         write = statement.write
 
         def cut_off(*args: object, **more: object) -> object:
-            app._runner._crashed = True
+            app._runtime.runner._turn._ended = True
             statement.write = write
             raise Error("cut off")
 
@@ -81,7 +82,7 @@ def test_a_batch_that_kafka_has_is_not_written_again(kafka: Kafka, tmp_path: Pat
         while len(kafka.consume(target)) < 50:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        app._crash()
+        crash(app)
     assert len(kafka.consume(target)) == 50
     kafka.produce(source, orders(range(50, 70)))
     with App(

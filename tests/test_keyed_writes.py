@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from millpond import App, Error, Table
 from millpond.errors import DuplicateKey, InvalidRecord, SqlError
 from millpond.sql.render.duckdb import Unrenderable
+from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow
 
@@ -174,7 +175,7 @@ def test_a_repeated_text_has_a_plan() -> None:
             assert app.sql(f"UPDATE t SET n = n + {i}, s = 'y{i}' WHERE id = {i}").count == 1
             assert app.sql("UPDATE t SET n = n - ? WHERE id = :id".replace(":id", "?"), [i, i]).count == 1
             assert app.sql(f"DELETE FROM t WHERE id = {i - 10}").count == (i >= 10)
-        assert len(app._writes) == 5  # a number below zero is another text
+        assert len(app._runtime.writes) == 5  # a number below zero is another text
         assert app.table("t").get_record(49) == {"id": 49, "n": 49, "s": "y49"}
         app.sql("DROP TABLE t")
         with pytest.raises(Error, match="t"):
@@ -216,7 +217,7 @@ def test_what_is_committed_is_there_after_a_crash(tmp_path: Path) -> None:
         app.sql(f"INSERT INTO t VALUES ({i}, 0)")
         app.sql(f"UPDATE t SET n = n + {i} WHERE id = {i}")
         app.sql("DELETE FROM t WHERE id = ?", [i - 5])
-    app._crash()
+    crash(app)
     with App(text, state=tmp_path) as again:
         assert {r["id"]: r["n"] for r in again.table("t").all_rows()} == {i: i for i in range(15, 20)}
 

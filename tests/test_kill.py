@@ -73,7 +73,7 @@ def work(sql: str, state: str, confirmed: str) -> None:
         say("ready")
         with open(confirmed, "a+") as notes:
             notes.seek(0)
-            sent = app._journal.stream_end("events")
+            sent = app._runtime.journal.stream_end("events")
             assert sent >= len(notes.readlines()), "a row that send has confirmed is lost"
             for n in range(sent, EVENTS):
                 app.send("events", event(n))

@@ -45,7 +45,7 @@ def work(sql: str, state: str) -> None:
     say("start")
     with App(sql, state=state) as app:
         say("ready")
-        for n in range(app._journal.stream_end("events"), EVENTS):
+        for n in range(app._runtime.journal.stream_end("events"), EVENTS):
             app.send("events", {"n": n, "k": n % 7})
             say("sent")
         app.drain(timeout=300)

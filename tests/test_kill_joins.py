@@ -67,7 +67,7 @@ def work(state: str, confirmed: str, events: int, direct: bool) -> None:
         say("ready")
         notes = Path(confirmed)
         known: dict[str, int] = json.loads(notes.read_text()) if notes.exists() else {}
-        ends = {name: app._journal.stream_end(name) for name in ("orders", "payments")}
+        ends = {name: app._runtime.journal.stream_end(name) for name in ("orders", "payments")}
         assert all(ends[name] >= count for name, count in known.items()), "confirmed rows are lost"
         while min(ends.values()) < events:
             # The stream that is behind, so that after a kill either one may go first.
@@ -82,7 +82,9 @@ def work(state: str, confirmed: str, events: int, direct: bool) -> None:
                 app.drain()
         app.drain(timeout=300)
         say("drained")
-        kept = {side: len(app._store.table(f"table:lefts${side}") or ()) for side in ("left", "right")}
+        kept = {
+            side: len(app._runtime.store.table(f"table:lefts${side}") or ()) for side in ("left", "right")
+        }
         for name in ("orders", "payments"):
             app.send(name, {"ts": at(10 * events)})
         app.drain(timeout=300)

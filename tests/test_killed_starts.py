@@ -68,7 +68,7 @@ def _run_into(directory: Path, name: str, point: str) -> None:
 def _look(directory: Path, answers: Any) -> None:
     """Restarts the app and tells what it is."""
     with App(state=directory / "state", _direct=True) as app:
-        app._loader.wait()
+        app._runtime.loader.wait()
         answers.put({key: text for key, text in kept(app).items() if key not in ELSEWHERE})
 
 

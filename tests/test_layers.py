@@ -36,6 +36,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "lookup",
             "extensions",
             "packages",
+            "version",
         }
     ),
     frozenset({"sql", "formats", "journal"}),
@@ -175,13 +176,10 @@ def test_the_ground_floor_has_no_circle() -> None:
     assert not below, f"these import one another in a circle: {below}"
 
 
-PRIVATE_OF_THE_APP = 364
+PRIVATE_OF_THE_APP = 0
 """Accesses of other files to private fields of ``App``. It may only fall."""
 CIRCLES = {
-    "millpond": 1,
-    "millpond.app": 15,
     "millpond.cli": 2,
-    "millpond.http": 19,
     "millpond.connectors": 15,
     "millpond.sql": 28,
     "millpond.tables": 7,

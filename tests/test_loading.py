@@ -104,7 +104,7 @@ def test_a_query_waits_so_long(tmp_path: Path, miss: str) -> None:
         start = threading.Thread(target=app._start)
         start.start()
         app.send("s", [{"id": 1}, {"id": 299_999}])
-        until(lambda: "join" not in app._runner.starter.needed())
+        until(lambda: "join" not in app._runtime.runner.starter.needed())
         if miss == "fail":
             with pytest.raises(Error, match="table big is not loaded after"):
                 app.drain()
@@ -209,7 +209,7 @@ def test_closing_ends_a_load_that_goes_on_later(tmp_path: Path) -> None:
     assert gate.reached.wait(60)
     closing = threading.Thread(target=app.close)
     closing.start()
-    until(lambda: app._closed)
+    until(lambda: app._runtime.lifetime.closed)
     gate.open.set()
     closing.join(60)
     assert app.ready().state == "closed"

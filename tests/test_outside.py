@@ -11,6 +11,7 @@ import pytest
 from millpond import App, Error
 from millpond.changes import Changes
 from millpond.errors import AlreadyExists, Conflict, InvalidRecord, NotSupported
+from millpond.testing.crash import crash
 from tests.contract.places import OUTSIDE, Places
 
 
@@ -176,7 +177,7 @@ def test_what_a_running_statement_changes_is_in_one_place(app: App, options: str
         with pytest.raises(NotSupported, match=r"one commit cannot|crash in between"):
             app.sql(statement)
     with pytest.raises(NotSupported, match="a stream"):
-        app._store.commit(
+        app._runtime.store.commit(
             {"users": Changes(app.table("users").to_arrow())}, sent={"s": app.table("plain").to_arrow()}
         )
 
@@ -216,15 +217,15 @@ def test_a_statement_is_not_repeated_if_the_journal_did_not_hear_of_it(options: 
     """The database has committed, and the process ends before the journal notes it."""
     text = f"CREATE TABLE log (v STRING) {options}; INSERT INTO log VALUES ('once');"
     app = App(f"CREATE TABLE log (v STRING) {options};", state=tmp_state)
-    app._journal.commit, keep = (
+    app._runtime.journal.commit, keep = (
         (lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)),
-        app._journal.commit,
+        app._runtime.journal.commit,
     )
-    app._in_file = True
+    app._runtime.text.in_file = True
     with pytest.raises(KeyboardInterrupt):
         app.sql("INSERT INTO log VALUES ('once')")
-    app._journal.commit = keep
-    app._crash()
+    app._runtime.journal.commit = keep
+    crash(app)
     for _ in range(2):
         with App(text, state=tmp_state) as app:
             assert app.sql("SELECT * FROM log").rows() == [{"v": "once"}]
@@ -287,7 +288,7 @@ def test_running_statements_write_rows_and_position_together(
     app = App(text, state=tmp_state)
     send(app, 0, 30)
     check(app, 30)
-    app._crash()
+    crash(app)
     app = App(text, state=tmp_state)
     check(app, 30)
     send(app, 30, 60)
@@ -295,7 +296,7 @@ def test_running_statements_write_rows_and_position_together(
     app.close()
     with App(text, state=tmp_state) as app:
         check(app, 60)
-        assert app._journal.position("table:sums") is None
-        assert app._store.position("table:sums") is not None
+        assert app._runtime.journal.position("table:sums") is None
+        assert app._runtime.store.position("table:sums") is not None
         app.sql("DROP TABLE sums")
         app.sql("DROP TABLE log CASCADE")

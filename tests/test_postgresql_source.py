@@ -30,6 +30,7 @@ from millpond.errors import (
     TimedOut,
     UnknownName,
 )
+from millpond.testing.crash import crash
 from tests.logs import next_changes
 from tests.postgres_tables import following, rows, source, without_slots
 from tests.servers import Postgres, Servers, free_port
@@ -407,7 +408,7 @@ def test_a_table_follows_and_is_dropped(server: Postgres, tmp_path: Path) -> Non
     server.execute("UPDATE orders SET qty = qty + 1 WHERE id < 50; DELETE FROM orders WHERE id > 90")
     server.execute("UPDATE orders SET id = id + 1000 WHERE id < 10; INSERT INTO orders VALUES (5, 5, NULL)")
     same(app)
-    app._crash()
+    crash(app)
     server.execute("UPDATE orders SET qty = -1 WHERE id > 80; DELETE FROM orders WHERE id = 20")
     with App(text, state=tmp_path) as app:
         same(app)

@@ -14,6 +14,7 @@ from millpond.changes import Position
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.states import State, moved
 from millpond.errors import AlreadyExists, InUse, QueryFailed, SqlError, TimedOut, UnknownName
+from millpond.testing.crash import crash
 
 STREAM = "CREATE STREAM s (x INT, y INT); CREATE TABLE a (x INT); CREATE TABLE b (x INT);"
 BOTH = (
@@ -44,7 +45,7 @@ def test_pause_and_resume_across_a_restart(spark: object, tmp_state: Path) -> No
     app.drain()
     assert (ints(app, "a"), ints(app, "b")) == ([1, 2], [1, 2, 3])
     assert (queries(app)["first"]["state"], queries(app)["first"]["lag"]) == ("paused", 1)
-    app._crash()
+    crash(app)
     with App(BOTH, state=tmp_state) as app:
         app.send("s", {"x": 4})
         app.drain()
@@ -155,8 +156,8 @@ def test_an_error_that_may_pass_is_tried_again(spark: Any) -> None:
     with App(STREAM + "INSERT INTO a SELECT x FROM s") as app:
         app.send("s", {"x": 1})
         app.drain()
-        (pipeline,) = app._runner
-        stream = app._runner._running[pipeline.name][1]
+        (pipeline,) = app._runtime.runner
+        stream = app._runtime.runner._running[pipeline.name][1]
         flaky = Pipeline(Flaky(pipeline.plan), pipeline.source)
         seen: list[State] = []
         done = threading.Event()
@@ -323,7 +324,7 @@ def test_a_text_that_controls_a_query_can_be_run_again(
         if number % 2:
             app.close()
         else:
-            app._crash()
+            crash(app)
 
 
 def test_a_text_that_controls_a_query_that_begins_anew(tmp_state: Path) -> None:
@@ -351,7 +352,7 @@ def test_the_name_of_a_query_that_the_file_has_and_that_was_dropped_is_free(tmp_
 
 def test_control_waits_for_no_commit() -> None:
     sql = STREAM + "INSERT INTO a SELECT x FROM s WITH ('query.name' = 'q')"
-    with App(sql, _direct=True) as app, app._store.writing:
+    with App(sql, _direct=True) as app, app._runtime.store.writing:
         thread = threading.Thread(target=app.sql, args=("PAUSE QUERY q",))
         thread.start()
         thread.join(30)
@@ -376,7 +377,7 @@ def test_a_query_that_is_named_as_a_table_keeps_its_groups_apart_from_it(
 def test_who_waits_for_commits_is_called_whatever_others_do() -> None:
     called: list[int] = []
     with App("CREATE TABLE a (x INT)") as app:
-        app._store.listen(lambda: 1 // 0)
-        app._store.listen(lambda: called.append(1))
+        app._runtime.store.listen(lambda: 1 // 0)
+        app._runtime.store.listen(lambda: called.append(1))
         app.sql("INSERT INTO a VALUES (1)")
     assert called == [1]

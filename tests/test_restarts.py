@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
+from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow
 
@@ -81,11 +82,11 @@ def test_as_if_nothing_had_happened(batches: list[tuple[list[Row], str]]) -> Non
         for rows, cut in batches:
             app.send("s", rows)
             if cut == "before":
-                app._crash()
+                crash(app)
                 app = App(SQL, state=state, _direct=True)
             app.drain()
             if cut == "after":
-                app._crash()
+                crash(app)
                 app = App(SQL, state=state, _direct=True)
         with app:
             assert (contents(app), late(app)) == expected
@@ -113,7 +114,7 @@ def work(state: str, batches: list[list[Any]], at: int) -> None:
     sqlite3.connect = traced  # type: ignore[assignment]
     with App(SQL, state=state, _direct=True) as app:
         app.drain()
-        sent = app._journal.stream_end("s")
+        sent = app._runtime.journal.stream_end("s")
         for batch in batches:
             if sent <= 0:
                 app.send("s", [row(*cells) for cells in batch])

@@ -44,14 +44,14 @@ class Runner:
 
     def __init__(self, app: App, sql: str):
         parsed = parse(sql)
-        checked = app._checks.one(parsed.require()[0], parsed.script.place)
+        checked = app._runtime.checks.one(parsed.require()[0], parsed.script.place)
         assert checked.fold is not None
         self.app = app
         plan = plan_pipeline(checked, "q", target_of(checked.fold.target))
-        answer = app._evaluator.in_process(plan.batch.query)
+        answer = app._runtime.evaluator.in_process(plan.batch.query)
         assert answer is not None
         self.plan, self.stage = plan, LocalStage(plan.batch, answer)
-        self.folding = Folding(checked.fold, app._evaluator, app._inputs.read)
+        self.folding = Folding(checked.fold, app._runtime.evaluator, app._runtime.inputs.read)
         self.returned: list[Row] = []
         self.seq = 0
 
@@ -60,8 +60,10 @@ class Runner:
         rows = pa.Table.from_pylist(list(events), schema=schema)
         rows = rows.append_column("_seq", pa.array(range(self.seq, self.seq + len(events)), pa.int64()))
         self.seq += len(events)
-        found = self.stage.run(rows, self.app._store.moment())
-        sent = self.app._store.write(lambda now: self.folding.find(found, now), into=(self.plan.target.name,))
+        found = self.stage.run(rows, self.app._runtime.store.moment())
+        sent = self.app._runtime.store.write(
+            lambda now: self.folding.find(found, now), into=(self.plan.target.name,)
+        )
         if sent is not None:
             self.returned += sent.to_pylist()
 
@@ -306,8 +308,8 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
             "UPDATE total SET n = total.n + u.x FROM e JOIN u ON u.id = e.id WHERE total.id = 0; COMMIT"
         ).require()
     )[0]
-    checked = app._checks.one(block, parse("").script.place)
-    (run,) = app._statement_kinds.make(plan_block(checked, "b"), ephemeral=False)
+    checked = app._runtime.checks.one(block, parse("").script.place)
+    (run,) = app._runtime.statements.make(plan_block(checked, "b"), ephemeral=False)
     run.set_up()
     schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32()), ("_seq", pa.int64())])
 

@@ -10,6 +10,7 @@ import pytest
 
 from millpond import App
 from millpond.errors import QueryFailed
+from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +29,7 @@ def test_one_query_reads_the_stream_for_all(spark: object) -> None:
         app.send("s", [{"x": 1}, {"x": 2}])
         app.drain()
         assert [ints(app, f"t{i}") for i in range(5)] == [[1 + i, 2 + i] for i in range(5)]
-        assert len(app._runner._streams) == 1
+        assert len(app._runtime.runner._streams) == 1
 
 
 @pytest.mark.parametrize("path", ["auto", "spark"])
@@ -48,7 +49,7 @@ def test_a_statement_that_comes_later_catches_up_and_joins(spark: object, path: 
         assert ints(app, "b") == [0, 2, 4, 6, 8, 10, 12]
         assert [r["x"] for r in late.rows()] == list(range(8, 14))
         assert ints(app, "c") == [14]
-        assert len(app._runner._streams) == 1
+        assert len(app._runtime.runner._streams) == 1
 
 
 def test_one_fails_alone_and_a_restart_finds_each_at_its_place(spark: object, tmp_state: Path) -> None:
@@ -65,11 +66,11 @@ def test_one_fails_alone_and_a_restart_finds_each_at_its_place(spark: object, tm
     deadline = time.monotonic() + 60
     while ints(app, "good") != [1, 2, 3] and time.monotonic() < deadline:
         time.sleep(0.05)
-    app._crash()
+    crash(app)
     app = App(STREAM + good + bad + new, state=tmp_state)
     with pytest.raises(QueryFailed, match="insert_bad"):
         app.drain()
-    app._crash()
+    crash(app)
     with App(STREAM + good + "CREATE TABLE bad (x INT);" + new, state=tmp_state) as app:
         app.send("s", [{"x": 4, "y": 1}])
         app.drain()

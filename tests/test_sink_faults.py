@@ -53,7 +53,7 @@ def prepare(state: Path) -> None:
 def contents(app: App) -> Found:
     """The rows of tables and of error tables, without times."""
     found = {}
-    for name in app._catalog.names("table"):
+    for name in app._runtime.catalog.names("table"):
         rows = app.sql(f"SELECT * FROM `{name}`").rows()
         kept = [{k: v for k, v in row.items() if k != "time"} for row in rows]
         found[name] = sorted(json.dumps(row, default=str) for row in kept)

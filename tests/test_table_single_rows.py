@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from millpond import App, Table
 from millpond.errors import Closed, InvalidRecord
+from millpond.testing.crash import crash
 
 COLUMNS = (
     "id INT, code STRING, n BIGINT, x DOUBLE, d DECIMAL(30,2), t STRING, ok BOOLEAN, PRIMARY KEY (id, code)"
@@ -270,7 +271,7 @@ def test_single_rows_of_an_app_are_those_of_a_table_alone(tmp_path: Path, durabi
     app = App(sql, state=tmp_path / "state")
     for step in range(120):
         if step % 40 == 39:
-            app._crash()
+            crash(app)
             app = App(sql, state=tmp_path / "state")
             if durability == "none":
                 assert app.table("t").all_rows() == []

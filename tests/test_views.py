@@ -19,6 +19,7 @@ from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
+from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +106,7 @@ def test_a_view_is_what_its_query_answers(steps: list[Any], tmp_path_factory: py
     try:
         for step in steps:
             if ("restart",) in step:
-                app._crash()
+                crash(app)
                 app = App(SQL, state=state)
             with app.begin_transaction() as tx:
                 for change in step:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from millpond.app.health import health_of
-from millpond.app.lookups import lookup_columns
+from millpond.app.health import TableHealth
+from millpond.app.lookups import Lookups
+from millpond.app.saved import SavedStatements
 from millpond.errors import without_passwords
 from millpond.journal.late import LATEST
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.followers import Mask
+from millpond.loading.open_sources import Sources
+from millpond.loading.progress import Load
 from millpond.plan.explain import explain_checked
 from millpond.plan.forms import explained
+from millpond.query.evaluate import Evaluator
 from millpond.query.result import EXPLAINED
-from millpond.sql.catalog import Relation
+from millpond.query.table import Table
+from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
 from millpond.sql.functions import function_classes
@@ -22,14 +30,14 @@ from millpond.sql.ownnames import is_own
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Select
+from millpond.sql.userfunctions import UserFunction
 from millpond.steps import Step
+from millpond.store.store import Store
+from millpond.streaming.runner import Runner
 from millpond.streaming.stream_join import describe_join
 from millpond.streaming.window import describe_mark
 from millpond.types import type_name
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
-
+from millpond.views.materialized_view import Views
 
 _QUERY_COLUMNS = (
     "name",
@@ -59,120 +67,6 @@ _TYPES = {
 }
 
 
-def show(app: App, what: str) -> pa.Table:
-    if what == "functions":
-        own = {name: "python, public" if f.public else "python" for name, f in app._functions.items()}
-        listed = sorted({**function_classes(), **own}.items())
-        return _table([{"name": name, "class": kind} for name, kind in listed], ["name", "class"])
-    if what == "queries":
-        rows = app._runner.describe() + [v.describe() for v in app._views]
-        texts = ("statement", "error")
-        rows = [row | {k: app._mask(row[k]) for k in texts if row.get(k)} for row in rows]
-        return _table(rows, _QUERY_COLUMNS)
-    if what == "streams":
-        found = [r for r in app._catalog if r.kind == "stream"]
-        return _table(
-            [
-                {
-                    "name": r.name,
-                    "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
-                    "connector": app._mask(r.uri) if r.uri else "embedded",
-                    "rows": app._journal.stream_end(r.name) if not r.uri else None,
-                }
-                for r in found
-            ],
-            ["name", "columns", "connector", "rows"],
-        )
-    tables = [r for r in app._catalog if r.kind in ("table", "view") and not is_own(r.name)]
-    return _table(
-        [
-            {
-                "name": r.name,
-                "kind": r.kind,
-                "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
-                "primary_key": ", ".join(r.schema.key) or None,
-                "rows": len(backend) if (backend := app._store.table(r.name)) is not None else None,
-                **_how(app, r.name),
-            }
-            for r in tables
-        ],
-        ["name", "kind", "columns", "primary_key", "rows", "source", "health"],
-    )
-
-
-def _how(app: App, name: str) -> dict[str, Any]:
-    """What fills a table, and how it is."""
-    if app._store.table(name) is None:
-        return {}
-    source, health = health_of(app, name)
-    return {"source": source, "health": app._mask(str(health))}
-
-
-def describe(app: App, relation: Relation, *, extended: bool) -> pa.Table:
-    columns = [
-        {
-            "column": c.name,
-            "type": type_name(c.type),
-            "key": c.name in relation.schema.key,
-            "nullable": c.nullable and c.name not in relation.schema.key,
-        }
-        for c in relation.schema
-    ]
-    if not extended:
-        return _table(columns, ["column", "type", "key", "nullable"])
-    about: dict[str, Any] = {"name": relation.name, "kind": relation.kind}
-    backend = app._store.table(relation.name)
-    if backend is not None:
-        table = app.table(relation.name)
-        about |= dict(table.get_stats())
-        about |= {f"lag of partition {part}": rows for part, rows in about.pop("lag", {}).items()}
-        about["health"] = str(table.health_check())
-        if (load := app._loads.get(relation.name.lower())) is not None and load.rows:
-            about["load"] = load.far()
-        about["durability"] = durability_of(app, relation.name)
-    mark = app._store.table(f"{relation.kind}:{relation.name}$watermark")
-    if mark is not None:
-        about |= describe_mark(mark.scan())
-    about |= describe_join(f"{relation.kind}:{relation.name}", app._store.table)
-    if relation.guessed and (added := app._columns.added(relation)):
-        about["new columns"] = f"{len(added)}: {', '.join(added)}"
-    if relation.kind == "stream" and not relation.uri:
-        about["rows"] = app._journal.stream_end(relation.name)
-    about |= {f"index {i.name}": ", ".join(i.columns) for i in app._catalog.indexes(relation.name)}
-    about["running queries"] = ", ".join(
-        dict.fromkeys(
-            p.plan.query
-            for p in app._pipelines.values()
-            if relation.name in p.plan.reads or relation.name in p.plan.writes
-        )
-    )
-    rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
-    rows += [{"property": k, "value": str(v)} for k, v in about.items()]
-    return _table(rows, ["property", "value"])
-
-
-def durability_of(app: App, table: str) -> str:
-    backend = app._store.table(table)
-    if backend is not None and backend.database is not None:
-        return f"kept by {backend.database.name}"
-    if not app._state.durable:
-        return "none: the app has no state directory"
-    kind = app._store.durability(table)
-    meaning = {
-        "commit": "a commit is on the disk when it returns",
-        "batch": f"a commit is on the disk {LATEST * 1000:g} ms later at the most",
-        "none": "the table is empty after a restart",
-    }
-    return f"{kind}: {meaning[kind]}"
-
-
-def show_create(app: App, relation: Relation) -> pa.Table:
-    """The statement, and those of its indexes."""
-    texts = [without_passwords(_text_of(app, relation.name))]
-    texts += [app._saved[f"index:{i.name.lower()}"].text for i in app._catalog.indexes(relation.name)]
-    return pa.table({"statement": texts})
-
-
 class _ByIndex:
     """A query that an index answers."""
 
@@ -186,45 +80,179 @@ class _ByIndex:
         raise AssertionError("an index applies no events")
 
 
-def _asked(app: App, checked: Checked) -> dict[str, str]:
-    """What databases are sent for the inputs of a query, by view."""
-    if checked.resolved is None:
-        return {}
-    app._sources.values.update(checked.source_options)
-    found = {}
-    for i in checked.resolved.inputs:
-        if i.relation.kind == "source" and not i.relation.running:
-            sent = app._sources.open(i.relation).narrowed(need_of(checked.resolved, i)).sent
-            if sent is not None:
-                found[i.view] = sent
-    return found
+@dataclass(frozen=True, eq=False, repr=False)
+class Descriptions:
+    """Describes what the app has; ``table`` gives a table."""
 
+    catalog: Catalog
+    store: Store
+    sources: Sources
+    evaluator: Evaluator
+    runner: Runner
+    views: Views
+    columns: KeptColumns
+    saved: SavedStatements
+    loads: Mapping[str, Load]
+    functions: Mapping[str, UserFunction]
+    health: TableHealth
+    lookups: Lookups
+    table: Callable[[str], Table]
+    mask: Mask
 
-def explain(app: App, checked: Checked) -> pa.Table:
-    """The plan in the form that is asked for."""
-    return explained_table(app, checked, plan_lines(app, checked))
+    def show(self, what: str) -> pa.Table:
+        """SHOW: functions, queries, streams or tables."""
+        if what == "functions":
+            own = {name: "python, public" if f.public else "python" for name, f in self.functions.items()}
+            listed = sorted({**function_classes(), **own}.items())
+            return _table([{"name": name, "class": kind} for name, kind in listed], ["name", "class"])
+        if what == "queries":
+            rows = self.runner.describe() + [v.describe() for v in self.views]
+            texts = ("statement", "error")
+            rows = [row | {k: self.mask(row[k]) for k in texts if row.get(k)} for row in rows]
+            return _table(rows, _QUERY_COLUMNS)
+        if what == "streams":
+            found = [r for r in self.catalog if r.kind == "stream"]
+            return _table(
+                [
+                    {
+                        "name": r.name,
+                        "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
+                        "connector": self.mask(r.uri) if r.uri else "embedded",
+                        "rows": self.store.journal.stream_end(r.name) if not r.uri else None,
+                    }
+                    for r in found
+                ],
+                ["name", "columns", "connector", "rows"],
+            )
+        tables = [r for r in self.catalog if r.kind in ("table", "view") and not is_own(r.name)]
+        return _table(
+            [
+                {
+                    "name": r.name,
+                    "kind": r.kind,
+                    "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
+                    "primary_key": ", ".join(r.schema.key) or None,
+                    "rows": len(backend) if (backend := self.store.table(r.name)) is not None else None,
+                    **self._how(r.name),
+                }
+                for r in tables
+            ],
+            ["name", "kind", "columns", "primary_key", "rows", "source", "health"],
+        )
 
+    def _how(self, name: str) -> dict[str, Any]:
+        """What fills a table, and how it is."""
+        if self.store.table(name) is None:
+            return {}
+        source, health = self.health.of(name)
+        return {"source": source, "health": self.mask(str(health))}
 
-def explained_table(
-    app: App, checked: Checked, lines: Sequence[str], steps: Iterable[Step] | None = None
-) -> pa.Table:
-    """Lines, and what steps took, in the form that is asked for, which the metadata of the schema name too."""
-    statement = checked.statement
-    assert isinstance(statement, Explain)
-    told = explained(checked, lines, statement.format, app._mask, None if steps is None else list(steps))
-    return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
+    def describe(self, relation: Relation, *, extended: bool) -> pa.Table:
+        columns = [
+            {
+                "column": c.name,
+                "type": type_name(c.type),
+                "key": c.name in relation.schema.key,
+                "nullable": c.nullable and c.name not in relation.schema.key,
+            }
+            for c in relation.schema
+        ]
+        if not extended:
+            return _table(columns, ["column", "type", "key", "nullable"])
+        about: dict[str, Any] = {"name": relation.name, "kind": relation.kind}
+        backend = self.store.table(relation.name)
+        if backend is not None:
+            table = self.table(relation.name)
+            about |= dict(table.get_stats())
+            about |= {f"lag of partition {part}": rows for part, rows in about.pop("lag", {}).items()}
+            about["health"] = str(table.health_check())
+            if (load := self.loads.get(relation.name.lower())) is not None and load.rows:
+                about["load"] = load.far()
+            about["durability"] = self.durability_of(relation.name)
+        mark = self.store.table(f"{relation.kind}:{relation.name}$watermark")
+        if mark is not None:
+            about |= describe_mark(mark.scan())
+        about |= describe_join(f"{relation.kind}:{relation.name}", self.store.table)
+        if relation.guessed and (added := self.columns.added(relation)):
+            about["new columns"] = f"{len(added)}: {', '.join(added)}"
+        if relation.kind == "stream" and not relation.uri:
+            about["rows"] = self.store.journal.stream_end(relation.name)
+        about |= {f"index {i.name}": ", ".join(i.columns) for i in self.catalog.indexes(relation.name)}
+        about["running queries"] = ", ".join(
+            dict.fromkeys(
+                p.plan.query
+                for p in self.runner
+                if relation.name in p.plan.reads or relation.name in p.plan.writes
+            )
+        )
+        rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
+        rows += [{"property": k, "value": str(v)} for k, v in about.items()]
+        return _table(rows, ["property", "value"])
 
+    def durability_of(self, table: str) -> str:
+        backend = self.store.table(table)
+        if backend is not None and backend.database is not None:
+            return f"kept by {backend.database.name}"
+        if not self.store.journal.durable:
+            return "none: the app has no state directory"
+        kind = self.store.durability(table)
+        meaning = {
+            "commit": "a commit is on the disk when it returns",
+            "batch": f"a commit is on the disk {LATEST * 1000:g} ms later at the most",
+            "none": "the table is empty after a restart",
+        }
+        return f"{kind}: {meaning[kind]}"
 
-def plan_lines(app: App, checked: Checked) -> list[str]:
-    """The plan of a statement in words."""
-    statement = checked.statement
-    assert isinstance(statement, Explain)
-    inner = statement.statement
-    by = lookup_columns(app, inner.text) if isinstance(inner, Select) else ()
-    if by and checked.resolved is not None:
-        table = checked.resolved.inputs[0].relation.name
-        return explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
-    return explain_checked(checked, app._evaluator, _asked(app, checked))
+    def show_create(self, relation: Relation) -> pa.Table:
+        """The statement, and those of its indexes."""
+        texts = [without_passwords(self._text_of(relation.name))]
+        texts += [
+            self.saved.entries[f"index:{i.name.lower()}"].text for i in self.catalog.indexes(relation.name)
+        ]
+        return pa.table({"statement": texts})
+
+    def _asked(self, checked: Checked) -> dict[str, str]:
+        """What databases are sent for the inputs of a query, by view."""
+        if checked.resolved is None:
+            return {}
+        self.sources.values.update(checked.source_options)
+        found = {}
+        for i in checked.resolved.inputs:
+            if i.relation.kind == "source" and not i.relation.running:
+                sent = self.sources.open(i.relation).narrowed(need_of(checked.resolved, i)).sent
+                if sent is not None:
+                    found[i.view] = sent
+        return found
+
+    def explain(self, checked: Checked) -> pa.Table:
+        """The plan in the form that is asked for."""
+        return self.explained_table(checked, self.plan_lines(checked))
+
+    def explained_table(
+        self, checked: Checked, lines: Sequence[str], steps: Iterable[Step] | None = None
+    ) -> pa.Table:
+        """Lines, and what steps took, in the form that is asked for, which the metadata of the schema name too."""
+        statement = checked.statement
+        assert isinstance(statement, Explain)
+        told = explained(checked, lines, statement.format, self.mask, None if steps is None else list(steps))
+        return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
+
+    def plan_lines(self, checked: Checked) -> list[str]:
+        """The plan of a statement in words."""
+        statement = checked.statement
+        assert isinstance(statement, Explain)
+        inner = statement.statement
+        by = self.lookups.columns(inner.text) if isinstance(inner, Select) else ()
+        if by and checked.resolved is not None:
+            table = checked.resolved.inputs[0].relation.name
+            return explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
+        return explain_checked(checked, self.evaluator, self._asked(checked))
+
+    def _text_of(self, name: str) -> str:
+        for entry in self.saved.entries.values():
+            if entry.kind not in ("query", "index") and entry.name.lower() == name.lower():
+                return entry.text
+        raise self.catalog.unknown(name)
 
 
 def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:
@@ -234,10 +262,3 @@ def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:
         is_bool = any(isinstance(v, bool) for v in values)
         made[name] = pa.array(values, pa.bool_() if is_bool else _TYPES.get(name, pa.string()))
     return pa.table(made)
-
-
-def _text_of(app: App, name: str) -> str:
-    for entry in app._saved.values():
-        if entry.kind not in ("query", "index") and entry.name.lower() == name.lower():
-            return entry.text
-    raise app._catalog.unknown(name)

@@ -2,75 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from millpond import faults
+from millpond.app.saved import SavedStatements
 from millpond.errors import NotSupported
 from millpond.sql import statements as st
-from millpond.sql.catalog import Index
+from millpond.sql.catalog import Catalog, Index
 from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
 from millpond.store.catalog import Saved
-from millpond.store.undo import Unit, safely
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.store.store import Store
+from millpond.store.undo import Undo, safely
 
 KIND = "index"
 
 
-def create_index(app: App, checked: Checked, unit: Unit) -> None:
-    index, statement = checked.index, checked.statement
-    assert index is not None
-    unit.on_failure(lambda: drop_index(app, index))
-    _open(app, index)
-    faults.reach("index made")
-    entry = Saved(index.name, KIND, statement.text, identity(statement), None, {}, claimed=True)
-    app._saved[entry.id] = entry
-    if not app._read_only:
-        app._journal.put_entry(entry.entry())
-    faults.reach("index declared")
+class Indexes:
+    """Makes and drops indexes."""
 
+    def __init__(self, catalog: Catalog, store: Store, saved: SavedStatements, *, read_only: bool):
+        self._catalog = catalog
+        self._store = store
+        self._saved = saved
+        self._read_only = read_only
 
-def restore_index(app: App, statement: st.Statement) -> None:
-    """Makes an index that a state directory holds."""
-    assert isinstance(statement, st.CreateIndex)
-    table = app._catalog.find(statement.table)
-    assert table is not None
-    columns = tuple(c.name for name in statement.columns if (c := table.schema.find(name)) is not None)
-    _open(app, Index(statement.name, table.name, columns))
+    def create(self, checked: Checked, undo: Undo) -> None:
+        index, statement = checked.index, checked.statement
+        assert index is not None
+        undo.on_failure(partial(self.drop, index))
+        self._open(index)
+        faults.reach("index made")
+        entry = Saved(index.name, KIND, statement.text, identity(statement), None, {}, claimed=True)
+        self._saved.add(entry)
+        if not self._read_only:
+            self._store.journal.put_entry(entry.entry())
+        faults.reach("index declared")
 
+    def restore(self, statement: st.Statement) -> None:
+        """Makes an index that a state directory holds."""
+        assert isinstance(statement, st.CreateIndex)
+        table = self._catalog.find(statement.table)
+        assert table is not None
+        columns = tuple(c.name for name in statement.columns if (c := table.schema.find(name)) is not None)
+        self._open(Index(statement.name, table.name, columns))
 
-def drop_index(app: App, index: Index) -> None:
-    if f"{KIND}:{index.name.lower()}" in app._saved:
-        app._journal.drop_entry(KIND, index.name)
-    safely(lambda: faults.reach("index dropped"))
-    let_go_index(app, index)
+    def drop(self, index: Index) -> None:
+        if self._saved.get(f"{KIND}:{index.name}") is not None:
+            self._store.journal.drop_entry(KIND, index.name)
+        safely(lambda: faults.reach("index dropped"))
+        self.let_go(index)
 
+    def let_go(self, index: Index) -> None:
+        """Takes an index away that the journal does not have any more."""
+        self._catalog.remove_index(index.name)
+        backend = self._store.table(index.table)
+        same = any(set(i.columns) == set(index.columns) for i in self._catalog.indexes(index.table))
+        if backend is not None and not same:
+            backend.drop_index(index.columns)
+        self._saved.forget(f"{KIND}:{index.name}")
 
-def let_go_index(app: App, index: Index) -> None:
-    """Takes an index away that the journal does not have any more."""
-    app._catalog.remove_index(index.name)
-    backend = app._store.table(index.table)
-    same = any(set(i.columns) == set(index.columns) for i in app._catalog.indexes(index.table))
-    if backend is not None and not same:
-        backend.drop_index(index.columns)
-    app._saved.pop(f"{KIND}:{index.name.lower()}", None)
-    app._unclaimed.pop(f"{KIND}:{index.name.lower()}", None)
-
-
-def renew_indexes(app: App, table: str) -> None:
-    """Makes the indexes of a table again whose backend is new."""
-    backend = app._store.table(table)
-    for index in app._catalog.indexes(table):
-        if backend is not None:
-            backend.create_index(index.columns)
-
-
-def _open(app: App, index: Index) -> None:
-    if not app._store.backend(index.table).create_index(index.columns):
-        raise NotSupported(
-            f'table "{index.table}" makes no indexes of its own',
-            hint="make the index in the database that keeps its rows",
-        )
-    app._catalog.add_index(index)
+    def _open(self, index: Index) -> None:
+        if not self._store.backend(index.table).create_index(index.columns):
+            raise NotSupported(
+                f'table "{index.table}" makes no indexes of its own',
+                hint="make the index in the database that keeps its rows",
+            )
+        self._catalog.add_index(index)

@@ -11,7 +11,7 @@ from millpond.sql.limits import TextLimits
 from millpond.sql.statements import Statement
 
 
-class Gate(Protocol):
+class Permissions(Protocol):
     """Asked before anything of a text is done; raises what is not to be. Variables (``${NAME}``) of such a text have
     no values: the environment is not for whoever sends it. What is longer than ``limits`` is not read."""
 

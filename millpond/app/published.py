@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millpond.connectors.memory.source import Published, publish, withdraw
 from millpond.connectors.stream.source import stream_uri
 from millpond.sql.catalog import Relation
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.store.store import Store
 
 
 class Publications:
-    def __init__(self, app: App):
-        self._app = app
+    """Publishes tables, and streams that are in ``home``."""
+
+    def __init__(self, store: Store, home: Path):
+        self._store = store
+        self._home = home
         self._made: dict[str, Published] = {}
 
     def add(self, relation: Relation) -> None:
-        name, app = relation.name, self._app
+        name, store = relation.name, self._store
         if relation.kind == "table":
-            own = "own" in app._store.backend(name).abilities
-            what = Published(name, relation.schema, lambda: app._store.backend(name).snapshot(), own)
+            own = "own" in store.backend(name).abilities
+            what = Published(name, relation.schema, lambda: store.backend(name).snapshot(), own)
         elif relation.kind == "stream" and relation.uri is None:
-            what = Published(name, relation.schema, stream=stream_uri(app._state.path, name))
+            what = Published(name, relation.schema, stream=stream_uri(self._home, name))
         else:
             return
         self._made[name.lower()] = what

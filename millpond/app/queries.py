@@ -5,7 +5,7 @@ from __future__ import annotations
 from millpond.engine.states import is_done
 from millpond.sql.querynames import unknown_query
 from millpond.store.query_states import DROPPED, Held
-from millpond.store.undo import Unit
+from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
 
@@ -58,11 +58,11 @@ class Queries:
         view = self._views.get(self.known().get(name.lower(), name))
         return view is None or view.emit is None
 
-    def control(self, name: str, action: str, unit: Unit) -> str:
+    def control(self, name: str, action: str, undo: Undo) -> str:
         """PAUSE, RESUME, STOP or START, by whatever name the query is known; answers its own."""
         query = self.find(name)
         if self._views.get(query) is not None:
-            self._views.control(query, action, unit)
+            self._views.control(query, action, undo)
         else:
-            self._runner.control(query, action, unit)
+            self._runner.control(query, action, undo)
         return query

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.app.lifetime import Lifetime
+from millpond.app.queries import Queries
+from millpond.loading.followers import Followers, Mask
+from millpond.loading.loader import Loader
+from millpond.loading.progress import Load
+from millpond.store.store import Store
+from millpond.streaming.runner import Runner
+from millpond.views.materialized_view import Views
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +44,42 @@ class Readiness:
         return self.state == "ready"
 
 
-def readiness(app: App) -> Readiness:
-    if app._closed:
+def readiness(
+    lifetime: Lifetime,
+    store: Store,
+    loads: dict[str, Load],
+    loader: Loader,
+    followers: Followers,
+    runner: Runner,
+    views: Views,
+    queries: Queries,
+    mask: Mask,
+) -> Readiness:
+    """Looks at everything that an app does by itself."""
+    if lifetime.closed:
         return Readiness("closed")
-    waiting = app._runner.starter.needed()
-    loads = {
-        name: load for name in sorted(app._loader.running()) if (load := app._loads.get(name)) is not None
-    }
-    for pipeline in app._runner:
-        load = app._runner.backfills.load_of(pipeline)
+    waiting = runner.starter.needed()
+    found = {name: load for name in sorted(loader.running()) if (load := loads.get(name)) is not None}
+    for pipeline in runner:
+        load = runner.backfills.load_of(pipeline)
         if load is not None:
-            loads[pipeline.plan.target.name.lower()] = load
-    loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in loads.items())
-    problems = [] if app._store.stopped is None else [app._store.stopped.message]
-    problems += [f'table "{n}": {x.error}' for n, x in app._loads.items() if x.error is not None]
-    problems += [v.error.message for v in app._views if v.error is not None]
-    for name, error in app._living.errors().items():
-        if name not in app._loads:
+            found[pipeline.plan.target.name.lower()] = load
+    loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in found.items())
+    problems = [] if store.stopped is None else [store.stopped.message]
+    problems += [f'table "{n}": {x.error}' for n, x in loads.items() if x.error is not None]
+    problems += [v.error.message for v in views if v.error is not None]
+    for name, error in followers.errors().items():
+        if name not in loads:
             problems.append(f'table "{name.removeprefix("table:")}": {error}')
-    for pipeline in app._runner:
+    for pipeline in runner:
         if pipeline.state != "running":
             reason = pipeline.error.message if pipeline.error is not None else f'query "{pipeline.name}"'
             problems.append(f"{reason} ({pipeline.state})")
-    for query, stalled in app._runner.starter.stalled.items():
-        problems.append(f"{stalled.error.message} (query {query} is {app._queries.state(query)})")
-    masked = tuple(app._mask(p) for p in problems)
+    for query, stalled in runner.starter.stalled.items():
+        problems.append(f"{stalled.error.message} (query {query} is {queries.state(query)})")
+    masked = tuple(mask(p) for p in problems)
     state: Literal["loading", "ready", "degraded"] = "ready"
-    if loading or waiting or app._runner.starter.starting:
+    if loading or waiting or runner.starter.starting:
         state = "loading"
     elif masked:
         state = "degraded"

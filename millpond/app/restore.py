@@ -3,127 +3,193 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from millpond.app.indexes import restore_index
+from millpond.app.declarations import Declarations
+from millpond.app.indexes import Indexes
+from millpond.app.launch import Launcher
+from millpond.app.saved import SavedStatements
+from millpond.app.schema_drift import SchemaDrift
+from millpond.app.script import Checks
+from millpond.app.secrets import Secrets
 from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError
-from millpond.loading.discovered_columns import COLUMNS, take_doubles
-from millpond.loading.followers import News
+from millpond.loading.capture_streams import Taps
+from millpond.loading.discovered_columns import COLUMNS, KeptColumns, take_doubles
+from millpond.loading.followers import Followers, News
+from millpond.loading.load import TableLoads
+from millpond.loading.loader import Loader
+from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.view import plan_view
+from millpond.plan.world import Rooms
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
+from millpond.sql.catalog import Catalog
 from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, relation_of
-from millpond.store.dropped_tables import LEAVING
-from millpond.store.query_states import HELD
-from millpond.store.undo import Unit
+from millpond.store.dropped_tables import LEAVING, DroppedTables
+from millpond.store.query_states import HELD, Held
+from millpond.store.store import Store
+from millpond.store.undo import Undo
 from millpond.streaming.delivery import IDENTITY
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.streaming.runner import Runner
+from millpond.views.materialized_view import Views
 
 log = logging.getLogger("millpond")
 
 
-def restore(app: App) -> None:
-    """Puts back what the state directory holds: first what rows are in, then what fills them."""
-    for raw in app._journal.entries():
-        if raw.kind == HELD:
-            app._held.restore(raw.name, raw.data["state"])
-            continue
-        if raw.kind == COLUMNS:
-            app._columns.restore(raw)
-            continue
-        if raw.kind == LEAVING:
-            app._leaving.restore(raw)
-            continue
-        if raw.kind == IDENTITY:
-            continue
-        entry = Saved.of(raw)
-        app._saved[entry.id] = entry
-        app._unclaimed[entry.id] = entry
-        if entry.kind == "index":
-            restore_index(app, parse(entry.text).require()[0])
-        elif entry.kind != "query":
-            parsed = parse(entry.text)
-            app._open(relation_of(entry, parsed), options_of(entry, parsed))
-    if app._read_only:
-        return
-    app._leaving.finish()
-    with app._rooms.hasty():
-        for entry in list(app._saved.values()):
-            resume(app, entry)
+@dataclass(frozen=True, eq=False, repr=False)
+class Restorer:
+    """Puts back what a state directory holds, and lets statements go on."""
 
+    lock: threading.RLock
+    store: Store
+    catalog: Catalog
+    saved: SavedStatements
+    declarations: Declarations
+    indexes: Indexes
+    held: Held
+    columns: KeptColumns
+    dropped_tables: DroppedTables
+    rooms: Rooms
+    sources: Sources
+    checks: Checks
+    drift: SchemaDrift
+    launcher: Launcher
+    runner: Runner
+    views: Views
+    followers: Followers
+    loads: dict[str, Load]
+    loader: Loader
+    table_loads: TableLoads
+    taps: Taps
+    secrets: Secrets
+    with_types: Callable[[Checked], Checked]
+    read_only: bool
 
-def resume(app: App, entry: Saved) -> None:
-    """A restored statement goes on: a load that was cut off, a pipeline that ran. One that cannot stays as it was."""
-    try:
-        _go_on(app, entry)
-    except Error as error:
-        if entry.kind == "table":
-            _failed(app, entry, error)
-        else:
-            _stall(app, entry, error)
-
-
-def _failed(app: App, entry: Saved, error: Error) -> None:
-    """What fills a table could not go on: the table stays, and if its source was the reason that is tried again."""
-    _stays(app, entry.name, app._mask(error.message))
-    if isinstance(error, SourceError):
-        app._living.add(entry.name.lower(), Revival(app, entry))
-
-
-def _stall(app: App, entry: Saved, error: Error) -> None:
-    """A query, or what fills a stream, could not go on: it is tried again if that may pass, or if somebody asks."""
-
-    def again() -> None:
-        # Who drops the query holds the lock and may wait for this: it is tried again.
-        if not app._lock.acquire(timeout=0.2):
+    def restore(self) -> None:
+        """Puts back what the state directory holds: first what rows are in, then what fills them."""
+        for raw in self.store.journal.entries():
+            if raw.kind == HELD:
+                self.held.restore(raw.name, raw.data["state"])
+                continue
+            if raw.kind == COLUMNS:
+                self.columns.restore(raw)
+                continue
+            if raw.kind == LEAVING:
+                self.dropped_tables.restore(raw)
+                continue
+            if raw.kind == IDENTITY:
+                continue
+            entry = Saved.of(raw)
+            self.saved.restore(entry)
+            if entry.kind == "index":
+                self.indexes.restore(parse(entry.text).require()[0])
+            elif entry.kind != "query":
+                parsed = parse(entry.text)
+                self.declarations.open(relation_of(entry, parsed), options_of(entry, parsed))
+        if self.read_only:
             return
+        self.dropped_tables.finish()
+        with self.rooms.hasty():
+            for entry in list(self.saved.entries.values()):
+                self._resume(entry)
+
+    def _resume(self, entry: Saved) -> None:
+        """A restored statement goes on: a load that was cut off, a pipeline that ran. One that cannot stays as it
+        was."""
         try:
-            resume(app, entry)
-        finally:
-            app._lock.release()
+            self.go_on(entry)
+        except Error as error:
+            if entry.kind == "table":
+                self._failed(entry, error)
+            else:
+                self._stall(entry, error)
 
-    app._runner.starter.stall(_query_of(entry), entry.text, error, again)
+    def _failed(self, entry: Saved, error: Error) -> None:
+        """What fills a table could not go on: the table stays, and if its source was the reason that is tried again."""
+        self._stays(entry.name, self.secrets.mask(error.message))
+        if isinstance(error, SourceError):
+            self.followers.add(entry.name.lower(), Revival(self, entry))
 
+    def _stall(self, entry: Saved, error: Error) -> None:
+        """A query, or what fills a stream, could not go on: it is tried again if that may pass, or if somebody asks."""
 
-def _query_of(entry: Saved) -> str:
-    return entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"
+        def again() -> None:
+            # Who drops the query holds the lock and may wait for this: it is tried again.
+            if not self.lock.acquire(timeout=0.2):
+                return
+            try:
+                self._resume(entry)
+            finally:
+                self.lock.release()
 
+        self.runner.starter.stall(_query_of(entry), entry.text, error, again)
 
-def _go_on(app: App, entry: Saved) -> None:
-    parsed = parse(entry.text)
-    app._remember(parsed.script)
-    statement = grouped(parsed.require())[0]
-    query = getattr(statement, "query", None)
-    connected = isinstance(statement, st.CreateStream) and query is None
-    if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
-        return
-    if isinstance(statement, st.CreateTable | st.CreateView) and entry.options.get("refresh") == "once":
-        target = app._catalog.find(entry.name)
-        if target is not None and app._table_loads.keep_loaded(_query_of(entry), target, statement):
+    def go_on(self, entry: Saved) -> None:
+        """Lets a statement go on, or raises why it cannot."""
+        parsed = parse(entry.text)
+        self.secrets.remember(parsed.script)
+        statement = grouped(parsed.require())[0]
+        query = getattr(statement, "query", None)
+        connected = isinstance(statement, st.CreateStream) and query is None
+        if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
             return
-    # It goes on with the columns that it knew; new ones it takes in as ever.
-    checked = app._checks.kept(entry, statement, parsed.script.place, entry.widths)
-    app._sources.values.update(checked.source_options)
-    target = checked.target
-    known = app._catalog.find(target.name) if target is not None else None
-    if target is not None and known is not None and known.schema != target.schema:
-        if take_doubles(app._sources.open, app._rooms, checked):
-            checked = app._checks.kept(entry, statement, parsed.script.place, entry.widths)
-    if checked.tapped is not None:
-        app._taps.add(checked)
-        app._runner.starter.recovered(_query_of(entry))
-    if not connected:
-        with Unit() as unit:
-            resume_checked(app, entry, checked, unit)
+        if isinstance(statement, st.CreateTable | st.CreateView) and entry.options.get("refresh") == "once":
+            target = self.catalog.find(entry.name)
+            if target is not None and self.table_loads.keep_loaded(_query_of(entry), target, statement):
+                return
+        # It goes on with the columns that it knew; new ones it takes in as ever.
+        checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
+        self.sources.values.update(checked.source_options)
+        target = checked.target
+        known = self.catalog.find(target.name) if target is not None else None
+        if target is not None and known is not None and known.schema != target.schema:
+            if take_doubles(self.sources.open, self.rooms, checked):
+                checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
+        if checked.tapped is not None:
+            self.taps.add(checked)
+            self.runner.starter.recovered(_query_of(entry))
+        if not connected:
+            with Undo() as undo:
+                self._resume_checked(entry, checked, undo)
+
+    def _stays(self, table: str, why: str) -> None:
+        """A table whose source cannot be read as before keeps its rows, and says so."""
+        log.warning('table "%s" stays as it was: %s', table, why)
+        known = self.loads.get(table.lower()) or Load("unknown", "its source")
+        self.loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
+
+    def _resume_checked(self, entry: Saved, checked: Checked, undo: Undo) -> None:
+        checked = self.with_types(checked)
+        assert checked.resolved is not None and checked.target is not None
+        name = _query_of(entry)
+        target = self.launcher.target(checked, name)
+        known = self.catalog.find(checked.target.name)
+        if known is not None and known.schema != checked.target.schema:
+            if known.kind != "table" or not self.drift.widen(known, checked):
+                self._stays(entry.name, "the columns of its source have changed")
+                return
+        if checked.block:
+            self.launcher.start(plan_block(checked, name), checked, undo, entry, new=False)
+        elif checked.running:
+            self.launcher.start(plan_pipeline(checked, name, target), checked, undo, entry, new=False)
+        elif checked.live:
+            self.loader.wait(self.loader.running(checked.reads))
+            self.views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
+        else:
+            plan = plan_load(checked, name, target)
+            if self.table_loads.is_from_outside(plan):
+                self.loader.begin(plan, checked, lambda error: self._failed(entry, error))
+                return
+            self.loader.wait(self.loader.running(checked.reads))
+            self.table_loads.load(plan, checked)
 
 
 class Revival:
@@ -131,8 +197,8 @@ class Revival:
 
     reads = ()
 
-    def __init__(self, app: App, entry: Saved):
-        self._app = app
+    def __init__(self, restorer: Restorer, entry: Saved):
+        self._restorer = restorer
         self._entry = entry
         self.settled = True
 
@@ -142,47 +208,19 @@ class Revival:
     def advance(self) -> int:
         """Raises if it still cannot be read; else the table goes on as it would have."""
         # Who drops the table holds the lock and waits for this: it is tried again.
-        if not self._app._lock.acquire(timeout=0.2):
+        restorer = self._restorer
+        if not restorer.lock.acquire(timeout=0.2):
             return 0
         try:
-            _go_on(self._app, self._entry)
-            self._app._living.gone(self._entry.name.lower(), self)
+            restorer.go_on(self._entry)
+            restorer.followers.gone(self._entry.name.lower(), self)
         finally:
-            self._app._lock.release()
+            restorer.lock.release()
         return 0
 
     def close(self) -> None:
         return
 
 
-def _stays(app: App, table: str, why: str) -> None:
-    """A table whose source cannot be read as before keeps its rows, and says so."""
-    log.warning('table "%s" stays as it was: %s', table, why)
-    known = app._loads.get(table.lower()) or Load("unknown", "its source")
-    app._loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
-
-
-def resume_checked(app: App, entry: Saved, checked: Checked, unit: Unit) -> None:
-    checked = app._with_types(checked)
-    assert checked.resolved is not None and checked.target is not None
-    name = _query_of(entry)
-    target = app._target(checked, name)
-    known = app._catalog.find(checked.target.name)
-    if known is not None and known.schema != checked.target.schema:
-        if known.kind != "table" or not app._drift.widen(known, checked):
-            _stays(app, entry.name, "the columns of its source have changed")
-            return
-    if checked.block:
-        app._start_pipeline(plan_block(checked, name), checked, unit, entry, new=False)
-    elif checked.running:
-        app._start_pipeline(plan_pipeline(checked, name, target), checked, unit, entry, new=False)
-    elif checked.live:
-        app._loader.wait(app._loader.running(checked.reads))
-        app._views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
-    else:
-        plan = plan_load(checked, name, target)
-        if app._table_loads.is_from_outside(plan):
-            app._loader.begin(plan, checked, lambda error: _failed(app, entry, error))
-            return
-        app._loader.wait(app._loader.running(checked.reads))
-        app._table_loads.load(plan, checked)
+def _query_of(entry: Saved) -> str:
+    return entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"

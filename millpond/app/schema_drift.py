@@ -11,6 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks
 from millpond.errors import Error
 from millpond.loading.discovered_columns import KeptColumns
@@ -40,7 +41,7 @@ class SchemaDrift:
     def __init__(
         self,
         catalog: Catalog,
-        saved: dict[str, Saved],
+        saved: SavedStatements,
         store: Store,
         rooms: Rooms,
         open_source: OpenSource,
@@ -86,7 +87,7 @@ class SchemaDrift:
 
     def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> tuple[Checked, LoadPlan] | None:
         """A table over sources that have more columns now; None if it stays as it was."""
-        entry, table = self._saved.get(plan.name.lower()), self._catalog.find(plan.target.name)
+        entry, table = self._saved.get(plan.name), self._catalog.find(plan.target.name)
         if entry is None or table is None:
             return None
         for relation in sources:
@@ -107,7 +108,7 @@ class SchemaDrift:
         wanted = checked.target.schema
         if wanted == table.schema:
             return True
-        entry = self._saved.get(f"table:{table.name.lower()}")
+        entry = self._saved.get(f"table:{table.name}")
         backend = self._store.backend(table.name)
         fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
         if (
@@ -147,7 +148,7 @@ class SchemaDrift:
 
     def _follow_view(self, view: LiveView) -> None:
         """A view over a table with new columns has them too, if its query reads all there are."""
-        entry, plan, schema = self._saved.get(view.plan.name.lower()), None, view.schema
+        entry, plan, schema = self._saved.get(view.plan.name), None, view.schema
         if entry is not None:
             checked = self._checked(entry)
             table = self._catalog.find(view.plan.target.name)
@@ -161,7 +162,7 @@ class SchemaDrift:
         self._rooms.find(self._open_source(stream).address, columns)
         self._columns.keep([stream])
         known = self._catalog.find(stream.name)
-        entry = self._saved.get(f"stream:{stream.name.lower()}")
+        entry = self._saved.get(f"stream:{stream.name}")
         if known is not None and entry is not None and known.schema != columns:
             entry.schema = columns
             self._journal.put_entry(entry.entry())
@@ -169,7 +170,7 @@ class SchemaDrift:
 
     def _entry(self, plan: PipelinePlan) -> Saved | None:
         """What is kept of the statement: the table that it fills, or the query."""
-        return self._saved.get(plan.name.lower()) or self._saved.get(f"query:{plan.name.lower()}")
+        return self._saved.get(plan.name) or self._saved.get(f"query:{plan.name}")
 
     def _checked(self, entry: Saved) -> Checked:
         parsed = parse(entry.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.plan.world import Rooms, narrow
@@ -20,9 +20,6 @@ from millpond.sql.userfunctions import UserFunction
 from millpond.store.catalog import Saved
 from millpond.types import Schema
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
-
 Locate = Callable[[int, int], Place]
 
 
@@ -35,7 +32,7 @@ class Step:
 
 
 class Checks:
-    """Checks single statements beside what the app has."""
+    """Checks statements beside what the app has."""
 
     def __init__(
         self,
@@ -86,46 +83,60 @@ class Checks:
         kept = known.schema if known is not None else None
         return self.one(statement, locate, catalog, self._rooms.narrowed(widths), kept)
 
+    def text(
+        self,
+        statements: Sequence[st.Statement],
+        locate: Locate,
+        *,
+        unclaimed: Mapping[str, Saved],
+        queries: Mapping[str, str],
+        dropped: Sequence[str],
+        counts: Mapping[str, int],
+        in_block: bool = False,
+    ) -> list[Step]:
+        """Checks all statements of a text; raises the error, or CheckFailed with all of them.
 
-def prepare(
-    app: App, statements: Sequence[st.Statement], locate: Locate, *, in_block: bool = False
-) -> list[Step]:
-    """Checks all statements; raises the error, or CheckFailed with all of them.
+        ``unclaimed`` are those of the state directory that the file has not named, ``in_block`` says that they are
+        part of a transaction.
+        """
+        checker = Checker(
+            self._catalog.copy(),
+            self._rooms,
+            locate=locate,
+            functions=self._functions,
+            streams=self._options,
+            queries=queries,
+            dropped=dropped,
+            counts=counts,
+        )
+        left = dict(unclaimed)
+        steps: list[Step] = []
+        blocks = Blocks(in_block)
+        for statement in grouped(statements) if not in_block else statements:
+            try:
+                claimed = _claim(statement, left)
+            except Error as error:
+                checker.errors.append(error)
+                continue
+            if claimed is not None:
+                left.pop(claimed.id)
+                steps.append(Step(None, claimed))
+                continue
+            checked = checker.check(statement)
+            checker.errors.extend(blocks.check(statement, checked))
+            if checked is not None:
+                steps += [Step(c) for c in checked.block] if once_only(checked) else [Step(checked)]
+        checker.errors.extend(blocks.finish())
+        checker.errors.extend(_changed_queries(steps, left))
+        if checker.errors:
+            raise_all(checker.errors)
+        return steps
 
-    ``in_block`` says that they are part of a transaction.
-    """
-    checker = Checker(
-        app._catalog.copy(),
-        app._rooms,
-        locate=locate,
-        functions=app._functions,
-        streams=app._sources.values,
-        queries=app._queries.known(),
-        dropped=app._queries.dropped() if app._in_file else (),
-        counts=app._counts,
-    )
-    unclaimed = dict(app._unclaimed)
-    steps: list[Step] = []
-    blocks = Blocks(in_block)
-    for statement in grouped(statements) if not in_block else statements:
-        try:
-            claimed = _claim(statement, unclaimed)
-        except Error as error:
-            checker.errors.append(error)
-            continue
-        if claimed is not None:
-            unclaimed.pop(claimed.id)
-            steps.append(Step(None, claimed))
-            continue
-        checked = checker.check(statement)
-        checker.errors.extend(blocks.check(statement, checked))
-        if checked is not None:
-            steps += [Step(c) for c in checked.block] if once_only(checked) else [Step(checked)]
-    checker.errors.extend(blocks.finish())
-    checker.errors.extend(_changed_queries(steps, unclaimed))
-    if checker.errors:
-        raise_all(checker.errors)
-    return steps
+
+def is_passing(checked: Checked) -> bool:
+    """Whether nothing is left of a statement once it is answered."""
+    plain = isinstance(checked.statement, st.Select | st.Explain) and st.only_reads(checked.statement)
+    return plain and not checked.running and not checked.live
 
 
 def once_only(checked: Checked) -> bool:

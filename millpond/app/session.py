@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 
-from millpond.app.permissions import Gate
+from millpond.app.permissions import Permissions
 from millpond.errors import NotSupported
 from millpond.query.result import Result
+from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.bind import Params
 from millpond.sql.parse import parse
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
-    from millpond.query.transaction import Transaction
+
+class Ask(Protocol):
+    """Runs a text, as ``Texts.ask``."""
+
+    def __call__(self, text: str, params: Params, permissions: Permissions | None = None, /) -> Result: ...
 
 
-class Conversation:
+class Session:
     """Runs texts in the order in which they come. A BEGIN by itself opens a transaction, which the texts after it are
     part of, until a COMMIT or ROLLBACK by itself. One thread uses it."""
 
-    def __init__(self, app: App):
-        self._app = app
+    def __init__(self, ask: Ask, begin: Callable[[], Transaction]):
+        self._ask = ask
+        self._begin = begin
         self._transaction: Transaction | None = None
 
-    def run(self, text: str, params: Params = None, gate: Gate | None = None) -> Result:
+    def run(self, text: str, params: Params = None, permissions: Permissions | None = None) -> Result:
         """Runs one or several statements; the answer is the last one's."""
         alone = _alone(text)
         if self._transaction is None:
             if not isinstance(alone, st.Begin):
-                return self._app._ask(text, params, gate)
-            if gate is not None:
-                gate.parsed((alone,), parse(text, {}).script.place)
-            self._transaction = self._app.begin_transaction()
+                return self._ask(text, params, permissions)
+            if permissions is not None:
+                permissions.parsed((alone,), parse(text, {}).script.place)
+            self._transaction = self._begin()
         elif isinstance(alone, st.Commit):
             transaction, self._transaction = self._transaction, None
             transaction.commit()

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.app.drop import Removals
 from millpond.query.result import RunningResult
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.streaming.runner import Runner
+from millpond.views.materialized_view import Views
 
 PAUSE = 0.1
 """Seconds between two looks at whether the reader is still there."""
 
 
-def follow(app: App, result: RunningResult, gone: Callable[[], bool]) -> Iterator[pa.Table]:
-    """The rows as they come, until ``gone`` says so; then the query ends. Raises the error it failed with."""
-    try:
-        while not gone():
-            rows = result.take(PAUSE)
-            if rows is not None:
-                yield rows
-                continue
-            query = app._views.get(result.name) or app._pipelines.get(result.name)
-            if query is None:
-                return
-            query.check()
-    finally:
-        app._cancel(result)
+class Tails:
+    """Hands out the rows of running SELECTs, and ends those that nobody follows any more."""
+
+    def __init__(self, lock: threading.RLock, runner: Runner, views: Views, removals: Removals):
+        self._lock = lock
+        self._runner = runner
+        self._views = views
+        self._removals = removals
+
+    def follow(self, result: RunningResult, gone: Callable[[], bool]) -> Iterator[pa.Table]:
+        """The rows as they come, until ``gone`` says so; then the query ends. Raises the error it failed with."""
+        try:
+            while not gone():
+                rows = result.take(PAUSE)
+                if rows is not None:
+                    yield rows
+                    continue
+                query = self._views.get(result.name) or self._runner.get(result.name)
+                if query is None:
+                    return
+                query.check()
+        finally:
+            self.cancel(result)
+
+    def cancel(self, result: RunningResult) -> None:
+        """Ends a running SELECT that nobody follows any more."""
+        with self._lock:
+            self._removals.take_back_query(result.name)

@@ -133,6 +133,7 @@ class Run:
         self._told: set[str] = set()
 
     def until_done(self, *, once: bool) -> None:
+        from millpond.app.app import runtime_of
         from millpond.server.registry import Registration
         from millpond.server.socket import SocketServer
 
@@ -147,15 +148,16 @@ class Run:
                 self._report.note("stopped while loading")
                 raise typer.Exit(INTERRUPTED if once else 0) from None
             with app:
-                with SocketServer(app), self._http(app):
+                parts = runtime_of(app)
+                with SocketServer.of(parts), self._http(app):
                     # Tables answer from here on, before Spark is there.
-                    registration.ready(app._state.path)
+                    registration.ready(parts.state.path)
                     self._start(app, loading, once=once)
                     stopping.gently()
                     try:
                         self._process(app, stopping, once=once)
                     except Error as error:
-                        app._mask_error(error)
+                        parts.secrets.mask_error(error)
                         if not self._printer.broken:
                             raise
                         raise BrokenPipeError from None
@@ -173,8 +175,10 @@ class Run:
             yield
 
     def _start(self, app: App, loading: Loading, *, once: bool) -> None:
+        from millpond.app.app import runtime_of
+
         try:
-            app._start()
+            runtime_of(app).start()
         except KeyboardInterrupt:
             self._report.note("stopped while starting")
             raise typer.Exit(INTERRUPTED if once else 0) from None
@@ -231,18 +235,26 @@ class Run:
 
     def _look_for_failures(self, app: App) -> None:
         """A query that fails is told of, and the others go on; with the last one the run ends."""
-        failed = {p.name: p for p in app._runner if p.state == "failed"}
-        if failed and (self._printer.broken or len(failed) == len(app._pipelines)):
-            app._runner.check()
+        from millpond.app.app import runtime_of
+
+        parts = runtime_of(app)
+        running = list(parts.runner)
+        failed = {p.name: p for p in running if p.state == "failed"}
+        if failed and (self._printer.broken or len(failed) == len(running)):
+            parts.runner.check()
         for name in failed.keys() - self._told:
             error = failed[name].error
-            self._report.note(f"{app._mask(error.message) if error else name}; the other queries go on")
+            self._report.note(
+                f"{parts.secrets.mask(error.message) if error else name}; the other queries go on"
+            )
         self._told = set(failed)
 
     def _print_answers(self, app: App) -> None:
         """Table queries of the file, as of now; one whose tables were dropped further down, as of then."""
+        from millpond.app.app import runtime_of
+
         for text, result in self._answers:
-            if app._pipelines:
+            if list(runtime_of(app).runner):
                 try:
                     result = app.sql(text)
                 except Error as error:
@@ -250,13 +262,14 @@ class Run:
             self._printer.answer(result.to_arrow())
 
     def _say_running(self, app: App) -> None:
+        from millpond.app.app import runtime_of
         from millpond.sql.printer import print_name
 
         tables = app.tables()
         where = f" --state {shlex.quote(str(self._state))}" if self._state else ""
         example = f"SELECT * FROM {print_name(tables[-1])} LIMIT 10" if tables else "SHOW STREAMS"
         asked = f'"{example}"' if "`" not in example else shlex.quote(example)
-        queries = _many(len(app._pipelines), "query", "queries")
+        queries = _many(len(list(runtime_of(app).runner)), "query", "queries")
         self._report.note(
             f"running {self._file}: {_many(len(tables), 'table', 'tables')}, {queries}; "
             + (f"state in {self._state}" if self._state else "no --state, nothing is kept")

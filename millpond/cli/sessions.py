@@ -61,22 +61,24 @@ class LocalSession:
     """Statements go to an app in this process. ``hint`` is said where a name is not known."""
 
     def __init__(self, app: App, *, hint: str | None = None):
-        from millpond.app.session import Conversation
+        from millpond.app.app import runtime_of
+        from millpond.app.session import Session as Statements
 
         self.app = app
-        self._conversation = Conversation(app)
+        parts = runtime_of(app)
+        self._statements = Statements(parts.texts.ask, app.begin_transaction)
+        self._emitted, self._tails = parts.emitted, parts.tails
         self._hint = hint
 
     def ask(self, sql: str) -> Answer:
-        from millpond.app.tail import follow
         from millpond.query.result import RunningResult
 
-        before = set(self.app._emitted.results)
+        before = set(self._emitted.results)
         try:
-            result = self._conversation.run(sql)
+            result = self._statements.run(sql)
         except KeyboardInterrupt:  # also what was begun is left
-            for name in self.app._emitted.results.keys() - before:
-                self.app._cancel(self.app._emitted.results[name])
+            for name in self._emitted.results.keys() - before:
+                self._tails.cancel(self._emitted.results[name])
             raise
         except UnknownName as error:
             if self._hint and "is not known" in error.message and not error.message.startswith("option"):
@@ -85,7 +87,7 @@ class LocalSession:
         if isinstance(result, RunningResult):
             # Spark took Ctrl-C when it started, and would cancel every query with it.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            return Answer(None, True, follow(self.app, result, lambda: False))
+            return Answer(None, True, self._tails.follow(result, lambda: False))
         if result.count is not None:
             return Answer(result.count, False, iter(()))
         return Answer(None, False, iter([result.to_arrow()]))

@@ -19,7 +19,8 @@ from millpond.errors import known
 from millpond.http import pages
 from millpond.http.access import require, role_of
 from millpond.http.failures import Refused, failed, not_found
-from millpond.http.routes import ROUTES, Route
+from millpond.http.route import Route
+from millpond.http.routes import ROUTES
 from millpond.http.segments import Segments, names_of
 from millpond.http.settings import is_loopback
 
@@ -91,7 +92,7 @@ def _endpoint(service: Service, route: Route) -> Endpoint:
             return await route.handler(service, request)
         except Exception as error:
             found = known(error)
-            service.app._mask_error(found)
+            service.secrets.mask_error(found)
             return failed(found)
 
     return answer

@@ -51,7 +51,7 @@ async def changes(service: Service, request: Request) -> Response:
 def _conditional(service: Service, table: Table, where: str) -> Conditional:
     condition = table.compile_condition(where)
     service.calls.check_condition(condition)
-    way, why = service.app._evaluator.way(resolve_filter(table._compiler.relation, condition.filter))
+    way, why = service.evaluator.way(resolve_filter(table._compiler.relation, condition.filter))
     if way == "spark":
         raise NotSupported(
             f"only Spark can answer this condition ({why}): that takes too long for every commit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -9,12 +10,13 @@ from starlette.responses import Response
 
 from millpond.http.answers import as_json
 from millpond.http.observing import Observation, Query
+from millpond.loading.progress import Load
 from millpond.plan.graph import Graph
+from millpond.sql.catalog import Catalog
 from millpond.sql.ownnames import is_own
 from millpond.sql.uris import is_uri
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.http.service import Service
 
 
@@ -23,7 +25,7 @@ async def graph(service: Service, request: Request) -> Response:
 
 
 def _graph(service: Service) -> dict[str, Any]:
-    made = _Drawing(service.app, service.observer.look())
+    made = _Drawing(service.catalog, service.loads, service.secrets.mask, service.observer.look())
     made.relations()
     for query in made.seen.queries:
         made.query(query, service.sampler.out_rate(query.name))
@@ -32,13 +34,17 @@ def _graph(service: Service) -> dict[str, Any]:
 
 
 class _Drawing:
-    def __init__(self, app: App, seen: Observation):
-        self._app = app
+    def __init__(
+        self, catalog: Catalog, loads: Mapping[str, Load], mask: Callable[[str], str], seen: Observation
+    ):
+        self._catalog = catalog
+        self._loads = loads
+        self._mask = mask
         self.seen = seen
         self.graph = Graph()
 
     def relations(self) -> None:
-        for relation in self._app._catalog:
+        for relation in self._catalog:
             name = relation.name
             if relation.kind == "stream":
                 self.graph.node("stream", name, rows=self.seen.streams.get(name))
@@ -50,7 +56,7 @@ class _Drawing:
                     "table",
                     name,
                     state=health.status if health else "missing",
-                    reason=self._app._mask(health.reason) if health else None,
+                    reason=self._mask(health.reason) if health else None,
                     rows=stats.rows if stats else None,
                     bytes=stats.bytes if stats else None,
                 )
@@ -80,7 +86,7 @@ class _Drawing:
 
     def loads(self) -> None:
         """Tables that were read from outside, once or by a load."""
-        for name, load in self._app._loads.items():
+        for name, load in self._loads.items():
             table = self._known(name)
             if table is not None:
                 self.graph.edge(
@@ -91,9 +97,9 @@ class _Drawing:
 
     def _known(self, name: str) -> str | None:
         """The node of a stream or table."""
-        relation = self._app._catalog.find(name)
+        relation = self._catalog.find(name)
         id_ = f"{relation.kind}:{relation.name}" if relation is not None else ""
         return id_ if id_ in self.graph.nodes else None
 
     def _outside(self, kind: str, uri: str) -> str:
-        return self.graph.node(kind, self._app._mask(uri))
+        return self.graph.node(kind, self._mask(uri))

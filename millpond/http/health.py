@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 async def health(service: Service, request: Request) -> Response:
     """Always 200 while the process answers: for restarts, not for routing."""
-    return as_json({"status": "ok" if not service.app._closed else "closing"})
+    return as_json({"status": "ok" if not service.lifetime.closed else "closing"})
 
 
 async def ready(service: Service, request: Request) -> Response:
     """200 when every table is loaded and every query runs, else 503. What exactly is told to those who may read."""
-    found = await service.run(service.app.ready)
+    found = await service.run(service.ready)
     body: dict[str, object] = {"ready": bool(found), "state": found.state}
     if request.scope["millpond.role"] >= Role.READ:
         body["loading"] = [dataclasses.asdict(load) for load in found.loading]

@@ -16,11 +16,13 @@ from millpond.http.answers import columns_of, encode, objects
 from millpond.http.channel import Channel, Delivery, reset
 from millpond.http.failures import Refused
 from millpond.http.follower import BEAT, Follower, event
+from millpond.http.keyed_row import as_arrow
 from millpond.http.selection import Conditional, Wish
 from millpond.http.settings import Limits
+from millpond.sql.catalog import Catalog
+from millpond.store.store import Store
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
     from millpond.query.table import Table
 
 log = logging.getLogger("millpond")
@@ -31,8 +33,10 @@ _LOOK = 1.0
 class Hub:
     """All tables that are followed."""
 
-    def __init__(self, app: App, limits: Limits):
-        self._app = app
+    def __init__(self, store: Store, catalog: Catalog, mask_error: Callable[[Error], None], limits: Limits):
+        self._store = store
+        self._catalog = catalog
+        self._mask_error = mask_error
         self._limits = limits
         self._channels: dict[str, Channel] = {}
         self._tasks: deque[Callable[[], None]] = deque()
@@ -160,7 +164,7 @@ class Hub:
         rows: bool,
     ) -> bytes:
         channel = self._channel(table)
-        with self._app._store.publishing:
+        with self._store.publishing:
             number = channel.number
             # A database is not asked while commits wait: what it has meanwhile comes again, as a change.
             view = table._view() if table._backend.database is None else None
@@ -180,8 +184,6 @@ class Hub:
         if select is not None:
             found = select.of(view)
         elif wish.key is not None:
-            from millpond.http.rows import as_arrow
-
             found = as_arrow(table, wish.key, view)
         else:
             found = view.scan()
@@ -209,7 +211,7 @@ class Hub:
             channel = self._channels[name] = Channel(
                 table, self._limits, secrets.token_hex(6), self._news.set, self._failed
             )
-            self._app._store.watch(name, channel)
+            self._store.watch(name, channel)
         return channel
 
     def _look_around(self) -> None:
@@ -223,11 +225,11 @@ class Hub:
                 self._let_go(name, channel, "")
 
     def _stands(self, name: str, channel: Channel) -> bool:
-        relation, backend = self._app._catalog.find(name), self._app._store.table(name)
+        relation, backend = self._catalog.find(name), self._store.table(name)
         return relation is not None and backend is not None and channel.table.stands_for(relation, backend)
 
     def _let_go(self, name: str, channel: Channel, why: str) -> None:
-        self._app._store.unwatch(name, channel)
+        self._store.unwatch(name, channel)
         self._deliver(channel.deliveries())
         del self._channels[name]
         followers = [f for group in channel.groups.values() for f in group.followers]
@@ -235,7 +237,7 @@ class Hub:
             self._loop.call_soon_threadsafe(_end_all, followers, "gone", "gone", why)
 
     def _failed(self, followers: tuple[Follower, ...], error: Error) -> None:
-        self._app._mask_error(error)
+        self._mask_error(error)
         if self._loop is not None and not self._closed:
             self._loop.call_soon_threadsafe(_end_all, followers, "failed", error.code, error.message)
 
@@ -245,7 +247,7 @@ class Hub:
         if self._thread is not None:
             self._thread.join(5.0)
         for name, channel in self._channels.items():
-            self._app._store.unwatch(name, channel)
+            self._store.unwatch(name, channel)
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None = None) -> None:

@@ -1,25 +1,20 @@
-"""Numbers for Prometheus: ``GET /metrics``."""
+"""Numbers for Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import Response
 
-from millpond import __version__
 from millpond.engine.states import State
-from millpond.http.observing import Observation
+from millpond.http.hub import Hub
+from millpond.http.observing import Observation, Observer
 from millpond.query.stats import Status
+from millpond.version import __version__
 
-if TYPE_CHECKING:
-    from millpond.http.service import Service
-
-MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _STATES = (*map(str, State), "waiting", "starting")
 
@@ -75,18 +70,19 @@ class Requests:
 class AppCollector(Collector):
     """The numbers of the app as they are when somebody asks."""
 
-    def __init__(self, service: Service):
-        self._service = service
+    def __init__(self, observer: Observer, hub: Hub, ready: Callable[[], object]):
+        self._observer = observer
+        self._hub = hub
+        self._ready = ready
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: what there is depends on the app."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        service = self._service
-        seen = service.observer.look()
+        seen = self._observer.look()
         yield _gauge("millpond_build_info", "The version of Millpond.", ("version",), [((__version__,), 1)])
-        ready = float(bool(service.app.ready()))
+        ready = float(bool(self._ready()))
         yield _gauge(
             "millpond_ready", "Whether every table is loaded and every query runs.", (), [((), ready)]
         )
@@ -96,7 +92,7 @@ class AppCollector(Collector):
         yield _counter(
             "millpond_stream_rows", "Rows that were sent to an embedded stream.", ("stream",), sent
         )
-        hub = service.hub
+        hub = self._hub
         yield _gauge("millpond_http_followers", "Clients that follow changes.", (), [((), len(hub))])
         yield _counter(
             "millpond_http_followers_dropped",
@@ -166,13 +162,8 @@ def _counter(name: str, text: str, labels: tuple[str, ...], values: _Values) -> 
     return metric
 
 
-def registry_of(service: Service) -> CollectorRegistry:
+def registry_of(observer: Observer, hub: Hub, ready: Callable[[], object]) -> CollectorRegistry:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(AppCollector(service))
+    registry.register(AppCollector(observer, hub, ready))
     return registry
-
-
-async def metrics(service: Service, request: Request) -> Response:
-    text = await service.run(generate_latest, service.registry)
-    return Response(text, media_type=MEDIA)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import Error
+from millpond.journal.journal import Journal
 from millpond.plan.plans import PipelinePlan
 from millpond.query.stats import Health, TableStats
-
-if TYPE_CHECKING:
-    from millpond.app.app import App
+from millpond.query.table import Table
+from millpond.sql.catalog import Catalog
+from millpond.streaming.runner import Runner
+from millpond.views.materialized_view import Views
 
 FRESH = 1.0
 """Seconds for which numbers are good enough for the next who asks."""
@@ -49,8 +51,23 @@ class Observation:
 class Observer:
     """Looks when somebody asks, at most once a second."""
 
-    def __init__(self, app: App):
-        self._app = app
+    def __init__(
+        self,
+        catalog: Catalog,
+        journal: Journal,
+        runner: Runner,
+        views: Views,
+        table_names: Callable[[], list[str]],
+        table: Callable[[str], Table],
+        mask: Callable[[str], str],
+    ):
+        self._catalog = catalog
+        self._journal = journal
+        self._runner = runner
+        self._views = views
+        self._table_names = table_names
+        self._table = table
+        self._mask = mask
         self._lock = threading.Lock()
         self._last: tuple[float, Observation] | None = None
 
@@ -58,41 +75,40 @@ class Observer:
         """May take a while: how far a query is behind a topic is asked of the brokers."""
         with self._lock:
             if self._last is None or time.monotonic() - self._last[0] > FRESH:
-                self._last = (time.monotonic(), observe(self._app))
+                self._last = (time.monotonic(), self._observe())
             return self._last[1]
 
+    def _observe(self) -> Observation:
+        streams = {
+            r.name: None if r.uri else self._journal.stream_end(r.name)
+            for r in self._catalog
+            if r.kind == "stream"
+        }
+        tables = {}
+        for name in self._table_names():
+            with suppress(Error):  # it was dropped meanwhile, or its database is away
+                table = self._table(name)
+                tables[name] = (table.get_stats(), table.health_check())
+        return Observation(time.time(), memory(), list(self._queries()), tables, streams)
 
-def observe(app: App) -> Observation:
-    streams = {
-        r.name: None if r.uri else app._journal.stream_end(r.name) for r in app._catalog if r.kind == "stream"
-    }
-    tables = {}
-    for name in app.tables():
-        with suppress(Error):  # it was dropped meanwhile, or its database is away
-            table = app.table(name)
-            tables[name] = (table.get_stats(), table.health_check())
-    return Observation(time.time(), memory(), list(queries(app)), tables, streams)
+    def _queries(self) -> Iterable[Query]:
+        """Of the parts of one query (joins of streams have several) each is one."""
+        plans = {p.name: p.plan for p in self._runner}
+        plans |= {w.plan.name: w.plan for w in self._runner.starter}
+        for numbers in self._runner.describe():
+            plan = plans.get(numbers["name"])
+            if plan is not None:
+                reads, writes, sinks = _inputs(plan), _outputs(plan), _sinks(plan)
+                yield Query(plan.name, self._masked(numbers), reads, writes, sinks)
+            else:
+                yield Query(numbers["name"], self._masked(numbers), (), (), ())
+        for view in self._views:
+            reads = tuple(i.relation.name for i in view.plan.query.inputs)
+            writes = () if view.emit is not None else (view.plan.target.name,)
+            yield Query(view.plan.name, self._masked(view.describe()), reads, writes, live=True)
 
-
-def queries(app: App) -> Iterable[Query]:
-    """Of the parts of one query (joins of streams have several) each is one."""
-    plans = {p.name: p.plan for p in app._runner}
-    plans |= {w.plan.name: w.plan for w in app._runner.starter}
-    for numbers in app._runner.describe():
-        plan = plans.get(numbers["name"])
-        if plan is not None:
-            reads, writes, sinks = _inputs(plan), _outputs(plan), _sinks(plan)
-            yield Query(plan.name, _masked(app, numbers), reads, writes, sinks)
-        else:
-            yield Query(numbers["name"], _masked(app, numbers), (), (), ())
-    for view in app._views:
-        reads = tuple(i.relation.name for i in view.plan.query.inputs)
-        writes = () if view.emit is not None else (view.plan.target.name,)
-        yield Query(view.plan.name, _masked(app, view.describe()), reads, writes, live=True)
-
-
-def _masked(app: App, numbers: dict[str, Any]) -> dict[str, Any]:
-    return numbers | {k: app._mask(numbers[k]) for k in ("statement", "error") if numbers.get(k)}
+    def _masked(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        return numbers | {k: self._mask(numbers[k]) for k in ("statement", "error") if numbers.get(k)}
 
 
 def _inputs(plan: PipelinePlan) -> tuple[str, ...]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from millpond import __version__
-from millpond.http.answers import JSON, as_json
+from millpond.http.answers import JSON
+from millpond.http.route import Route
 from millpond.http.settings import Role
-
-if TYPE_CHECKING:
-    from millpond.http.routes import Route
-    from millpond.http.service import Service
+from millpond.version import __version__
 
 _ERROR = {
     "type": "object",
@@ -60,15 +55,10 @@ MEANINGS = {
 }
 
 
-async def openapi(service: Service, request: Request) -> Response:
-    return as_json(description())
-
-
-def description() -> dict[str, Any]:
-    from millpond.http.routes import ROUTES
-
+def description(routes: Iterable[Route]) -> dict[str, Any]:
+    """The description of the routes."""
     paths: dict[str, Any] = {}
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",

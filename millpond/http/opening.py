@@ -9,12 +9,12 @@ from millpond.errors import PackageMissing
 from millpond.http.settings import Limits, Settings, tokens_of
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
+    from millpond.app.runtime import Runtime
     from millpond.http.server import HttpServer
 
 
 def open_server(
-    app: App,
+    app: Runtime,
     host: str,
     port: int,
     *,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from millpond.errors import UnknownName
 from millpond.http.answers import as_json
 from millpond.http.failures import not_found
-from millpond.store.undo import Unit
+from millpond.store.undo import Undo
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
@@ -21,12 +21,12 @@ ACTIONS = ("pause", "resume", "stop", "start")
 
 async def list_queries(service: Service, request: Request) -> Response:
     seen = await service.run(service.observer.look)
-    app = service.app
+    mask = service.secrets.mask
     found = [
         {
             **{k: v.isoformat() if isinstance(v, datetime) else v for k, v in q.numbers.items()},
-            "reads": [app._mask(name) for name in q.reads],
-            "writes": [app._mask(name) for name in (*q.writes, *q.sinks)],
+            "reads": [mask(name) for name in q.reads],
+            "writes": [mask(name) for name in (*q.writes, *q.sinks)],
             "live": q.live,
         }
         for q in seen.queries
@@ -42,12 +42,11 @@ async def control(service: Service, request: Request) -> Response:
 
 
 def _control(service: Service, name: str, action: str) -> dict[str, Any]:
-    app = service.app
-    with app._lock:
-        app._check_open()
+    with service.lock:
+        service.lifetime.check_open()
         try:
-            with Unit() as unit:
-                found = app._queries.control(name, action, unit)
+            with Undo() as undo:
+                found = service.queries.control(name, action, undo)
         except UnknownName as error:
             raise not_found(error.message, error.hint) from None
-    return {"query": found, "state": app._queries.state(found)}
+    return {"query": found, "state": service.queries.state(found)}

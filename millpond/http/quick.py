@@ -64,7 +64,7 @@ class Quick:
         ):
             return None
         try:
-            table = self._service.app.table(name.decode("ascii"))
+            table = self._service.table(name.decode("ascii"))
             key = table.schema.key
             backend = table._backend
             if len(key) != 1 or not isinstance(backend, MemoryTable) or backend.limited:

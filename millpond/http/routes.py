@@ -3,9 +3,7 @@ in docs are made of this one list."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,53 +12,25 @@ from millpond.http import (
     changes,
     graph,
     health,
-    metrics,
-    openapi,
+    monitoring,
     queries,
     rows,
-    sampling,
     statements,
     streams,
     tables,
 )
-from millpond.http.answers import ARROW, EVENTS, JSON, LINES, MERMAID, SVG, TEXT
+from millpond.http.answers import ARROW, EVENTS, JSON, LINES, MERMAID, SVG, TEXT, as_json
+from millpond.http.openapi import description
+from millpond.http.route import Param, Route
 from millpond.http.settings import Role
 from millpond.sql.statements import EXPLAIN_FORMATS
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
 
-Handler = Callable[["Service", Request], Awaitable[Response]]
-Where = Literal["path", "query", "header"]
 
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A parameter. ``schema`` is its JSON Schema."""
-
-    name: str
-    where: Where
-    help: str
-    schema: dict[str, Any]
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """``body`` is the JSON Schema of what is sent, ``answer`` of what comes back with 200; ``media`` are the types in
-    which it can come; ``errors`` the other statuses."""
-
-    method: Literal["GET", "POST"]
-    path: str
-    role: Role
-    help: str
-    handler: Handler
-    params: tuple[Param, ...] = ()
-    body: dict[str, Any] | None = None
-    body_media: tuple[str, ...] = (JSON,)
-    answer: dict[str, Any] | None = None
-    media: tuple[str, ...] = (JSON,)
-    errors: tuple[int, ...] = ()
+async def _openapi(service: Service, request: Request) -> Response:
+    return as_json(description(ROUTES))
 
 
 _TEXT = {"type": "string"}
@@ -273,7 +243,7 @@ ROUTES: tuple[Route, ...] = (
         "/stats",
         Role.READ,
         "The last ten minutes in samples: rows in a second, batch times, lag, memory, errors, by query and in all.",
-        sampling.stats,
+        monitoring.stats,
         (Param("after", "query", "Only samples after this time: `at` of the last one.", {"type": "number"}),),
         answer=_OBJECT,
     ),
@@ -282,7 +252,7 @@ ROUTES: tuple[Route, ...] = (
         "/metrics",
         Role.READ,
         "Numbers for Prometheus.",
-        metrics.metrics,
+        monitoring.metrics,
         media=(TEXT,),
     ),
     Route("GET", "/health", Role.NONE, "Whether the process answers.", health.health, answer=_OBJECT),
@@ -295,5 +265,5 @@ ROUTES: tuple[Route, ...] = (
         answer=_OBJECT,
         errors=(503,),
     ),
-    Route("GET", "/openapi.json", Role.NONE, "This description.", openapi.openapi, answer=_OBJECT),
+    Route("GET", "/openapi.json", Role.NONE, "This description.", _openapi, answer=_OBJECT),
 )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from millpond.changes import ROW
 from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
 from millpond.http.failures import Refused, bad_request, not_found
+from millpond.http.keyed_row import as_arrow
 from millpond.http.keys import key_of, text_of
 from millpond.http.segments import raw_segments
 from millpond.http.settings import Limits
@@ -21,16 +22,15 @@ from millpond.tables.memory import MemoryTable
 if TYPE_CHECKING:
     from millpond.http.service import Service
     from millpond.query.table import Table
-    from millpond.tables.base import Snapshot
 
 
 def table_of(service: Service, name: str) -> Table:
     """The table of a path. Raises Refused if there is none."""
-    relation = service.app._catalog.find(name)
-    if relation is None or service.app._store.table(name) is None:
-        error = service.app._catalog.unknown(name, "table")
+    relation = service.catalog.find(name)
+    if relation is None or service.store.table(name) is None:
+        error = service.catalog.unknown(name, "table")
         raise not_found(error.message, error.hint)
-    return service.app.table(name)
+    return service.table(name)
 
 
 async def one_row(service: Service, request: Request) -> Response:
@@ -51,13 +51,6 @@ async def one_row(service: Service, request: Request) -> Response:
         if record is not None:
             return as_json(record)
     raise not_found(f'table "{table.name}" has no row with the key {unquote(raw)[:200]}')
-
-
-def as_arrow(table: Table, key: tuple[Any, ...], view: Snapshot | None = None) -> pa.Table:
-    """The row with a key, now or in a view of the table."""
-    columns = list(table.schema.key)
-    wanted = {n: pa.array([v], table.schema.arrow().field(n).type) for n, v in zip(columns, key, strict=True)}
-    return (view or table._view()).get(columns, pa.table(wanted), nulls=None in key)
 
 
 def _record(table: Table, key: tuple[Any, ...]) -> dict[str, Any] | None:

@@ -1,22 +1,13 @@
-"""The last minutes in numbers, for plots: ``GET /stats``."""
+"""The last minutes in numbers, for plots."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from millpond.http.answers import as_json
-from millpond.http.failures import bad_request
 from millpond.http.observing import Observation, Observer
-
-if TYPE_CHECKING:
-    from millpond.http.service import Service
 
 log = logging.getLogger("millpond")
 INTERVAL = 2.0
@@ -88,13 +79,3 @@ def sample(seen: Observation) -> dict[str, Any]:
         "queries": numbers,
         "tables": {name: {"rows": s.rows, "bytes": s.bytes} for name, (s, _) in seen.tables.items()},
     }
-
-
-async def stats(service: Service, request: Request) -> Response:
-    text = request.query_params.get("after", "0")
-    try:
-        after = float(text)
-    except ValueError:
-        raise bad_request(f'"{text[:40]}" is no time', "after is the `at` of the last sample") from None
-    found = await service.run(service.sampler.samples, after)
-    return as_json({"now": time.time(), "interval": INTERVAL, "samples": found})

@@ -19,7 +19,7 @@ from millpond.http.service import Service
 from millpond.http.settings import Settings
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
+    from millpond.app.runtime import Runtime
 
 _PATIENCE = 5.0
 """Seconds that requests get to end when the server is closed."""
@@ -29,7 +29,7 @@ _BACKLOG = 2048
 class HttpServer:
     """Answers at ``url`` until ``close``. Also a context manager."""
 
-    def __init__(self, app: App, settings: Settings):
+    def __init__(self, app: Runtime, settings: Settings):
         self._socket = _listening(settings)
         host, self.port = settings.host, int(self._socket.getsockname()[1])
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"

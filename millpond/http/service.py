@@ -1,10 +1,10 @@
-"""What the routes share: the app, the settings, and the threads in which everything runs that may wait."""
+"""What the routes share: parts of the app, the settings, and the threads in which everything runs that may wait."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from millpond.app.runtime import Runtime
 from millpond.http.allowed import Allowed, Calls
 from millpond.http.hub import Hub
 from millpond.http.metrics import Requests, registry_of
@@ -13,26 +13,30 @@ from millpond.http.sampling import Sampler
 from millpond.http.settings import Settings
 from millpond.http.threads import Threads
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
-
 
 class Service:
     """One server of an app. The event loop only takes requests in and hands answers out: what takes longer than a
     lookup in memory runs in a thread."""
 
-    def __init__(self, app: App, settings: Settings):
-        self.app = app
+    def __init__(self, app: Runtime, settings: Settings):
+        self.ask, self.send = app.texts.ask, app.sender.send
+        self.table, self.ready = app.table, app.ready
+        self.lifetime, self.lock, self.secrets = app.lifetime, app.lock, app.secrets
+        self.catalog, self.store, self.loads = app.catalog, app.store, app.loads
+        self.runner, self.queries = app.runner, app.queries
+        self.evaluator, self.descriptions = app.evaluator, app.descriptions
         self.settings = settings
         self.limits = settings.limits
         self.allowed = Allowed(settings.allow)
-        self.calls = Calls(app._functions)
+        self.calls = Calls(app.functions)
         self._threads = Threads(settings.limits)
         self.run, self.in_thread = self._threads.run, self._threads.piece
-        self.hub = Hub(app, settings.limits)
-        self.observer = Observer(app)
+        self.hub = Hub(app.store, app.catalog, app.secrets.mask_error, settings.limits)
+        self.observer = Observer(
+            app.catalog, app.journal, app.runner, app.views, app.table_names, app.table, app.secrets.mask
+        )
         self.sampler = Sampler(self.observer)
-        self.registry = registry_of(self)
+        self.registry = registry_of(self.observer, self.hub, self.ready)
         self.requests = Requests(self.registry)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FORMS = {JSON: "json", TEXT: "text", MERMAID: "mermaid", SVG: "svg"}
 
 
-class HttpGate:
+class HttpPermissions:
     """What a role may ask, and name."""
 
     def __init__(self, service: Service, role: Role):
@@ -72,7 +72,7 @@ class HttpGate:
     def _asks_spark(self, checked: Checked) -> bool:
         parts = () if checked.mutation is None else checked.mutation.parts
         queries = [checked.resolved, *(part.query for part in parts)]
-        way = self._service.app._evaluator.way
+        way = self._service.evaluator.way
         return checked.runs or any(query is not None and way(query)[0] == "spark" for query in queries)
 
 
@@ -83,7 +83,7 @@ def _free() -> None:
         given.free()
 
 
-class ExplainGate(HttpGate):
+class ExplainPermissions(HttpPermissions):
     """Lets one statement through, which is then told of and not run."""
 
     def parsed(self, statements: Sequence[st.Statement], locate: Locate) -> None:
@@ -101,8 +101,8 @@ async def run_sql(service: Service, request: Request) -> Response:
     if not isinstance(body.get("sql"), str):
         raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …", "params": […]}')
     media = wanted(request, JSON, LINES, ARROW)
-    gate = HttpGate(service, request.scope["millpond.role"])
-    result = await service.run(service.app._ask, body["sql"], body.get("params"), gate)
+    permissions = HttpPermissions(service, request.scope["millpond.role"])
+    result = await service.run(service.ask, body["sql"], body.get("params"), permissions)
     return await _answered(service, result, media)
 
 
@@ -122,9 +122,9 @@ async def explain(service: Service, request: Request) -> Response:
     if form not in (None, *_FORMS.values()):
         raise bad_request(f'"{form}" is no format', f"format={', '.join(_FORMS.values())}")
     media = next((m for m, f in _FORMS.items() if f == form), None) or wanted(request, *_FORMS)
-    gate = ExplainGate(service, request.scope["millpond.role"])
+    permissions = ExplainPermissions(service, request.scope["millpond.role"])
     try:
-        result = await service.run(service.app._ask, f"EXPLAIN FORMAT {_FORMS[media]}\n{text}", None, gate)
+        result = await service.run(service.ask, f"EXPLAIN FORMAT {_FORMS[media]}\n{text}", None, permissions)
     except Error as error:
         _line_up(error)
         raise

@@ -32,15 +32,14 @@ _LOCKS = tuple(threading.Lock() for _ in range(64))
 
 
 async def list_streams(service: Service, request: Request) -> Response:
-    app = service.app
     found = [
         {
             "name": r.name,
             "columns": [{"name": c.name, "type": type_name(c.type)} for c in r.schema],
-            "connector": app._mask(r.uri) if r.uri else None,
-            "rows": None if r.uri else app._journal.stream_end(r.name),
+            "connector": service.secrets.mask(r.uri) if r.uri else None,
+            "rows": None if r.uri else service.store.journal.stream_end(r.name),
         }
-        for r in app._catalog
+        for r in service.catalog
         if r.kind == "stream"
     ]
     return as_json({"streams": found})
@@ -61,9 +60,9 @@ async def send_rows(service: Service, request: Request) -> Response:
 
 
 def _stream(service: Service, name: str) -> Relation:
-    relation = service.app._catalog.find(name)
+    relation = service.catalog.find(name)
     if relation is None or relation.kind != "stream":
-        error = service.app._catalog.unknown(name, "stream")
+        error = service.catalog.unknown(name, "stream")
         raise not_found(error.message, error.hint)
     return relation
 
@@ -85,7 +84,7 @@ class Sending:
         if answer_as is not None:
             until = time.time() + self._service.limits.idempotency_seconds
             answer = Answer(*answer_as, text, until)
-        self._service.app._send(self._stream.name, rows, answer)
+        self._service.send(self._stream.name, rows, answer)
         return text
 
     def once(self, key: str) -> tuple[str, bool]:
@@ -93,7 +92,7 @@ class Sending:
         name = f"{self._stream.name.lower()}/{key}"
         digest = hashlib.sha256(self._body).hexdigest()
         with _LOCKS[hash(name) % len(_LOCKS)]:
-            known = self._service.app._journal.answer(name)
+            known = self._service.store.journal.answer(name)
             if known is None:
                 return self.send((name, digest)), False
         if known.digest != digest:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.app.describe import durability_of
 from millpond.errors import Error
 from millpond.http.answers import as_json
 from millpond.http.failures import not_found
@@ -27,15 +26,15 @@ async def list_tables(service: Service, request: Request) -> Response:
 
 async def one_table(service: Service, request: Request) -> Response:
     name = request.path_params["table"]
-    relation = service.app._catalog.find(name)
+    relation = service.catalog.find(name)
     if relation is None or relation.kind not in ("table", "view"):
-        error = service.app._catalog.unknown(name, "table")
+        error = service.catalog.unknown(name, "table")
         raise not_found(error.message, error.hint)
     return as_json(await service.run(_one, service, relation))
 
 
 def _all(service: Service) -> list[dict[str, Any]]:
-    relations = [r for r in service.app._catalog if r.kind in ("table", "view") and not is_own(r.name)]
+    relations = [r for r in service.catalog if r.kind in ("table", "view") and not is_own(r.name)]
     return [summary(service, relation) for relation in relations]
 
 
@@ -51,28 +50,29 @@ def summary(service: Service, relation: Relation) -> dict[str, Any]:
         "health": None,
     }
     with suppress(Error):  # it was dropped meanwhile, or its database is away: the health says so
-        if service.app._store.table(relation.name) is not None:
-            table = service.app.table(relation.name)
+        if service.store.table(relation.name) is not None:
+            table = service.table(relation.name)
             health = table.health_check()
-            found["health"] = {"status": health.status, "reason": service.app._mask(health.reason)}
+            found["health"] = {"status": health.status, "reason": service.secrets.mask(health.reason)}
             found["rows"] = len(table)
     return found
 
 
 def _one(service: Service, relation: Relation) -> dict[str, Any]:
-    app = service.app
     found = summary(service, relation)
     if relation.kind == "view":
         return found
-    stats = app.table(relation.name).get_stats()
+    stats = service.table(relation.name).get_stats()
     numbers = {f.name: getattr(stats, f.name) for f in dataclasses.fields(stats) if f.name != "more"}
     found["stats"] = numbers | {k: v for k, v in stats.more.items() if isinstance(v, (int, float, str, dict))}
-    found["durability"] = durability_of(app, relation.name)
+    found["durability"] = service.descriptions.durability_of(relation.name)
     found["indexes"] = [
-        {"name": i.name, "columns": list(i.columns)} for i in app._catalog.indexes(relation.name)
+        {"name": i.name, "columns": list(i.columns)} for i in service.catalog.indexes(relation.name)
     ]
     lowered = relation.name.lower()
     found["queries"] = [
-        p.plan.query for p in app._runner if lowered in (n.lower() for n in (*p.plan.reads, *p.plan.writes))
+        p.plan.query
+        for p in service.runner
+        if lowered in (n.lower() for n in (*p.plan.reads, *p.plan.writes))
     ]
     return found

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from millpond.app.session import Conversation
-from millpond.app.tail import follow
+from millpond.app.session import Session
 from millpond.errors import Closed, EngineError, Error, NotSupported, Place, SqlError, known
 from millpond.query.result import Result, RunningResult
 from millpond.server.address import NAME, address_in
@@ -25,8 +24,10 @@ from millpond.sql.limits import OWN
 from millpond.sql.statements import Statement, only_reads
 
 if TYPE_CHECKING:
-    from millpond.app.app import App
+    from millpond.app.runtime import Runtime
 
+Follow = Callable[[RunningResult, Callable[[], bool]], Iterator[pa.Table]]
+"""Hands out the rows of a running query until the reader is gone."""
 CONNECTIONS = 32
 """Clients at a time; one more is told to come back."""
 REQUEST_SECONDS = 30.0
@@ -40,9 +41,10 @@ WAITING_ROWS = 2_000_000
 class SocketServer:
     """Answers statements of other processes, each connection in a thread of its own, until ``close``."""
 
-    def __init__(self, app: App):
-        self._app = app
-        self._path = app._state.path / NAME
+    def __init__(self, home: Path, session: Callable[[], Session], follow: Follow):
+        self._session = session
+        self._follow = follow
+        self._path = home / NAME
         self._stopping = threading.Event()
         self._clients: set[socket.socket] = set()
         self._places = threading.BoundedSemaphore(CONNECTIONS)
@@ -51,12 +53,17 @@ class SocketServer:
         self._path.unlink(missing_ok=True)
         # The mode is there before the file is: nobody else can connect in between.
         os.fchmod(self._listener.fileno(), 0o600)
-        with address_in(app._state.path) as address:
+        with address_in(home) as address:
             self._listener.bind(address)
         os.chmod(self._path, 0o600)
         self._listener.listen(CONNECTIONS)
         self._thread = threading.Thread(target=self._accept, name="millpond-socket", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def of(cls, app: Runtime) -> Self:
+        """The server of an app."""
+        return cls(app.state.path, lambda: Session(app.texts.ask, app.begin_transaction), app.tails.follow)
 
     def close(self) -> None:
         """Takes no more clients; those that follow a query are told that the app stops."""
@@ -98,7 +105,7 @@ class SocketServer:
                     write_line(out, {"error": dump_error(full)})
 
     def _serve(self, connection: socket.socket) -> None:
-        conversation = Conversation(self._app)
+        session = self._session()
         try:
             with connection, connection.makefile("rwb") as file:
                 while file.peek(1):  # a client may think for as long as it likes
@@ -111,12 +118,12 @@ class SocketServer:
                     if request is None:
                         return
                     connection.settimeout(ANSWER_SECONDS)
-                    self._answer(request, file, connection, conversation)
+                    self._answer(request, file, connection, session)
                     connection.settimeout(None)
         except OSError:
             return  # the client has gone
         finally:
-            conversation.end()
+            session.end()
             self._clients.discard(connection)
             self._places.release()
 
@@ -125,10 +132,10 @@ class SocketServer:
         request: dict[str, Any],
         file: BufferedIOBase,
         connection: socket.socket,
-        conversation: Conversation,
+        session: Session,
     ) -> None:
         try:
-            result = self._run(request, conversation)
+            result = self._run(request, session)
         except Exception as error:
             write_line(file, {"error": dump_error(known(error))})
             return
@@ -144,12 +151,12 @@ class SocketServer:
                 writer.write_table(table)
             write_line(file, {})
 
-    def _run(self, request: dict[str, Any], conversation: Conversation) -> Result:
+    def _run(self, request: dict[str, Any], session: Session) -> Result:
         text, params, reads = request.get("sql"), request.get("params"), request.get("only_reads")
         unknown = set(request) - {"sql", "params", "only_reads"}
         if not isinstance(text, str) or unknown or not isinstance(params, list | dict | None):
             raise SqlError("the request is not understood", hint='send {"sql": "…", "params": […]}')
-        return conversation.run(text, params, OnlyReads(self._path.parent) if reads else None)
+        return session.run(text, params, OnlyReads(self._path.parent) if reads else None)
 
     def _stream(self, result: RunningResult, file: BufferedIOBase, connection: socket.socket) -> None:
         """Sends rows until the client leaves, the query fails or the app stops."""
@@ -174,7 +181,7 @@ class SocketServer:
             readable = select.select([connection], [], [], 0)[0]
             return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
 
-        for rows in follow(self._app, result, gone):
+        for rows in self._follow(result, gone):
             if rows.num_rows > WAITING_ROWS:
                 raise EngineError("the rows come faster than they are read", hint="select fewer of them")
             yield rows

@@ -12,11 +12,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Unit:
-    """How the steps of a statement are taken back, the last one first.
+class Undo:
+    """Takes the steps of a statement back, the last one first.
 
-    A context manager: it takes them back if the block raises. A statement that starts later hands its unit on to who
-    starts it, who calls ``undo`` if that fails.
+    A context manager: it takes them back if the block raises. A statement that starts later hands it on to who starts
+    it, who calls ``take_back`` if that fails.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Unit:
         self.on_failure(put_back)
         known.update(fresh)
 
-    def undo(self) -> None:
+    def take_back(self) -> None:
         """Takes all steps back. One that cannot be is logged, and does not keep the others."""
         while self._steps:
             safely(self._steps.pop())
@@ -50,7 +50,7 @@ class Unit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self.undo()
+            self.take_back()
 
 
 def safely(step: Callable[[], object]) -> None:

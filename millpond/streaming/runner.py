@@ -26,7 +26,7 @@ from millpond.retry import NO_PATIENCE
 from millpond.sql.catalog import Limits
 from millpond.store.query_states import Held
 from millpond.store.store import Store
-from millpond.store.undo import Unit, safely
+from millpond.store.undo import Undo, safely
 from millpond.streaming.backfill import Backfills
 from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.delivery import Outgoing
@@ -86,11 +86,16 @@ class Runner:
     def __iter__(self) -> Iterator[Pipeline]:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
 
+    def get(self, name: str) -> Pipeline | None:
+        """The statement, or the part of one, that runs under a name."""
+        found = self._running.get(name)
+        return found[0] if found is not None else None
+
     def add(
         self,
         plan: PipelinePlan,
         sources: Sequence[Source],
-        unit: Unit,
+        undo: Undo,
         *,
         ephemeral: bool,
         new: bool,
@@ -98,7 +103,7 @@ class Runner:
     ) -> None:
         """Puts a statement in line. ``sources`` are those of its streams."""
         statements = self._make(plan, ephemeral)
-        self.starter.add(statements, sources, unit, new=new, fresh=fresh)
+        self.starter.add(statements, sources, undo, new=new, fresh=fresh)
 
     @property
     def formats(self) -> set[str]:
@@ -149,8 +154,8 @@ class Runner:
             self._retrying = Retrying(self)
             self._store.listen(self._retrying.wake)
 
-    def start(self, enrolled: Mapping[str, Unit | None]) -> None:
-        """Lets statements run that have become members of their streams. One that cannot is taken back by its unit."""
+    def start(self, enrolled: Mapping[str, Undo | None]) -> None:
+        """Lets statements run that have become members of their streams. One that cannot is taken back by its undo."""
         try:
             self._settle(list(self._streams.values()))
         except BaseException as error:
@@ -158,17 +163,17 @@ class Runner:
                 if (pair := self._running.get(name)) is not None:
                     pair[0].fail(known(error), NO_PATIENCE)
             if not isinstance(error, Exception):
-                for unit in enrolled.values():
-                    if unit is not None:
-                        unit.undo()
+                for undo in enrolled.values():
+                    if undo is not None:
+                        undo.take_back()
                 raise
-        for name, unit in enrolled.items():
+        for name, undo in enrolled.items():
             if (pair := self._running.get(name)) is None:
                 continue  # another part of its query could not be started
             pipeline = pair[0]
             pipeline.begin()
-            if pipeline.error is not None and pipeline.state is State.FAILED and unit is not None:
-                self.starter.refuse(pipeline.plan, unit, pipeline.error)
+            if pipeline.error is not None and pipeline.state is State.FAILED and undo is not None:
+                self.starter.refuse(pipeline.plan, undo, pipeline.error)
 
     def describe(self) -> list[dict[str, Any]]:
         """Of each query how it is; those that wait for tables, or for Spark to start, are there too."""
@@ -258,12 +263,12 @@ class Runner:
         stalled = self.starter.stalled.get(query)
         return self.held.get(query) or (stalled.state if stalled is not None else State.RUNNING)
 
-    def control(self, query: str, action: str, unit: Unit) -> None:
+    def control(self, query: str, action: str, undo: Undo) -> None:
         """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
         state = asked(query, self.state_of(query), action)
         found = [(p, s) for p, s in list(self._running.values()) if p.plan.query == query]
         before = self.held.get(query)
-        unit.on_failure(lambda: self.held.set(query, before))
+        undo.on_failure(lambda: self.held.set(query, before))
         if state is State.RUNNING:
             self.held.set(query, None)
         elif not any(p.statement.ephemeral for p, _ in found):
@@ -274,7 +279,7 @@ class Runner:
             return
         able = [p for p, _ in found if can_move(p.state, action)]
         for pipeline in able:
-            unit.on_failure(partial(pipeline.put_back, pipeline.state, pipeline.error))
+            undo.on_failure(partial(pipeline.put_back, pipeline.state, pipeline.error))
             pipeline.ask(action)
         self._settle([stream for _, stream in found])
         for pipeline in able:

@@ -22,7 +22,7 @@ from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN
 from millpond.store.query_states import Held
 from millpond.store.store import Store
-from millpond.store.undo import Unit
+from millpond.store.undo import Undo
 from millpond.streaming.backfill import Backfills, loads_table
 from millpond.streaming.statement import RunningStatement
 
@@ -34,11 +34,11 @@ log = logging.getLogger("millpond")
 
 @dataclass(slots=True)
 class Waiting:
-    """A statement in line. ``unit`` takes it back, while who asked for it waits for it to start."""
+    """A statement in line. ``undo`` takes it back, while who asked for it waits for it to start."""
 
     statement: RunningStatement
     source: Source
-    unit: Unit | None
+    undo: Undo | None
     set_up: bool
     ready: bool = False
     """Whether it may start: the text that has it was run."""
@@ -72,7 +72,7 @@ class Pipelines(Protocol):
     def enrol(self, statement: RunningStatement, source: Source, late: set[str]) -> None:
         """Makes a statement a member of its stream."""
 
-    def start(self, enrolled: Mapping[str, Unit | None]) -> None:
+    def start(self, enrolled: Mapping[str, Undo | None]) -> None:
         """Lets statements run that have become members of their streams."""
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
@@ -120,7 +120,7 @@ class Starter:
         self,
         statements: Sequence[RunningStatement],
         sources: Sequence[Source],
-        unit: Unit,
+        undo: Undo,
         *,
         new: bool,
         fresh: bool,
@@ -129,9 +129,9 @@ class Starter:
         the beginning."""
         names = [statement.plan.name for statement in statements]
         if not new:
-            unit.on_failure(lambda: self._pop(names))
+            undo.on_failure(lambda: self._pop(names))
         for name, statement, source in zip(names, statements, sources, strict=True):
-            self._waiting[name] = Waiting(statement, source, unit if new else None, new)
+            self._waiting[name] = Waiting(statement, source, undo if new else None, new)
         for statement in statements:
             if fresh:
                 self._forget_earlier(statement)
@@ -245,7 +245,7 @@ class Starter:
             waiting.ready = True
         self.start_waiting(wait=True)
         for waiting in self if last else ():
-            waiting.unit = None
+            waiting.undo = None
         if self._refused:
             first, self._refused = self._refused[0], []
             raise first
@@ -274,9 +274,9 @@ class Starter:
                 found.append(name)
         return found
 
-    def _enrolled(self) -> Mapping[str, Unit | None]:
+    def _enrolled(self) -> Mapping[str, Undo | None]:
         """Makes pipelines of those that can start; answers the units of those that were made."""
-        made: dict[str, Unit | None] = {}
+        made: dict[str, Undo | None] = {}
         for name in self._startable():
             waiting = self._waiting.get(name)
             if waiting is None:
@@ -289,19 +289,19 @@ class Starter:
                 self._pipelines.enrol(waiting.statement, waiting.source, late)
                 faults.reach("pipeline enrolled")
             except Exception as error:
-                self.refuse(waiting.plan, waiting.unit, known(error))
+                self.refuse(waiting.plan, waiting.undo, known(error))
                 continue
             self._waiting.pop(name, None)
             self._stalled.pop(waiting.plan.query, None)
             # One that waited for its tables in vain has failed, and stays: it can be started when they are there.
-            made[name] = None if late else waiting.unit
+            made[name] = None if late else waiting.undo
         return made
 
-    def refuse(self, plan: PipelinePlan, unit: Unit | None, error: Error) -> None:
-        """A query cannot be started. With a ``unit`` nothing of it is left, and who asked for it is told."""
+    def refuse(self, plan: PipelinePlan, undo: Undo | None, error: Error) -> None:
+        """A query cannot be started. With a ``undo`` nothing of it is left, and who asked for it is told."""
         error.place = error.place or plan.place
-        if unit is not None:
-            unit.undo()
+        if undo is not None:
+            undo.take_back()
             self._refused.append(error)
             return
         parts = self._pipelines.take_out(plan.query)

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet
 
-from millpond.app.app import App
+from millpond.app.app import App, runtime_of
 from millpond.clock import ManualClock
 from millpond.errors import Error
 from millpond.options import parse_duration
@@ -30,6 +30,7 @@ from millpond.records.outgoing import to_values
 from millpond.sql.parse import parse
 from millpond.sql.statements import CreateTable
 from millpond.testing.cases import Case, Count, Fails, FixtureFile, Grid, Rows, Step
+from millpond.testing.crash import crash
 from millpond.testing.topics import Topics, messages_of, stream_of
 from millpond.testing.values import matches, parse_cell, parse_json, show
 from millpond.types import Column, Schema, normal, type_name
@@ -178,7 +179,7 @@ class _Run:
                 app.send(step.argument, part)
             else:
                 sent = self.topics.rows(topic, part, self.clock.now())
-                app._store.commit(sent={stream_of(topic): sent})
+                runtime_of(app).store.commit(sent={stream_of(topic): sent})
 
     def _move_clock(self, step: Step) -> None:
         try:
@@ -216,7 +217,7 @@ class _Run:
 
     def _restart(self) -> None:
         app = self._running()
-        app._crash()
+        crash(app)
         for number, result in enumerate(self._emitted()):
             _at(self.before, number).extend(_texts(result.to_arrow()).rows)
         self.app = None
@@ -241,7 +242,7 @@ class _Run:
         pyarrow.parquet.write_table(rows, path)
 
     def _records(self, step: Step) -> list[dict[str, Any]]:
-        relation = self._running()._catalog.find(step.argument)
+        relation = runtime_of(self._running()).catalog.find(step.argument)
         schema = relation.schema if relation is not None else Schema(())
         if step.grid is not None:
             return _grid_records(step.grid, schema)
@@ -252,7 +253,7 @@ class _Run:
 
     def _emitted(self) -> list[Result]:
         """What the running SELECTs have emitted, in the order of the SQL also after a restart."""
-        emitted = self._running()._emitted.results
+        emitted = runtime_of(self._running()).emitted.results
         self.names += [name for name in emitted if name not in self.names]
         return [emitted[name] for name in self.names if name in emitted]
 

@@ -35,7 +35,7 @@ from millpond.steps import Steps, recording, timed
 from millpond.store.change_feed import Touched
 from millpond.store.query_states import Held
 from millpond.store.store import Moment, Store
-from millpond.store.undo import Unit
+from millpond.store.undo import Undo
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
@@ -247,13 +247,13 @@ class Views:
     def _side_inputs(self, view: LiveView, relations: Mapping[str, Relation]) -> SideInputs:
         return SideInputs(relations, self._open_source, self._mask, lambda name, rows: self.renew(view))
 
-    def control(self, name: str, action: str, unit: Unit) -> None:
+    def control(self, name: str, action: str, undo: Undo) -> None:
         """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
         with self._turn:
             view = self._views[name]
             state, before, held = asked(name, view.state, action), view.held, self._held.get(name)
-            unit.on_failure(lambda: self._tell(view, before))
-            unit.on_failure(lambda: self._held.set(name, held))
+            undo.on_failure(lambda: self._tell(view, before))
+            undo.on_failure(lambda: self._held.set(name, held))
             if view.emit is None:
                 self._held.set(name, None if state is State.RUNNING else str(state))
             faults.reach("query told")

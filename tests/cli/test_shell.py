@@ -13,6 +13,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from millpond import App
+from millpond.app.app import runtime_of
+from millpond.app.texts import Texts
 from millpond.cli.output import Format, Printer
 from millpond.cli.prompt import SqlCompleter, make_prompt
 from millpond.cli.reporting import Report
@@ -196,7 +198,7 @@ def test_a_transaction_line_by_line(session, capsys):
 def test_a_transaction_line_by_line_with_a_running_app(tmp_path, capsys):
     with (
         App("CREATE TABLE prices (symbol STRING, price DOUBLE)", state=tmp_path / "s") as app,
-        SocketServer(app),
+        SocketServer.of(runtime_of(app)),
     ):
         client = Client.of(tmp_path / "s")
         assert client is not None
@@ -222,16 +224,17 @@ def test_long_answers_are_paged(tmp_path, monkeypatch):
         assert shell.run(many) and "29" in out.getvalue()
 
 
-class Impatient(App):
-    """A person who presses Ctrl-C while a query starts."""
+def test_a_query_that_is_left_while_it_starts_does_not_go_on(monkeypatch):
+    """A person presses Ctrl-C while a query starts."""
+    plain = Texts.ask
 
-    def _ask(self, text, params, gate=None):
-        super()._ask(text, params, gate)
+    def ask(self, text, params, permissions=None):
+        plain(self, text, params, permissions)
         raise KeyboardInterrupt
 
-
-def test_a_query_that_is_left_while_it_starts_does_not_go_on():
-    with Impatient("CREATE STREAM s (id INT); CREATE TABLE t (id INT)", _direct=True) as app:
+    with App("CREATE STREAM s (id INT); CREATE TABLE t (id INT)", _direct=True) as app:
+        monkeypatch.setattr(Texts, "ask", ask)
         with pytest.raises(KeyboardInterrupt):
             LocalSession(app).ask("SELECT * FROM s")
-        assert App._ask(app, "SHOW QUERIES", None).rows() == [] and not app._emitted.results
+        monkeypatch.undo()
+        assert app.sql("SHOW QUERIES").rows() == [] and not app._runtime.emitted.results

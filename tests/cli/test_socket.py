@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App
+from millpond.app.app import runtime_of
 from millpond.errors import CheckFailed, EngineError, InvalidRecord, Place, SqlError, UnknownName
 from millpond.server import registry
 from millpond.server.address import NAME, connect
@@ -30,7 +31,7 @@ SQL = "CREATE TABLE t (id BIGINT PRIMARY KEY, price DECIMAL(10,2)); INSERT INTO 
 
 @pytest.fixture
 def served(tmp_path: Path):
-    with App(SQL, state=tmp_path / "state") as app, SocketServer(app):
+    with App(SQL, state=tmp_path / "state") as app, SocketServer.of(runtime_of(app)):
         yield tmp_path / "state"
 
 
@@ -84,7 +85,7 @@ def test_every_field_of_an_error_survives():
 
 def test_the_socket_is_for_its_owner_and_goes_with_the_app(tmp_path):
     with App(SQL, state=tmp_path / "s") as app:
-        with SocketServer(app):
+        with SocketServer.of(runtime_of(app)):
             assert stat.S_IMODE(os.stat(tmp_path / "s" / NAME).st_mode) == 0o600
         assert not (tmp_path / "s" / NAME).exists()
     assert Client.of(tmp_path / "s") is None
@@ -97,7 +98,7 @@ def test_a_socket_that_a_killed_app_left_is_replaced(tmp_path):
         left.bind(str(tmp_path / "s" / NAME))
         left.close()
         assert Client.of(tmp_path / "s") is None
-        with SocketServer(app):
+        with SocketServer.of(runtime_of(app)):
             client = Client.of(tmp_path / "s")
             assert client is not None and rows(client, "SELECT 1 AS one")
             client.close()
@@ -105,7 +106,7 @@ def test_a_socket_that_a_killed_app_left_is_replaced(tmp_path):
 
 def test_a_state_directory_with_a_very_long_path(tmp_path):
     state = tmp_path / ("d" * 100) / ("e" * 100)
-    with App(SQL, state=state) as app, SocketServer(app):
+    with App(SQL, state=state) as app, SocketServer.of(runtime_of(app)):
         client = Client.of(state)
         assert client is not None and rows(client, "SELECT COUNT(*) AS n FROM t") == [{"n": 2}]
         client.close()

@@ -102,7 +102,7 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
     channel = Channel(
         table, Limits(history_commits=kept), "boot", lambda: None, lambda followers, error: None
     )
-    app._store.watch("t", channel)
+    app._runtime.store.watch("t", channel)
     clients = [Client(channel, wish) for wish in WISHES]
 
     def hear() -> None:
@@ -142,4 +142,4 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
         for client in clients:
             client.check()
     finally:
-        app._store.unwatch("t", channel.told)
+        app._runtime.store.unwatch("t", channel.told)

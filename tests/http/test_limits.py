@@ -55,7 +55,7 @@ def test_what_is_not_http(shop: Serving, request_: bytes) -> None:
 
 def test_statements_that_take_too_long_and_too_many(serve: Serve) -> None:
     shop = serve(limits={"seconds": 1, "threads": 2, "waiting": 2})
-    with shop.app._lock, ThreadPoolExecutor(3) as pool:
+    with shop.app._runtime.lock, ThreadPoolExecutor(3) as pool:
         # The app is busy: statements wait for their turn.
         slow = [pool.submit(shop.sql, "SELECT COUNT(*) FROM items") for _ in range(2)]
         answers = [s.result() for s in slow]
@@ -147,7 +147,7 @@ def test_eight_at_once_do_not_take_the_process(serve: Serve) -> None:
 
 def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:
     shop = serve(limits={"seconds": 0.2})
-    with shop.app._lock:
+    with shop.app._runtime.lock:
         assert shop.sql("INSERT INTO log VALUES ('late')").status_code == 504
     deadline = time.monotonic() + 10
     while shop.server._service._threads.at_work:

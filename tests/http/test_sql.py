@@ -187,7 +187,7 @@ def test_statements_by_role(guarded: Serving, sql: str, least: str) -> None:
 def test_only_an_admin_starts_what_goes_on(guarded: Serving) -> None:
     answer = guarded.sql("INSERT INTO log SELECT sku FROM orders", headers=bearer(WRITE))
     assert answer.status_code == 403 and "a running INSERT" in answer.json()["error"]["message"]
-    assert not guarded.app._runner.names
+    assert not guarded.app._runtime.runner.names
 
 
 def test_tokens(serve: Serve) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from millpond import App
 from millpond.connectors.stream.source import stream_uri
+from millpond.testing.crash import crash
 from tests.http.conftest import SQL, Serve, Serving
 
 
@@ -19,9 +20,9 @@ def sent(app: App, stream: str = "orders") -> list[dict[str, Any]]:
     """The rows of an embedded stream."""
     from millpond.records import to_rows
 
-    relation = app._catalog.find(stream)
+    relation = app._runtime.catalog.find(stream)
     assert relation is not None
-    source = app._rooms.open(stream_uri(app._state.path, stream), {}, relation.schema)
+    source = app._runtime.rooms.open(stream_uri(app._runtime.state.path, stream), {}, relation.schema)
     batches = [b for split in source.splits(None, source.latest(None)) for b in source.read(split)]
     return [row for batch in batches for row in to_rows(batch)]
 
@@ -71,11 +72,11 @@ def test_numbers_are_exact(serve: Serve) -> None:
     ],
 )
 def test_wrong_bodies_keep_nothing(shop: Serving, body: bytes, status: int, says: str) -> None:
-    before = shop.app._journal.stream_end("orders")
+    before = shop.app._runtime.journal.stream_end("orders")
     answer = shop.client.post("/streams/orders", content=body)
     assert answer.status_code == status, answer.text
     assert says in answer.json()["error"]["message"]
-    assert shop.app._journal.stream_end("orders") == before
+    assert shop.app._runtime.journal.stream_end("orders") == before
 
 
 def test_fields_that_the_stream_lacks_can_be_left_out(serve: Serve) -> None:
@@ -99,7 +100,7 @@ def test_a_key_counts_once_also_after_a_restart(serve: Serve, tmp_state: Path) -
     assert first.json() == again.json() == {"rows": 2}
     assert "idempotency-replayed" not in first.headers and again.headers["idempotency-replayed"] == "true"
     shop.server.close()
-    shop.app._crash()
+    crash(shop.app)
     shop = Serving(App(SQL, state=tmp_state))
     third = shop.client.post("/streams/orders", content=body, headers=key)
     assert third.json() == {"rows": 2} and len(sent(shop.app)) == 2

@@ -48,8 +48,12 @@ def _ask(app: App, text: str, path: str) -> Answer:
     """``spark`` leaves no choice; else a second time if a plan is kept."""
     if path != "spark":
         answer = ours(lambda: app.sql(text).to_arrow())
-        return answer if app._plans.find(text, None) is None else ours(lambda: app.sql(text).to_arrow())
-    evaluator = app._evaluator
+        return (
+            answer
+            if app._runtime.lookups.find(text, None) is None
+            else ours(lambda: app.sql(text).to_arrow())
+        )
+    evaluator = app._runtime.evaluator
     before, evaluator.path = evaluator.path, "spark"
     try:
         return ours(lambda: app.sql(text).to_arrow())

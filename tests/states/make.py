@@ -107,7 +107,7 @@ def make(state: str) -> None:
     """Runs the app up to the moment of the crash."""
     app = App(SQL, state=state, _direct=True)
     run(app, BEFORE)
-    app._runner.crash()
+    app._runtime.runner.crash()
     for stream, rows in WAITING:
         app.send(stream, rows)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,68 @@
+"""DROP, PAUSE, RESUME, STOP, START and REPLAY: what was made goes, or is told what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from millpond.app.drop import Removals
+from millpond.app.handlers import NOTHING, Handlers
+from millpond.app.indexes import Indexes
+from millpond.app.queries import Queries
+from millpond.app.text_run import TextRun
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+from millpond.store.store import Store
+from millpond.store.undo import Undo
+from millpond.streaming.runner import Runner
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Controls:
+    """Drops what statements made, and controls queries."""
+
+    text: TextRun
+    store: Store
+    removals: Removals
+    indexes: Indexes
+    queries: Queries
+    runner: Runner
+
+    @property
+    def handlers(self) -> Handlers:
+        return {st.Drop: self.drop, st.ControlQuery: self.control, st.Replay: self.replay}
+
+    def drop(self, checked: Checked, undo: Undo) -> Result:
+        s = checked.statement
+        assert isinstance(s, st.Drop)
+        if checked.index is not None:
+            self.indexes.drop(checked.index)
+            return Result(NOTHING, count=0)
+        if s.kind == "query":
+            act = partial(self.removals.drop_query, s.name, if_exists=s.if_exists, place=s.place)
+            return self._tell(s, s.name, "drop", act)
+        assert checked.relation is not None
+        self.removals.drop(checked.relation, cascade=s.cascade, place=s.place)
+        return Result(NOTHING, count=0)
+
+    def control(self, checked: Checked, undo: Undo) -> Result:
+        s = checked.statement
+        assert isinstance(s, st.ControlQuery)
+        return self._tell(s, s.name, s.action, partial(self.queries.control, s.name, s.action, undo))
+
+    def _tell(self, s: st.Statement, query: str, action: str, act: Callable[[], object]) -> Result:
+        """Tells a query what to do. A statement of the file does that once: after a restart the query is as it was
+        left. A query that a restart does not find is told each time."""
+        in_file = self.text.in_file
+        done = (self.text.count(s),) if in_file and self.queries.is_kept(query) else ()
+        if not in_file or not self.queries.is_done(query, action):
+            act()
+        if done:
+            self.store.commit(done=done)
+        return Result(NOTHING, count=0)
+
+    def replay(self, checked: Checked, undo: Undo) -> Result:
+        assert checked.relation is not None
+        return Result(NOTHING, count=self.runner.replay(checked.relation.name))

@@ -1,0 +1,94 @@
+"""Streams, tables and views that statements declare: opened, and kept so that a restart finds them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from millpond import faults
+from millpond.app.published import Publications
+from millpond.app.saved import SavedStatements
+from millpond.app.text_run import TextRun
+from millpond.journal.revision import Revision
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.open_sources import Sources
+from millpond.plan.world import Rooms
+from millpond.sql import statements as st
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checked import Checked
+from millpond.sql.identity import identity
+from millpond.store.catalog import Saved, saved, widths_of
+from millpond.store.dropped_tables import DroppedTables
+from millpond.store.query_states import HELD
+from millpond.store.store import Store
+from millpond.store.undo import Undo
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Declarations:
+    """Makes relations known. ``take_back`` removes what a statement that failed has declared."""
+
+    catalog: Catalog
+    store: Store
+    rooms: Rooms
+    sources: Sources
+    columns: KeptColumns
+    publications: Publications
+    dropped_tables: DroppedTables
+    saved: SavedStatements
+    text: TextRun
+    with_types: Callable[[Checked], Checked]
+    take_back: Callable[[Relation], None]
+    read_only: bool
+
+    def declare(self, checked: Checked, undo: Undo) -> Saved:
+        """Makes a stream, table or view known; answers what the journal is to keep of it."""
+        checked = self.with_types(checked)
+        relation, journal = checked.relation, self.store.journal
+        assert relation is not None
+        undo.on_failure(partial(self.take_back, relation))
+        undo.put(self.sources.values, checked.source_options)
+        if relation.kind == "table":
+            self.dropped_tables.finish_one(relation.name)
+            self.store.clear(relation.name)
+        elif relation.kind == "stream" and journal.stream_end(relation.name):
+            journal.drop_stream(relation.name)
+        self.open(relation, checked.table_options)
+        faults.reach("relation opened")
+        return saved(checked, relation, identity(checked.statement))
+
+    def open(self, relation: Relation, options: Mapping[str, Any]) -> None:
+        """Opens a relation that is declared, or that a state directory has."""
+        if relation.kind == "table":
+            self.store.options[relation.name.lower()] = options
+            relation = dataclasses.replace(relation, place=self.rooms.place(options))
+            extension = str(options.get("extension") or "memory")
+            self.store.create(relation, extension, options)
+            if not self.store.keeps(relation.name) and not self.read_only:
+                self.store.journal.forget(f"table:{relation.name}")
+        self.publications.add(relation)
+        self.catalog.add(relation)
+
+    def keep(self, entry: Saved, reads: Sequence[Relation]) -> None:
+        """Keeps a statement, with the columns of what it reads: from here on a restart finds it."""
+        entry.claimed = True
+        self.saved.add(entry)
+        columns = self.columns.gather(reads)
+        for found in columns:
+            self.columns.note(found)
+        if not self.read_only:
+            told = [(HELD, entry.name)] if entry.kind == "query" and not self.text.in_file else []
+            self.store.journal.revise(Revision([entry.entry(), *columns], told))
+        faults.reach("statement declared")
+
+
+def query_entry(name: str, checked: Checked) -> Saved | None:
+    """What the journal is to keep of a running statement, so that it goes on after a restart."""
+    statement = checked.statement
+    if not isinstance(statement, (*st.WRITES, st.Block)):
+        return None
+    entry = Saved(name, "query", statement.text, identity(statement), None, {})
+    entry.widths = widths_of(checked)
+    return entry

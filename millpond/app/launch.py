@@ -1,0 +1,143 @@
+"""Running statements are put in line: with their names, their inputs, and where their rows go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from millpond import faults
+from millpond.app.declarations import Declarations, query_entry
+from millpond.app.drop import Removals
+from millpond.app.queries import Queries
+from millpond.app.text_run import TextRun
+from millpond.connectors.source import NativeSource
+from millpond.errors import AlreadyExists, NotSupported
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.open_sources import Sources
+from millpond.plan.plans import PipelinePlan, Target, target_of
+from millpond.plan.world import Rooms
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+from millpond.sql.joins import all_inputs, join_warnings
+from millpond.sql.querynames import made_name
+from millpond.store.catalog import Saved
+from millpond.store.query_states import DROPPED, Held
+from millpond.store.store import Store
+from millpond.store.undo import Undo
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.runner import Runner
+
+log = logging.getLogger("millpond")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Launcher:
+    """Puts running statements in line. ``keep_copy`` and ``keep_beside`` keep what they read outside in tables that
+    nobody sees."""
+
+    text: TextRun
+    runner: Runner
+    queries: Queries
+    held: Held
+    declarations: Declarations
+    removals: Removals
+    columns: KeptColumns
+    sources: Sources
+    store: Store
+    rooms: Rooms
+    emitted: Emitted
+    keep_copy: Callable[[Relation], None]
+    keep_beside: Callable[[Relation], None]
+    read_only: bool
+
+    def name(self, checked: Checked, undo: Undo) -> str:
+        """The name that the statement gives, or one that a restart finds again."""
+        named = checked.query_options.get("query.name")
+        key, _, number = self.text.count(checked.statement).partition(":")
+        undo.on_failure(lambda: self.text.counts.update({key: int(number)}))
+        taken = {known.lower() for known in self.queries.names}
+        name = str(named) if named else made_name(checked, int(number), taken)
+        if named and name.lower() in taken:
+            raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
+        if named and not self.text.in_file and self.held.get(name) == DROPPED:
+            # One of that name was dropped: it is forgotten.
+            undo.on_failure(partial(self.held.set, name, DROPPED))
+            self.held.note(name, None)
+        if self.text.in_file and isinstance(checked.statement, st.Select):
+            # How far it was printed is known from the run before.
+            undo.on_failure(partial(self.runner.take_out, name))
+        else:
+            undo.on_failure(partial(self.removals.take_back_query, name))
+        return name
+
+    def target(self, checked: Checked, query: str) -> Target:
+        """Where the rows of a running statement go; what would leave the app in a test is looked at instead."""
+        assert checked.target is not None and checked.resolved is not None
+        if checked.target.kind != "sink" or not self.rooms.stands_in(checked.target.name):
+            return target_of(checked.target, checked.table_options)
+        self.emitted.open(query, checked.resolved.schema.arrow())
+        return Target("emit", query)
+
+    def run_on(self, plan: PipelinePlan, checked: Checked, undo: Undo) -> Result:
+        """A statement that runs for as long as the app."""
+        self.start(plan, checked, undo, query_entry(plan.name, checked))
+        return Result(pa.table({}), count=0)
+
+    def start(
+        self, plan: PipelinePlan, checked: Checked, undo: Undo, entry: Saved | None, *, new: bool = True
+    ) -> None:
+        """Puts a running statement in line; it starts when the text has been run. ``entry`` is what the journal keeps
+        of it, once all that it needs is there."""
+        assert checked.resolved is not None
+        if self.read_only:
+            raise NotSupported(
+                "this statement runs for as long as an app, and the state directory is open for reading only",
+                hint="start the app with millpond run, then ask it",
+                place=checked.statement.place,
+            )
+        if self.held.get(plan.name) == DROPPED:
+            if entry is not None and new:
+                self.declarations.keep(entry, ())
+            return
+        for one in (checked, *checked.block):
+            undo.put(self.sources.values, one.source_options)
+        undo.on_failure(self.removals.drop_unread)
+        resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
+        for i in all_inputs(i for r in resolved for i in r.inputs):
+            if i.relation.captured:
+                self.keep_copy(i.relation)
+            elif i.relation.kind == "source" and not i.relation.running:
+                self.keep_beside(i.relation)
+        faults.reach("inputs kept")
+        sources = [self.sources.open(stream) for stream in plan.streams]
+        for source in sources:
+            if isinstance(source, NativeSource):
+                source.prepare()
+            if source.local:
+                raise NotSupported(
+                    f"a running query cannot read {source.kind}://: only this process can",
+                    hint="make a table of it: CREATE TABLE t AS SELECT * FROM " + source.uri,
+                )
+        faults.reach("sources prepared")
+        for caution in join_warnings(checked.resolved):
+            log.warning("%s (%s)", caution.message, caution.hint)
+        kept = self._kept(plan) or (entry is not None and plan.target.kind == "emit")
+        fresh = new and entry is not None
+        self.runner.add(plan, sources, undo, ephemeral=not kept, new=new, fresh=fresh)
+        if new and entry is not None:
+            self.declarations.keep(entry, plan.streams)
+        else:
+            self.columns.keep(plan.streams)
+        faults.reach("pipeline added")
+
+    def _kept(self, plan: PipelinePlan) -> bool:
+        if plan.target.kind == "table":
+            return self.store.keeps(plan.target.name)
+        saved = self.declarations.saved.get(f"query:{plan.name}")
+        return plan.target.kind != "emit" or self.text.in_file or saved is not None

@@ -1,0 +1,83 @@
+"""SELECT, SHOW, DESCRIBE and EXPLAIN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from millpond.app.analyze import Analysis
+from millpond.app.answers import Answers
+from millpond.app.describe import Descriptions
+from millpond.app.handlers import Handler, Handlers
+from millpond.app.launch import Launcher
+from millpond.app.text_run import TextRun
+from millpond.plan.pipeline import plan_pipeline
+from millpond.plan.plans import Target
+from millpond.plan.view import plan_view
+from millpond.query.change_kind import emitted_schema
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.checked import Checked
+from millpond.store.undo import Undo
+from millpond.streaming.emitted import Emitted
+from millpond.views.materialized_view import Views
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reads:
+    """Answers statements that read. ``run`` runs one that EXPLAIN ANALYZE looks at."""
+
+    text: TextRun
+    answers: Answers
+    launcher: Launcher
+    views: Views
+    emitted: Emitted
+    descriptions: Descriptions
+    analysis: Analysis
+    with_types: Callable[[Checked], Checked]
+    run: Handler
+
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            st.Select: self.select,
+            st.Show: self.show,
+            st.Describe: self.describe,
+            st.ShowCreate: self.show_create,
+            st.Explain: self.explain,
+        }
+
+    def select(self, checked: Checked, undo: Undo) -> Result:
+        if not checked.running and not checked.live:
+            return Result(self.answers.answer(checked))
+        checked = self.with_types(checked)
+        assert checked.resolved is not None
+        name = self.launcher.name(checked, undo)
+        result = self.emitted.open(name, emitted_schema(checked.resolved.schema.arrow(), checked.op))
+        options = {} if checked.op is None else {"op": checked.op}
+        if checked.live:
+            printed = self.emitted.printed if self.text.in_file else None
+            plan = plan_view(checked, name, Target("emit", f"{name}$rows", options))
+            self.views.add_emitting(plan, result.add if printed is None else partial(printed, name))
+            return result
+        self.launcher.run_on(plan_pipeline(checked, name, Target("emit", name, options)), checked, undo)
+        return result
+
+    def show(self, checked: Checked, undo: Undo) -> Result:
+        assert isinstance(checked.statement, st.Show)
+        return Result(self.descriptions.show(checked.statement.what))
+
+    def describe(self, checked: Checked, undo: Undo) -> Result:
+        assert isinstance(checked.statement, st.Describe) and checked.relation is not None
+        return Result(self.descriptions.describe(checked.relation, extended=checked.statement.extended))
+
+    def show_create(self, checked: Checked, undo: Undo) -> Result:
+        assert checked.relation is not None
+        return Result(self.descriptions.show_create(checked.relation))
+
+    def explain(self, checked: Checked, undo: Undo) -> Result:
+        assert isinstance(checked.statement, st.Explain)
+        if not checked.statement.analyze:
+            return Result(self.descriptions.explain(checked))
+        return Result(self.analysis.analyze(checked, lambda inner: self.run(inner, undo)))

@@ -1,0 +1,176 @@
+"""The parts of an app in one place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from millpond.app.describe import Descriptions
+from millpond.app.lifetime import Lifetime
+from millpond.app.published import Publications
+from millpond.app.queries import Queries
+from millpond.app.readiness import Readiness, readiness
+from millpond.app.restore import Restorer
+from millpond.app.saved import SavedStatements
+from millpond.app.script import Checks
+from millpond.app.secrets import Secrets
+from millpond.app.send import Sender
+from millpond.app.table_handles import TableHandles
+from millpond.app.tail import Tails
+from millpond.app.text_run import TextRun
+from millpond.app.texts import OnAnswer, Texts
+from millpond.clock import Clock
+from millpond.journal.journal import Journal
+from millpond.journal.state import StateDirectory
+from millpond.loading.bulk_load import Report
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.followers import Followers
+from millpond.loading.inputs import Inputs
+from millpond.loading.loader import Loader
+from millpond.loading.open_sources import Sources
+from millpond.loading.progress import Load
+from millpond.plan.world import Rooms, StandIn
+from millpond.query.evaluate import Evaluator, Path
+from millpond.query.plans import Plans
+from millpond.query.result import Result
+from millpond.query.table import Table
+from millpond.query.transaction import Transaction
+from millpond.sql.catalog import Catalog
+from millpond.sql.ownnames import is_own
+from millpond.sql.userfunctions import UserFunction
+from millpond.store.compaction import Compactor
+from millpond.store.query_states import Held
+from millpond.store.row_edits import RowEdits
+from millpond.store.store import Store
+from millpond.streaming.emitted import Emitted, OnEmit
+from millpond.streaming.runner import Runner
+from millpond.streaming.statements import Statements
+from millpond.views.materialized_view import Views
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Settings:
+    """What an app was opened with."""
+
+    master: str | None
+    compact_after: int
+    on_progress: Report
+    on_emit: OnEmit | None
+    on_answer: OnAnswer | None
+    on_status: Callable[[str], None]
+    path: Path
+    read_only: bool
+    direct: bool
+    clock: Clock
+    stand_in: StandIn | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Runtime:
+    """The parts of an app, for those who put others together with them: the app itself, the HTTP server, the command
+    line and tests. No part of an app holds it."""
+
+    lock: threading.RLock
+    lifetime: Lifetime
+    state: StateDirectory
+    journal: Journal
+    store: Store
+    edits: RowEdits
+    compactor: Compactor
+    catalog: Catalog
+    saved: SavedStatements
+    rooms: Rooms
+    sources: Sources
+    inputs: Inputs
+    columns: KeptColumns
+    functions: dict[str, UserFunction]
+    evaluator: Evaluator
+    lookups: Plans[Result]
+    writes: Plans[Result]
+    checks: Checks
+    text: TextRun
+    texts: Texts
+    tables: TableHandles
+    loads: dict[str, Load]
+    loader: Loader
+    followers: Followers
+    statements: Statements
+    runner: Runner
+    views: Views
+    queries: Queries
+    held: Held
+    emitted: Emitted
+    tails: Tails
+    sender: Sender
+    publications: Publications
+    descriptions: Descriptions
+    restorer: Restorer
+    secrets: Secrets
+
+    def table(self, name: str) -> Table:
+        """The table of that name, while the app is open."""
+        self.lifetime.check_open()
+        return self.tables.get(name)
+
+    def table_names(self) -> list[str]:
+        """The names of all tables; error tables are not among them."""
+        return [name for name in self.catalog.names("table") if not is_own(name)]
+
+    def begin_transaction(self) -> Transaction:
+        """Changes of several tables that become one commit."""
+        self.lifetime.check_open()
+        return Transaction(self.store, self.catalog, self.texts.run_in, self.table)
+
+    def start(self) -> None:
+        """Starts the running statements, each when its tables are loaded, and waits for all loads."""
+        self.runner.starter.begin()
+        self.loader.wait()
+        self.runner.starter.start_new()
+
+    def ready(self) -> Readiness:
+        """Looks whether every table is loaded and every query runs."""
+        return readiness(
+            self.lifetime,
+            self.store,
+            self.loads,
+            self.loader,
+            self.followers,
+            self.runner,
+            self.views,
+            self.queries,
+            self.secrets.mask,
+        )
+
+    def drain(self, timeout: float) -> None:
+        """Waits until everything that the sources held when it was called has taken effect."""
+        self.lifetime.check_open()
+        deadline = time.monotonic() + timeout
+        retried = -1
+        self.followers.drain(timeout)
+        while retried != (retried := self.runner.retry()):
+            self.runner.drain(max(0.0, deadline - time.monotonic()))
+            self.views.drain(max(0.0, deadline - time.monotonic()))
+        self.journal.sync()
+
+    def close(self) -> None:
+        """Lets current batches finish, and stops."""
+        self.lifetime.closed = True
+        self.loader.close()
+        self.followers.close()
+        self.runner.close()
+        self.views.close()
+        self.rooms.close()
+        self.publications.close()
+        self.evaluator.close()
+        forget(self.functions)
+        self.compactor.end()
+        self.store.close()
+        self.state.close()
+
+
+def forget(functions: Mapping[str, UserFunction]) -> None:
+    """Takes functions of a program out of where evaluators find them."""
+    for function in functions.values():
+        function.forget()

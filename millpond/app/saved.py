@@ -1,0 +1,30 @@
+"""The statements that a state directory keeps."""
+
+from __future__ import annotations
+
+from millpond.store.catalog import Saved
+
+
+class SavedStatements:
+    """Holds them by their ids: kind and name, in lower case."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Saved] = {}
+        self.unclaimed: dict[str, Saved] = {}
+        """Those of a state directory that the app's file has not named yet."""
+
+    def add(self, entry: Saved) -> None:
+        self.entries[entry.id] = entry
+
+    def restore(self, entry: Saved) -> None:
+        """Adds one that the state directory has."""
+        self.add(entry)
+        self.unclaimed[entry.id] = entry
+
+    def get(self, name: str) -> Saved | None:
+        """The entry of an id, whatever its case."""
+        return self.entries.get(name.lower())
+
+    def forget(self, name: str) -> None:
+        self.entries.pop(name.lower(), None)
+        self.unclaimed.pop(name.lower(), None)

@@ -1,0 +1,32 @@
+"""Secrets of an app: what came from the environment is not shown to anybody."""
+
+from __future__ import annotations
+
+from millpond.errors import Error, without_passwords
+from millpond.sql.text import Script
+
+
+class Secrets:
+    """Leaves values of the environment, and passwords, out of texts."""
+
+    def __init__(self) -> None:
+        self._scripts: list[Script] = []
+
+    def remember(self, script: Script) -> None:
+        """Notes the values that a text has from the environment."""
+        if script.secrets:
+            self._scripts.append(script)
+
+    def mask(self, text: str) -> str:
+        """The text without values that came from the environment, and without passwords."""
+        for script in self._scripts:
+            text = script.mask(text)
+        return without_passwords(text)
+
+    def mask_error(self, error: Error) -> None:
+        """Masks what an error says, and those that it is made of."""
+        error.message = self.mask(error.message)
+        error.hint = self.mask(error.hint) if error.hint else None
+        error.args = (error.message,)
+        for inner in getattr(error, "errors", ()):
+            self.mask_error(inner)

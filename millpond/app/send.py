@@ -1,0 +1,47 @@
+"""Rows that programs send to streams which the app keeps itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from millpond.app.lifetime import Lifetime
+from millpond.app.secrets import Secrets
+from millpond.errors import UnknownName
+from millpond.journal.answers import Answer
+from millpond.query.table import Record
+from millpond.records import to_arrow
+from millpond.sql.catalog import Catalog
+from millpond.store.store import Store
+
+
+class Sender:
+    """Appends rows to streams."""
+
+    def __init__(self, lifetime: Lifetime, catalog: Catalog, store: Store, secrets: Secrets):
+        self._lifetime = lifetime
+        self._catalog = catalog
+        self._store = store
+        self._secrets = secrets
+
+    def send(
+        self,
+        stream: str,
+        rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch,
+        answer: Answer | None = None,
+    ) -> int:
+        """Appends rows, all or none, and answers how many; ``answer`` is kept in the same commit."""
+        self._lifetime.check_open()
+        relation = self._catalog.find(stream)
+        if relation is None or relation.kind != "stream":
+            raise self._catalog.unknown(stream, "stream")
+        if relation.uri:
+            raise UnknownName(
+                f'stream "{relation.name}" reads {self._secrets.mask(relation.uri)}: rows cannot be sent to it',
+                hint="a stream without a connector takes rows",
+            )
+        records = [rows] if isinstance(rows, Mapping) else rows
+        table = to_arrow(relation.schema, records, what=f'stream "{relation.name}"')
+        self._store.commit(sent={relation.name: table}, answer=answer)
+        return int(table.num_rows)

@@ -1,0 +1,77 @@
+"""Spark, as an app uses it: it starts when it is first needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond import steps
+from millpond.clock import Clock
+from millpond.errors import QueryFailed
+from millpond.sql.checked import Checked
+from millpond.types import Column, Schema, normal
+
+
+class Spark:
+    """Gives Spark's session, and asks it. ``formats`` are those that the running queries need."""
+
+    def __init__(
+        self,
+        master: str | None,
+        home: Path,
+        clock: Clock,
+        formats: Callable[[], set[str]],
+        on_status: Callable[[str], None],
+    ):
+        self._master = master
+        self._home = home
+        self._clock = clock
+        self._formats = formats
+        self._on_status = on_status
+
+    def session(self, *formats: str) -> Any:
+        """Spark's session, with what its ``formats`` need beside those of the queries."""
+        from millpond.engine.session import get_session, started
+
+        if not started():
+            self._on_status("starting Spark")
+        return get_session(self._master, self._home, kafka="kafka" in self._formats().union(formats))
+
+    def ask(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The rows of a query over tables."""
+        from millpond.engine.answer import ask
+        from millpond.sql.render.spark import at_time
+
+        return steps.timed(
+            "evaluate by Spark", lambda: ask(self.session(), at_time(sql, self._clock), tables)
+        )
+
+    def with_types(self, checked: Checked) -> Checked:
+        """The statement with the types that only Spark's analyser knows."""
+        resolved = checked.resolved
+        if resolved is None or resolved.schema.known:
+            return checked
+        from millpond.sql.render import spark
+
+        empty = {i.view: i.relation.schema.arrow().empty_table() for i in resolved.inputs}
+        try:
+            found = self.ask(spark.render(resolved.expression), empty).schema
+        except QueryFailed:
+            if checked.relation is None or checked.relation.kind != "view":
+                raise
+            # The query of a view says what they are, whenever it is read.
+            found = [pa.field(c.name, c.type or pa.null()) for c in resolved.schema]
+        columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found, strict=True))
+        schema = Schema(columns, resolved.schema.key)
+        relation = checked.relation and dataclasses.replace(checked.relation, schema=schema)
+        same = checked.target is checked.relation
+        return dataclasses.replace(
+            checked,
+            resolved=dataclasses.replace(resolved, schema=schema),
+            relation=relation,
+            target=relation if same else checked.target,
+        )

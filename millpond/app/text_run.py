@@ -1,0 +1,118 @@
+"""The text that is being run: how its statements are told from one another, and the transaction that they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from millpond.changes import Changes
+from millpond.query.transaction import Transaction
+from millpond.sql import statements as st
+from millpond.sql.identity import identity
+from millpond.store.store import Moment, Store
+from millpond.store.undo import Undo
+
+T = TypeVar("T")
+
+
+class TextRun:
+    """Keeps what the statements of a text have in common. Whoever runs one holds the lock of the app."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self.in_file = False
+        """Whether it is the app's own file that is run."""
+        self.transaction: Transaction | None = None
+        """The one that statements are part of, inside BEGIN … COMMIT."""
+        self._block_done: list[str] = []
+        self.standing = 0
+        """Statements of the text that have left something, and stand."""
+        self.counts: dict[str, int] = {}
+        """How often each statement was run, by its identity."""
+
+    def stand(self, undo: Undo) -> None:
+        """Counts a statement that may leave something, for as long as it stands."""
+        self.standing += 1
+        undo.on_failure(self._fall)
+
+    def _fall(self) -> None:
+        self.standing -= 1
+
+    # statements of the file that run once
+
+    def _occurrence(self, statement: st.Statement) -> str:
+        """The identity of a statement and which of its kind it is in this run."""
+        key = identity(statement)
+        return f"{key}:{self.counts.get(key, 0)}"
+
+    def count(self, statement: st.Statement) -> str:
+        """Counts a statement; answers its identity and which of its kind it is in this run."""
+        found = self._occurrence(statement)
+        key = identity(statement)
+        self.counts[key] = self.counts.get(key, 0) + 1
+        return found
+
+    def is_done(self, statement: st.Statement) -> bool:
+        """Whether a statement of the file that runs once has run before a restart."""
+        if isinstance(statement, st.Explain) and statement.analyze:
+            return self.is_done(statement.statement)
+        tells = isinstance(statement, st.ControlQuery) or (
+            isinstance(statement, st.Drop) and statement.kind == "query"
+        )
+        if not tells and not isinstance(statement, (*st.WRITES, st.Truncate)):
+            return False
+        done = self._store.journal.done(self._occurrence(statement))
+        if done:
+            self.count(statement)
+        return done
+
+    def done_by(self, statement: st.Statement) -> tuple[str, ...]:
+        """What the commit of a statement says, so that a restart does not run it again; nothing if a restart loses
+        what it changed."""
+        if not self.in_file:
+            return ()
+        number = self.count(statement)
+        target = str(getattr(statement, "target", None) or getattr(statement, "name", ""))
+        return (number,) if self._store.keeps(target) else ()
+
+    # what they see and change
+
+    def moment(self) -> Moment:
+        """The tables as the statement that runs sees them."""
+        return self._store.moment() if self.transaction is None else self.transaction.moment()
+
+    def write(
+        self, statement: st.Statement, into: str, find: Callable[[Moment], tuple[Mapping[str, Changes], T]]
+    ) -> T:
+        """Commits what a statement changes, or, inside BEGIN … COMMIT, keeps it for the end of the block."""
+        done = self.done_by(statement)
+        if self.transaction is None:
+            return self._store.write(find, done=done, into=(into,))
+        changes, answer = find(self.transaction.moment())
+        self.transaction.stage(changes)
+        self._block_done.extend(done)
+        return answer
+
+    # BEGIN … COMMIT
+
+    def begin_block(self, transaction: Transaction) -> None:
+        self.transaction, self._block_done = transaction, []
+
+    def end_block(self) -> None:
+        """Statements stand on their own again; what was not committed is forgotten."""
+        if self.transaction is not None:
+            self.transaction.rollback()
+        self.transaction, self._block_done = None, []
+
+    def commit_block(self) -> None:
+        assert self.transaction is not None
+        self.transaction.commit(done=tuple(self._block_done))
+        self.end_block()
+
+    def roll_back_block(self) -> None:
+        """Its statements have been run, although they changed nothing."""
+        assert self.transaction is not None
+        done = tuple(self._block_done)
+        self.end_block()
+        if done:
+            self._store.commit(done=done)

@@ -1,0 +1,232 @@
+"""Texts of statements: parsed, checked as a whole, and run one statement after another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from millpond.app.drop import Removals
+from millpond.app.execute import Executor
+from millpond.app.lifetime import Lifetime
+from millpond.app.permissions import Permissions
+from millpond.app.queries import Queries
+from millpond.app.saved import SavedStatements
+from millpond.app.script import Checks, Step, is_passing, needed
+from millpond.app.secrets import Secrets
+from millpond.app.select import Selects
+from millpond.app.text_run import TextRun
+from millpond.errors import Error, StateForeign
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.loader import Loader
+from millpond.plan.world import Rooms
+from millpond.query.plans import Plans
+from millpond.query.result import Result, RunningResult
+from millpond.query.transaction import Transaction
+from millpond.sql import statements as st
+from millpond.sql.bind import Binder, Params
+from millpond.sql.limits import OWN
+from millpond.sql.parse import parse
+from millpond.sql.text import Script
+from millpond.sql.words import point_at_word
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.starter import Starter
+
+log = logging.getLogger("millpond")
+OnAnswer = Callable[[str, Result], None]
+"""Is handed the answers of the statements of the file, with their texts."""
+_SHORT = 1_000
+"""Characters of a client's text that is looked for among plans. What is longer is measured first, and checked where
+nobody waits for it: plans are made under the lock of the app."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Texts:
+    """Runs texts. ``lookups`` and ``writes`` are the plans of statements that name a row by its key."""
+
+    lock: threading.RLock
+    lifetime: Lifetime
+    secrets: Secrets
+    lookups: Plans[Result]
+    writes: Plans[Result]
+    selects: Selects
+    text: TextRun
+    checks: Checks
+    executor: Executor
+    saved: SavedStatements
+    queries: Queries
+    rooms: Rooms
+    columns: KeptColumns
+    loader: Loader
+    starter: Starter
+    emitted: Emitted
+    removals: Removals
+    home: Path
+    on_answer: OnAnswer | None
+
+    def ask(self, text: str, params: Params, permissions: Permissions | None = None) -> Result:
+        """Runs a text; what ``permissions`` do not let through is not begun."""
+        if permissions is None or (len(text) <= _SHORT and "$" not in text and not _has_lists(params)):
+            writes = text.lstrip()[:1] in "IUDiud" and (permissions is None or permissions.may_write)
+            found = (self.writes if writes else self.lookups).find(text, params)
+            if found is not None:
+                return found
+        self.lifetime.check_open()
+        script, statements = self._parse(text, params, permissions)
+        try:
+            answer = self.selects.answer(statements, script, permissions)
+            if answer is not None:
+                return answer
+        except Error as error:
+            self.secrets.mask_error(error)
+            raise
+        with self.lock:
+            self.lifetime.check_open()
+            opened, columns = self.rooms.opened(), frozenset(self.rooms.found)
+            self.text.standing = 0
+            try:
+                result = self._run(script, statements, permissions)
+                self.starter.start_new()
+            except BaseException:
+                if not self.text.standing:
+                    self.rooms.close(besides=opened)
+                    self.columns.forget_found(besides=columns)
+                raise
+            return result
+
+    def run_file(self, text: str) -> None:
+        """Runs the app's own text; queries of the state directory that are not in it are dropped."""
+        self.text.in_file = True
+        try:
+            self._run(*self._parse(text, None))
+        finally:
+            self.text.in_file = False
+        for entry in list(self.saved.unclaimed.values()):
+            if entry.kind == "query":
+                log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
+                self.removals.take_back_query(entry.name)
+
+    def run_in(self, transaction: Transaction, text: str, params: Params) -> Result:
+        """Runs statements as part of a transaction of a program."""
+        with self.lock:
+            self.lifetime.check_open()
+            self.loader.wait()
+            self.text.transaction = transaction
+            try:
+                return self._statements(*self._parse(text, params), in_block=True)
+            finally:
+                self.text.transaction = None
+
+    def _parse(
+        self, text: str, params: Params, permissions: Permissions | None = None
+    ) -> tuple[Script, tuple[st.Statement, ...]]:
+        """The statements of a text, with the values of their parameters, if they may be run."""
+        limits = OWN if permissions is None else permissions.limits
+        parsed = parse(text, None if permissions is None else {}, limits)
+        self.secrets.remember(parsed.script)
+        try:
+            binder = Binder(params, limits)
+            statements = tuple(binder.bind(s) for s in parsed.require())
+            binder.finish()
+            if permissions is not None:
+                permissions.parsed(statements, parsed.script.place)
+        except Error as error:
+            self.secrets.mask_error(error)
+            raise
+        return parsed.script, statements
+
+    def _run(
+        self, script: Script, statements: Sequence[st.Statement], permissions: Permissions | None = None
+    ) -> Result:
+        try:
+            return self._statements(script, statements, permissions=permissions)
+        finally:
+            self.text.end_block()
+
+    def _statements(
+        self,
+        script: Script,
+        statements: Sequence[st.Statement],
+        *,
+        in_block: bool = False,
+        permissions: Permissions | None = None,
+    ) -> Result:
+        """Checks all statements of a text, then runs them; the answer is the last one's."""
+        result = Result(pa.table({}), count=0)
+        opened = self.rooms.opened()
+        steps: Sequence[Step] = ()
+        try:
+            steps = self._prepare(statements, script, in_block=in_block)
+            while not self.text.in_file and self.text.transaction is None and (late := self._loading(steps)):
+                self.loader.wait(late)
+                steps = self._prepare(statements, script, in_block=in_block)
+            self._check_ours(steps)
+            if permissions is not None:
+                permissions.checked([s.checked for s in steps if s.checked is not None])
+            for step in steps:
+                result = self._step(step)
+        except Error as error:
+            self.secrets.mask_error(error)
+            raise
+        finally:
+            if all(s.checked is not None and is_passing(s.checked) for s in steps):
+                self.rooms.close(besides=opened)
+        return result
+
+    def _prepare(
+        self, statements: Sequence[st.Statement], script: Script, *, in_block: bool
+    ) -> Sequence[Step]:
+        return self.checks.text(
+            statements,
+            script.place,
+            unclaimed=self.saved.unclaimed,
+            queries=self.queries.known(),
+            dropped=self.queries.dropped() if self.text.in_file else (),
+            counts=self.text.counts,
+            in_block=in_block,
+        )
+
+    def _loading(self, steps: Sequence[Step]) -> set[str]:
+        """The tables that the steps need now and that are being loaded."""
+        if not self.loader.running():
+            return set()
+        return self.loader.running(name for s in steps if s.checked is not None for name in needed(s.checked))
+
+    def _check_ours(self, steps: Sequence[Step]) -> None:
+        """Raises before anything runs if the state is of an app that shares no statement with this file."""
+        if self.text.in_file and self.saved.unclaimed and not any(s.claimed for s in steps):
+            raise StateForeign(
+                f'the state directory "{self.home}" belongs to another app: none of its statements is in this SQL',
+                hint="name another directory, or start with the SQL that it was made with",
+            )
+
+    def _step(self, step: Step) -> Result:
+        if step.claimed is not None:
+            step.claimed.claimed = True
+            self.saved.unclaimed.pop(step.claimed.id, None)
+            return self.emitted.results.get(step.claimed.name) or Result(pa.table({}), count=0)
+        checked = step.checked
+        assert checked is not None
+        in_file = self.text.in_file
+        if in_file and self.text.is_done(checked.statement):
+            return Result(pa.table({}), count=0)
+        if in_file:
+            self.loader.wait(self._loading([step]))
+        try:
+            result = self.executor.execute(checked)
+        except Error as error:
+            point_at_word(error, checked.statement)
+            raise
+        has_rows = result.count is None and not isinstance(result, RunningResult)
+        if in_file and self.on_answer is not None and has_rows:
+            self.on_answer(checked.statement.text, result)
+        return result
+
+
+def _has_lists(params: Params) -> bool:
+    values = params.values() if isinstance(params, Mapping) else params or ()
+    return any(isinstance(v, list | tuple | dict) for v in values)

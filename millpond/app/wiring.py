@@ -1,0 +1,418 @@
+"""The objects that an app is made of, each given what it uses."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from millpond.app.analyze import Analysis
+from millpond.app.answers import Answers
+from millpond.app.controls import Controls
+from millpond.app.creates import Creates
+from millpond.app.declarations import Declarations
+from millpond.app.describe import Descriptions
+from millpond.app.drop import Removals
+from millpond.app.execute import Executor
+from millpond.app.health import TableHealth
+from millpond.app.indexes import Indexes
+from millpond.app.launch import Launcher
+from millpond.app.lifetime import Lifetime
+from millpond.app.lookups import Lookups
+from millpond.app.published import Publications
+from millpond.app.queries import Queries
+from millpond.app.reads import Reads
+from millpond.app.restore import Restorer
+from millpond.app.runtime import Runtime, Settings
+from millpond.app.saved import SavedStatements
+from millpond.app.schema_drift import SchemaDrift
+from millpond.app.script import Checks
+from millpond.app.secrets import Secrets
+from millpond.app.select import Selects
+from millpond.app.send import Sender
+from millpond.app.spark import Spark
+from millpond.app.table_handles import TableHandles
+from millpond.app.tail import Tails
+from millpond.app.text_run import TextRun
+from millpond.app.texts import Texts
+from millpond.app.writes import Writes
+from millpond.journal.journal import Journal
+from millpond.journal.state import StateDirectory
+from millpond.loading.bulk_load import Progress
+from millpond.loading.capture_streams import Taps
+from millpond.loading.discovered_columns import KeptColumns
+from millpond.loading.fillings import Fillings, keep_copy
+from millpond.loading.followers import Followers
+from millpond.loading.inputs import Inputs
+from millpond.loading.load import TableLoads
+from millpond.loading.loader import Loader
+from millpond.loading.open_sources import Sources
+from millpond.loading.progress import Load
+from millpond.loading.side_inputs import keep_beside
+from millpond.plan.world import Rooms
+from millpond.query.evaluate import Evaluator
+from millpond.query.plans import Plans
+from millpond.query.result import Result
+from millpond.query.table import Table
+from millpond.query.transaction import Transaction
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.userfunctions import UserFunction
+from millpond.store.compaction import Compactor
+from millpond.store.dropped_tables import DroppedTables
+from millpond.store.query_states import Held
+from millpond.store.row_edits import RowEdits
+from millpond.store.store import Store
+from millpond.streaming.commit_turn import CommitTurn
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.runner import Runner
+from millpond.streaming.stages import Stages
+from millpond.streaming.statements import Statements
+from millpond.views.materialized_view import Views
+
+
+def build(state: StateDirectory, functions: dict[str, UserFunction], settings: Settings) -> Runtime:
+    """Makes the parts of an app. Nothing of the state directory is restored yet, and nothing runs."""
+    clock, read_only, direct = settings.clock, settings.read_only, settings.direct
+    lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
+    mask = secrets.mask
+    rooms = Rooms()
+    rooms.stand_in = settings.stand_in
+    saved = SavedStatements()
+    loads: dict[str, Load] = {}
+    emitted = Emitted(settings.on_emit)
+
+    # Some parts know one another: these are found when they are called.
+    def begin() -> Transaction:
+        return runtime.begin_transaction()
+
+    def table(name: str) -> Table:
+        return runtime.table(name)
+
+    def in_use() -> list[Relation] | None:
+        """The streams and URIs that are read; None while statements are stalled: what these read is known when they
+        start."""
+        if runner.starter.stalled:
+            return None
+        relations = [r for r in catalog if r.kind == "stream"]
+        relations += [stream for p in runner for stream in p.plan.streams]
+        relations += [stream for w in runner.starter for stream in w.plan.streams]
+        return relations + followers.reads()
+
+    def report(progress: Progress) -> None:
+        if not lifetime.closed:
+            settings.on_progress(progress)
+
+    def forget_plans() -> None:
+        lookup_plans.clear()
+        write_plans.clear()
+
+    spark = Spark(settings.master, state.path / "spark", clock, lambda: runner.formats, settings.on_status)
+    evaluator = Evaluator(spark.ask, settings.path, clock)
+
+    # the commit
+    journal = Journal(state.path, durable=state.durable, read_only=read_only)
+    journal.compact_after = settings.compact_after
+    store = Store(journal, state, clock)
+    edits, compactor, held = RowEdits(store), Compactor(store), Held(journal)
+    publications = Publications(store, state.path)
+    dropped_tables = DroppedTables(journal, state.path, mask)
+    text = TextRun(store)
+    indexes = Indexes(catalog, store, saved, read_only=read_only)
+
+    # tables filled from outside
+    sources = Sources(rooms, state.path)
+    inputs = Inputs(sources.open)
+    checks = Checks(catalog, rooms, functions, sources.values)
+    columns = KeptColumns(journal, rooms, sources.open, in_use, read_only=read_only)
+    followers = Followers(loads, mask, still=direct or read_only)
+    fillings = Fillings(
+        store,
+        evaluator,
+        inputs,
+        sources.open,
+        clock,
+        lambda plan, reads: drift.follow_sources(plan, reads),
+        state.identity,
+        mask,
+    )
+    copy = partial(keep_copy, store=store, fillings=fillings, followers=followers)
+    table_loads = TableLoads(
+        loads,
+        fillings,
+        store,
+        catalog,
+        sources,
+        columns,
+        followers,
+        mask,
+        settings.on_progress,
+        lifetime.is_closed,
+    )
+    taps = Taps(store, sources, followers, state.identity, mask)
+    loader = Loader(lock, table_loads.load, lifetime.is_closed)
+
+    # materialized views and running statements
+    views = Views(store, evaluator, followers, held, mask, sources.open, copy)
+    drift = SchemaDrift(
+        catalog,
+        saved,
+        store,
+        rooms,
+        sources.open,
+        columns,
+        views,
+        lambda: [p.plan for p in runner],
+        checks,
+        spark.with_types,
+        mask,
+    )
+    turn = CommitTurn()
+    statements = Statements(
+        store,
+        catalog,
+        evaluator,
+        Stages(evaluator, clock, spark.session),
+        turn,
+        emitted,
+        inputs.read,
+        drift.follow_stream,
+        spark.session,
+    )
+    runner = Runner(
+        statements.make,
+        store,
+        held,
+        loader,
+        turn,
+        spark.session,
+        state.path / "scratch",
+        mask,
+        report,
+        direct=direct,
+    )
+    queries = Queries(runner, views, held)
+    health = TableHealth(store, loads, views, followers, runner, mask)
+    tables = TableHandles(catalog, store, edits, evaluator, health, begin)
+    answers = Answers(store, evaluator, inputs, sources, text, table)
+
+    # what statements make, and what goes
+    removals = Removals(
+        catalog=catalog,
+        store=store,
+        saved=saved,
+        indexes=indexes,
+        runner=runner,
+        views=views,
+        queries=queries,
+        held=held,
+        dropped_tables=dropped_tables,
+        columns=columns,
+        publications=publications,
+        sources=sources,
+        followers=followers,
+        loads=loads,
+        emitted=emitted,
+        identity=state.identity,
+        mask=mask,
+    )
+    declarations = Declarations(
+        catalog=catalog,
+        store=store,
+        rooms=rooms,
+        sources=sources,
+        columns=columns,
+        publications=publications,
+        dropped_tables=dropped_tables,
+        saved=saved,
+        text=text,
+        with_types=spark.with_types,
+        take_back=removals.take_back,
+        read_only=read_only,
+    )
+    launcher = Launcher(
+        text=text,
+        runner=runner,
+        queries=queries,
+        held=held,
+        declarations=declarations,
+        removals=removals,
+        columns=columns,
+        sources=sources,
+        store=store,
+        rooms=rooms,
+        emitted=emitted,
+        keep_copy=copy,
+        keep_beside=partial(
+            keep_beside,
+            open_source=sources.open,
+            store=store,
+            evaluator=evaluator,
+            followers=followers,
+            mask=mask,
+        ),
+        read_only=read_only,
+    )
+
+    # what the app tells of itself
+    lookups = Lookups(catalog, store, evaluator, checks, loader, text, table, read_only)
+    lookup_plans: Plans[Result] = Plans(lookups.plan_read, lock)
+    write_plans: Plans[Result] = Plans(lookups.plan_write, lock)
+    catalog.on_change = forget_plans
+    descriptions = Descriptions(
+        catalog=catalog,
+        store=store,
+        sources=sources,
+        evaluator=evaluator,
+        runner=runner,
+        views=views,
+        columns=columns,
+        saved=saved,
+        loads=loads,
+        functions=functions,
+        health=health,
+        lookups=lookups,
+        table=table,
+        mask=mask,
+    )
+    analysis = Analysis(
+        descriptions=descriptions,
+        lookups=lookups,
+        find_plan=lambda statement: lookup_plans.find(statement, None),
+        queries=queries,
+        runner=runner,
+        views=views,
+        saved=saved,
+        loads=loads,
+    )
+
+    # what runs texts
+    executor = Executor(text, begin)
+    executor.add(
+        Creates(
+            text, declarations, launcher, views, taps, table_loads, loader, indexes, spark.with_types
+        ).handlers,
+        Writes(
+            text=text,
+            launcher=launcher,
+            answers=answers,
+            store=store,
+            evaluator=evaluator,
+            inputs=inputs,
+            sources=sources,
+            rooms=rooms,
+            emitted=emitted,
+            spark=spark.session,
+            with_types=spark.with_types,
+        ).handlers,
+        Controls(text, store, removals, indexes, queries, runner).handlers,
+        Reads(
+            text=text,
+            answers=answers,
+            launcher=launcher,
+            views=views,
+            emitted=emitted,
+            descriptions=descriptions,
+            analysis=analysis,
+            with_types=spark.with_types,
+            run=executor.run,
+        ).handlers,
+    )
+    selects = Selects(
+        lock=lock,
+        lifetime=lifetime,
+        text=text,
+        catalog=catalog,
+        store=store,
+        loader=loader,
+        rooms=rooms,
+        sources=sources,
+        functions=functions,
+        answers=answers,
+        descriptions=descriptions,
+        analysis=analysis,
+    )
+    texts = Texts(
+        lock=lock,
+        lifetime=lifetime,
+        secrets=secrets,
+        lookups=lookup_plans,
+        writes=write_plans,
+        selects=selects,
+        text=text,
+        checks=checks,
+        executor=executor,
+        saved=saved,
+        queries=queries,
+        rooms=rooms,
+        columns=columns,
+        loader=loader,
+        starter=runner.starter,
+        emitted=emitted,
+        removals=removals,
+        home=state.path,
+        on_answer=settings.on_answer,
+    )
+    restorer = Restorer(
+        lock=lock,
+        store=store,
+        catalog=catalog,
+        saved=saved,
+        declarations=declarations,
+        indexes=indexes,
+        held=held,
+        columns=columns,
+        dropped_tables=dropped_tables,
+        rooms=rooms,
+        sources=sources,
+        checks=checks,
+        drift=drift,
+        launcher=launcher,
+        runner=runner,
+        views=views,
+        followers=followers,
+        loads=loads,
+        loader=loader,
+        table_loads=table_loads,
+        taps=taps,
+        secrets=secrets,
+        with_types=spark.with_types,
+        read_only=read_only,
+    )
+    runtime = Runtime(
+        lock=lock,
+        lifetime=lifetime,
+        state=state,
+        journal=journal,
+        store=store,
+        edits=edits,
+        compactor=compactor,
+        catalog=catalog,
+        saved=saved,
+        rooms=rooms,
+        sources=sources,
+        inputs=inputs,
+        columns=columns,
+        functions=functions,
+        evaluator=evaluator,
+        lookups=lookup_plans,
+        writes=write_plans,
+        checks=checks,
+        text=text,
+        texts=texts,
+        tables=tables,
+        loads=loads,
+        loader=loader,
+        followers=followers,
+        statements=statements,
+        runner=runner,
+        views=views,
+        queries=queries,
+        held=held,
+        emitted=emitted,
+        tails=Tails(lock, runner, views, removals),
+        sender=Sender(lifetime, catalog, store, secrets),
+        publications=publications,
+        descriptions=descriptions,
+        restorer=restorer,
+        secrets=secrets,
+    )
+    return runtime

@@ -1,0 +1,152 @@
+"""INSERT, UPDATE, DELETE, MERGE, UPSERT, TRUNCATE, and blocks of them: run once, or for as long as the app."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from millpond import faults
+from millpond.app.answers import Answers
+from millpond.app.handlers import NOTHING, Handlers
+from millpond.app.launch import Launcher
+from millpond.app.text_run import TextRun
+from millpond.changes import Changes
+from millpond.connectors.sink import find_sink
+from millpond.dml.mutate import changes_of
+from millpond.errors import NotSupported
+from millpond.loading.inputs import Inputs
+from millpond.loading.open_sources import Sources
+from millpond.plan.pipeline import plan_block, plan_pipeline
+from millpond.plan.plans import target_of
+from millpond.plan.world import Rooms
+from millpond.query.evaluate import Evaluator
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import Checked
+from millpond.store.store import Moment, Store
+from millpond.store.undo import Undo
+from millpond.streaming.delivery import deliver
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.stages import Spark
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Writes:
+    """Runs statements that change rows."""
+
+    text: TextRun
+    launcher: Launcher
+    answers: Answers
+    store: Store
+    evaluator: Evaluator
+    inputs: Inputs
+    sources: Sources
+    rooms: Rooms
+    emitted: Emitted
+    spark: Spark
+    with_types: Callable[[Checked], Checked]
+
+    @property
+    def handlers(self) -> Handlers:
+        changes = (st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate)
+        return {st.Insert: self.insert, st.Block: self.block, **dict.fromkeys(changes, self.mutate)}
+
+    def insert(self, checked: Checked, undo: Undo) -> Result:
+        assert isinstance(checked.statement, st.Insert) and checked.target is not None
+        target = checked.target
+        if target.kind == "sink" and not checked.running:
+            return self._write_outside(checked, target)
+        if target.kind == "sink":
+            name = self.launcher.name(checked, undo)
+            plan = plan_pipeline(checked, name, self.launcher.target(checked, name))
+            return self.launcher.run_on(plan, checked, undo)
+        if checked.running:
+            name = self.launcher.name(checked, undo)
+            return self.launcher.run_on(plan_pipeline(checked, name, target_of(target)), checked, undo)
+        if checked.resolved is not None:
+            rows = self.answers.answer(checked)
+        else:
+            rows = self.answers.values(checked)
+        faults.reach("rows found")
+        if target.kind == "stream":
+            self.store.commit(sent={target.name: rows}, done=self.text.done_by(checked.statement))
+        else:
+            self.text.write(
+                checked.statement, target.name, lambda moment: (_inserted(target, rows, moment), None)
+            )
+        return Result(NOTHING, count=rows.num_rows)
+
+    def _write_outside(self, checked: Checked, target: Relation) -> Result:
+        """Rows of tables for a sink, once."""
+        if self.text.transaction is not None:
+            raise NotSupported(
+                "INSERT INTO a URI in a transaction: what left the app cannot be taken back",
+                hint="write the rows after COMMIT",
+                place=checked.statement.place,
+            )
+        checked = self.with_types(checked)
+        assert checked.resolved is not None
+        if self.rooms.stands_in(target.name):
+            rows, name = self.answers.answer(checked), f"insert {len(self.emitted.results) + 1}"
+            self.emitted.open(name, rows.schema).add(rows)
+            return Result(NOTHING, count=rows.num_rows)
+        sink = find_sink(target.name)(target.name, checked.table_options, checked.resolved.schema)
+        try:
+            sink.open("insert")
+            faults.reach("sink opened once")
+            rows = self.answers.answer(checked)
+            if rows.num_rows:
+                deliver(self.spark, sink, rows)
+        finally:
+            sink.close()
+        self.store.commit(done=self.text.done_by(checked.statement))
+        return Result(NOTHING, count=rows.num_rows)
+
+    def mutate(self, checked: Checked, undo: Undo) -> Result:
+        if checked.fold is not None:
+            target = checked.fold.target
+            name = self.launcher.name(checked, undo)
+            return self.launcher.run_on(plan_pipeline(checked, name, target_of(target)), checked, undo)
+        mutation = checked.mutation
+        assert mutation is not None
+        undo.put(self.sources.values, checked.source_options)
+
+        def find(moment: Moment) -> tuple[dict[str, Changes], int]:
+            changes, count = changes_of(
+                mutation,
+                lambda query: self.evaluator.answer(query, self.inputs.read(query, moment)),
+                moment.snapshot(mutation.target.name),
+            )
+            faults.reach("rows found")
+            return ({mutation.target.name: changes} if len(changes) else {}), count
+
+        return Result(NOTHING, count=self.text.write(checked.statement, mutation.target.name, find))
+
+    def block(self, checked: Checked, undo: Undo) -> Result:
+        """BEGIN … COMMIT that a stream drives."""
+        checked = dataclasses.replace(checked, block=tuple(self.with_types(c) for c in checked.block))
+        self._check_kept_alike(checked)
+        name = self.launcher.name(checked, undo)
+        return self.launcher.run_on(plan_block(checked, name), checked, undo)
+
+    def _check_kept_alike(self, block: Checked) -> None:
+        """One position stands for all targets of a block: either all of them survive a restart, or none."""
+        targets = {c.target.name: c.target for c in block.block if c.target is not None}.values()
+        kept = {t.name: t.kind == "stream" or self.store.keeps(t.name) for t in targets}
+        if len(set(kept.values())) > 1:
+            lost = next(name for name, keeps in kept.items() if not keeps)
+            raise NotSupported(
+                f'a block cannot change table "{lost}", which is empty after a restart, together with others that are'
+                " not",
+                hint="give all tables of the block the same durability",
+                place=block.statement.place,
+            )
+
+
+def _inserted(target: Relation, rows: pa.Table, moment: Moment) -> dict[str, Changes]:
+    if target.strict:
+        moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+    return {target.name: Changes(rows)}

@@ -1,0 +1,19 @@
+"""An app that ends as a kill would end it."""
+
+from __future__ import annotations
+
+from millpond.app.app import App, runtime_of
+
+
+def crash(app: App) -> None:
+    """Ends the app as a kill would, but in this process: nothing is finished, written or tidied up."""
+    parts = runtime_of(app)
+    parts.lifetime.closed = True
+    parts.loader.close()
+    parts.runner.crash()
+    parts.views.close()
+    parts.publications.close()
+    parts.evaluator.close()
+    parts.compactor.end()
+    parts.journal.abandon()
+    parts.state.close()
