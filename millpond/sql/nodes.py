@@ -11,6 +11,9 @@ IN_PARENTHESES = "in_parentheses"
 LETTER = "letter"
 """Meta of a CAST that was written as the letter of a number: the letter."""
 
+NEVER_NULL = "never_null"
+"""In the notes of a struct: none of its fields is NULL, so that every engine orders it in the same way."""
+
 
 class StreamWindow(exp.Expression):
     """``WINDOW TUMBLING(…)`` of a query that is not the outermost: an entry of its Select's ``windows``.

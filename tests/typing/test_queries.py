@@ -140,6 +140,8 @@ def test_in_with_nulls_is_null_as_a_value(engines: Any, tables: dict[str, pa.Tab
         ("SELECT AVG(qty > 1) AS x FROM orders", "AVG does not take BOOLEAN"),
         ("SELECT STDDEV(note) AS x FROM orders", "STDDEV does not take STRING"),
         ("SELECT id + ARRAY(1) AS x FROM orders", '"+" does not take INT and ARRAY<INT>'),
+        ("SELECT ARRAY(note) = ARRAY(id) AS x FROM orders", '"=" does not take ARRAY<STRING> and ARRAY<INT>'),
+        ("SELECT MAX_BY(id, MAP('a', id)) AS x FROM orders", "MAX_BY does not take MAP<STRING, INT>"),
         ("SELECT (id > 1) + 1 AS x FROM orders", '"+" does not take BOOLEAN and INT'),
         ("SELECT id = ARRAY(1) AS x FROM orders", '"=" does not take INT and ARRAY<INT>'),
         ("SELECT (id > 1) = 1 AS x FROM orders", '"=" does not take BOOLEAN and INT'),

@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.sql.assign import build_type
+from millpond.sql.nodes import NEVER_NULL
 from millpond.sql.typing import type_of
 from millpond.types import Column
 
@@ -61,9 +62,12 @@ def filtered(function: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
 
 
 def struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Struct:
-    return exp.Struct(
+    """A struct of values that are not NULL, to order by."""
+    made = exp.Struct(
         expressions=[
             exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value.copy())
             for name, value in fields
         ]
     )
+    made.meta[NEVER_NULL] = True
+    return made

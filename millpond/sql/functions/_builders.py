@@ -57,7 +57,8 @@ def ignoring_nulls(kind: type[exp.Expr]) -> Builder:
             if not isinstance(args[1], exp.Boolean):
                 raise ValueError("whether NULLs count is written out")
             found = kind(this=args[0])
-            return exp.IgnoreNulls(this=found) if args[1].this else found
+            ignored = args.pop().this  # sqlglot counts what is left against what the kind takes
+            return exp.IgnoreNulls(this=found) if ignored else found
         return kind(this=args[0])
 
     return build

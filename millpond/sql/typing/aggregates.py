@@ -153,6 +153,14 @@ def ordered(node: exp.Expr, of: Of) -> pa.DataType | None:
     return a
 
 
+def by_an_order(node: exp.Expr, of: Of) -> pa.DataType | None:
+    """MIN_BY, MAX_BY: the type of the value; what they order by must have an order."""
+    order = of(node.expression)
+    if order is not None and has_map(order):
+        raise mismatch(_name(node), order)
+    return same(node, of)
+
+
 def collected(node: exp.Expr, of: Of) -> pa.DataType | None:
     a = same(node, of)
     if a is not None and isinstance(node, exp.ArrayUniqueAgg) and has_map(a):

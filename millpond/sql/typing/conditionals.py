@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.typing.coercion import BOOLEAN, NULL, STRING, is_map, meet, widest
+from millpond.sql.typing.coercion import (
+    BOOLEAN,
+    NULL,
+    STRING,
+    is_list,
+    is_map,
+    is_nested,
+    is_struct,
+    meet,
+    widest,
+)
 from millpond.sql.typing.rule import Of, Rule, mismatch
 
 
@@ -19,6 +29,22 @@ def compare(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataT
     if common is None or is_map(common):
         raise mismatch(what, a, b, hint="make the types equal with CAST")
     return common
+
+
+def compare_exactly(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
+    """The same for an operator, which reads no text within arrays and structs as a number or a time."""
+    if a is not None and b is not None and is_nested(a) and is_nested(b) and _reads_texts(a, b):
+        raise mismatch(what, a, b, hint="make the types equal with CAST")
+    return compare(what, a, b)
+
+
+def _reads_texts(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether one type is STRING, or has it within, where the other has another type."""
+    if is_list(a) and is_list(b):
+        return _reads_texts(a.value_type, b.value_type)
+    if is_struct(a) and is_struct(b):
+        return any(_reads_texts(x.type, y.type) for x, y in zip(a, b, strict=False))
+    return a != b and STRING in (a, b) and NULL not in (a, b)
 
 
 def branches(what: str, nodes: Sequence[exp.Expr | None], of: Of) -> pa.DataType | None:
@@ -40,7 +66,7 @@ def case(node: exp.Expr, of: Of) -> pa.DataType | None:
         if subject is None:
             condition("CASE", branch.this, of)
         else:
-            compare("CASE", of(subject), of(branch.this))
+            compare_exactly("CASE", of(subject), of(branch.this))
     return branches("CASE", [*(b.args["true"] for b in ifs), node.args.get("default")], of)
 
 

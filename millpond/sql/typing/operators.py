@@ -30,7 +30,7 @@ from millpond.sql.typing.coercion import (
     list_of,
     meet,
 )
-from millpond.sql.typing.conditionals import branches, compare
+from millpond.sql.typing.conditionals import branches, compare, compare_exactly
 from millpond.sql.typing.implicit import castable
 from millpond.sql.typing.literals import (
     DAY_UNITS,
@@ -228,7 +228,7 @@ def bitwise_not(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def comparison(node: exp.Expr, of: Of) -> pa.DataType | None:
-    compare(f'"{SYMBOLS[type(node)]}"', of(node.this), of(node.expression))
+    compare_exactly(f'"{SYMBOLS[type(node)]}"', of(node.this), of(node.expression))
     return BOOLEAN
 
 
@@ -245,14 +245,15 @@ def membership(node: exp.Expr, of: Of) -> pa.DataType | None:
 def between(node: exp.Expr, of: Of) -> pa.DataType | None:
     a = of(node.this)
     for key in ("low", "high"):
-        compare('"BETWEEN"', a, of(node.args[key]))
+        compare_exactly('"BETWEEN"', a, of(node.args[key]))
     return BOOLEAN
 
 
 def logical(node: exp.Expr, of: Of) -> pa.DataType | None:
     types = [of(n) for n in (node.this, node.args.get("expression")) if n is not None]
     for a in types:
-        if a is not None and (a not in (BOOLEAN, NULL, STRING) or (a == STRING and BOOLEAN not in types)):
+        alone = a == STRING and BOOLEAN not in types and not isinstance(node, exp.Not)
+        if a is not None and (a not in (BOOLEAN, NULL, STRING) or alone):
             raise mismatch(f'"{SYMBOLS[type(node)]}"', a)
     return BOOLEAN
 

@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from millpond.sql import functions
 from millpond.sql.functions import by_node
+from millpond.sql.nodes import NEVER_NULL
 from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.arithmetic import divide
 from millpond.sql.render.duckdb.call import Aggregate, Call
@@ -118,6 +119,8 @@ def approximate(r: Expressions, node: exp.Expr) -> Call:
     share = node.args.get("quantile")
     if not isinstance(share, exp.Literal) or share.is_string:
         raise Unrenderable("PERCENTILE_APPROX with another share than a number")
+    if r.type(argument(node)) == NULL:
+        raise Unrenderable("PERCENTILE_APPROX of NULL")
     return Call((f"quantile_disc({_distinct(node)}{r.sql(argument(node))}, {share.name})",))
 
 
@@ -180,6 +183,10 @@ def by(name: str) -> Aggregate:
     """MAX_BY, MIN_BY: a row whose value is NULL counts, one whose place is NULL does not."""
 
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
+        order = r.type(node.expression)
+        fields = order if node.expression.meta.get(NEVER_NULL) else [order]
+        if any(is_nested(getattr(field, "type", field)) for field in fields):
+            raise Unrenderable("an order of arrays and structs")
         key = r.sql(node.expression)
         return Call((f"{name}({r.sql(node.this)}, {key})",))
 
