@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.errors import (
     Caution,
@@ -113,7 +114,7 @@ class _Outside(Rooms):
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
         try:
-            return self.open(uri, values, declared).keyed(wait=False)
+            return abilities.keyed(self.open(uri, values, declared), wait=False)
         except Error as error:
             self._untold.append(error)
             return None

@@ -11,6 +11,7 @@ import pyarrow as pa
 from millpond.app.health import TableHealth
 from millpond.app.lookups import Lookups
 from millpond.app.saved import SavedStatements
+from millpond.connectors import abilities
 from millpond.errors import without_passwords
 from millpond.journal.late import LATEST
 from millpond.loading.discovered_columns import KeptColumns
@@ -219,7 +220,8 @@ class Descriptions:
         found = {}
         for i in checked.resolved.inputs:
             if i.relation.kind == "source" and not i.relation.running:
-                sent = self.sources.open(i.relation).narrowed(need_of(checked.resolved, i)).sent
+                source = self.sources.open(i.relation)
+                sent = abilities.sent(abilities.narrowed(source, need_of(checked.resolved, i)))
                 if sent is not None:
                     found[i.view] = sent
         return found

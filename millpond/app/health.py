@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from millpond.connectors import abilities
 from millpond.errors import AccessRefused, ConnectionLost, Error
 from millpond.loading.followers import Followers, Mask, OverSources
 from millpond.loading.progress import Load
@@ -111,7 +112,7 @@ class TableHealth:
         lag: dict[str, int] = {}
         for pipeline in filling:
             with suppress(Error):  # the health says what is wrong
-                for part, rows in pipeline.source.lag(pipeline.offset).items():
+                for part, rows in abilities.lag(pipeline.source, pipeline.offset).items():
                     lag[part] = lag.get(part, 0) + rows
         issues = sum((p.issues for p in filling), Issues())
         for source in {id(p.source): p.source for p in filling}.values():
@@ -128,7 +129,7 @@ class TableHealth:
         if isinstance(kept, OverSources):
             with suppress(Error):  # the health says what is wrong
                 sources = list(kept.sources.values())
-                sizes = [size for s in sources if (size := s.log_bytes) is not None]
+                sizes = [size for s in sources if (size := abilities.log_bytes(s)) is not None]
                 found |= {"log_bytes": sum(sizes)} if sizes else {}
                 if issues := str(sum((s.issues for s in sources), Issues())):
                     found |= {"issues": issues}

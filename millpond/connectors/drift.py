@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.connectors.source import Source, Split
+from millpond.connectors.abilities import Drifts
+from millpond.connectors.source import Split
 from millpond.errors import BadData
 from millpond.formats.merge import settle_schema
 from millpond.types import Schema, type_name
@@ -21,7 +22,7 @@ MOST_COLUMNS = 1_000
 _WIDENING = threading.Lock()
 
 
-class DriftingSource(Source):
+class DriftingSource(Drifts):
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         super().__init__(uri, values, declared)
         self._schema = declared

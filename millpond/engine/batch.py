@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Offset
+from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.engine.collect import collect
 from millpond.engine.onspark import to_frame
@@ -74,7 +75,7 @@ class Batch:
     @cached_property
     def lost(self) -> int:
         """How many rows the source did not keep until now."""
-        return self.source.lost(self.start, self.end)
+        return abilities.lost(self.source, self.start, self.end)
 
     def check(self) -> None:
         """Raises if it is not of what the source has now."""
@@ -91,7 +92,9 @@ class Batch:
         """The batch in two, where the source can tell a place in between."""
         size = self.size
         middle = (
-            self.source.clip(self.start, self.end, size // 2) if size is not None and size > 1 else self.end
+            abilities.clip(self.source, self.start, self.end, size // 2)
+            if size is not None and size > 1
+            else self.end
         )
         if middle == self.end or middle == self.start:
             return None
@@ -137,8 +140,8 @@ class Batch:
         """The columns that its source has by now, where new ones may come up."""
         if isinstance(self.source, NativeSource):
             _ = self._received
-        elif self.source.drifts:
-            self.source.notice(self._splits)
+        elif abilities.drifts(self.source):
+            abilities.notice(self.source, self._splits)
         else:
             return None
         return self.source.schema()
@@ -148,7 +151,7 @@ class Batch:
         names = schema.names
         if isinstance(self.source, NativeSource):
             names = tuple(self._received.rows.schema.names)
-        elif self.source.drifts:
+        elif abilities.drifts(self.source):
             names = self.source.schema().names
         return self if names == schema.names else Fitted(self, schema)
 
@@ -165,13 +168,13 @@ class Batch:
     def sift(self) -> bool:
         """Reads it here, with records that cannot be read put aside; answers whether there are such, if it was not
         done before. Called when it failed on data."""
-        if not self.source.sifts or self._sifted is not None:
+        if not abilities.rejects(self.source) or self._sifted is not None:
             return False
         arrow = self.source.schema().arrow()
         rows: list[pa.RecordBatch] = []
         spoiled = [none_spoiled()]
         for split in self._splits:
-            for part in self.source.receive(split):
+            for part in abilities.receive(self.source, split):
                 rows.append(part.rows.append_column(SEQ, part.places))
                 spoiled.append(part.spoiled)
         aside = pa.concat_tables(spoiled)
@@ -198,7 +201,9 @@ class Batch:
     def _read_frame(self) -> DataFrame:
         """What Spark handed over, unless its reader does not know all columns."""
         given = self._given
-        if given is None or (self.source.drifts and tuple(given.columns[:-1]) != self.source.schema().names):
+        if given is None or (
+            abilities.drifts(self.source) and tuple(given.columns[:-1]) != self.source.schema().names
+        ):
             return read_range(self.spark(), self.source, self.start, self.end)
         return given
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.local import SMALL_BATCH
@@ -53,7 +54,7 @@ class DirectStream:
             end = self.source.latest(pipeline.offset)
             while pipeline.active and not pipeline.reached(end):
                 start = pipeline.offset
-                until = self.source.clip(start, end, self._size.rows)
+                until = abilities.clip(self.source, start, end, self._size.rows)
                 batch = Batch(self.source, start, until, limit=SMALL_BATCH, spark=self._own_session)
                 for other in list(self._members):
                     if other.offset == start:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millpond.changes import Changes, Offset, Position
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
@@ -291,7 +292,7 @@ class Pipeline:
 
     def reached(self, end: Offset) -> bool:
         """Whether everything up to ``end`` has been applied."""
-        return self.offset == end or self.source.reached(self.offset, end)
+        return self.offset == end or abilities.reached(self.source, self.offset, end)
 
     def close(self) -> None:
         """Lets the current batch finish; no other one is applied."""

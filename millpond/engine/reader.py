@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millpond.changes import Offset
+from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, NativeSource, Source, Split
 from millpond.engine.session import new_session
 from millpond.types import quote, type_name
@@ -48,9 +49,9 @@ class Reader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         begin = unwrap(start)
-        end = self.source.poll(begin)
+        end = abilities.poll(self.source, begin)
         if not isinstance(limit, ReadAllAvailable):
-            end = self.source.clip(begin, end, self.max_rows)
+            end = abilities.clip(self.source, begin, end, self.max_rows)
         return wrap(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

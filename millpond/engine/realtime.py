@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource
 from millpond.engine.failures import explain
@@ -132,7 +133,7 @@ class RealTimeQuery(StreamQuery):
         if noted is None:
             return
         end = self._native.offset_of(noted if isinstance(noted, str) else json.dumps(noted))
-        lost = self._native.lost(self._at, end)
+        lost = abilities.lost(self._native, self._at, end)
         written = int(progress["sink"].get("numOutputRows", -1))
         rows = written if written >= 0 else int(progress["numInputRows"])
         self._only.passed(end, rows, progress["batchDuration"] / 1000, lost)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
@@ -108,14 +109,14 @@ class StreamQuery:
         found: Offset | None = None
         for pipeline in pipelines:
             at = pipeline.offset
-            if at is not None and (found is None or self.source.reached(at, found)):
+            if at is not None and (found is None or abilities.reached(self.source, at, found)):
                 found = at
         return found
 
     def _try_to_launch(self) -> bool:
         """Called with the lock held; answers whether the query runs. If not, its statements have failed."""
         try:
-            self._at = None if self._at is None else self.source.resume(self._at)
+            self._at = None if self._at is None else abilities.resume(self.source, self._at)
             self._launch()
         except Exception as error:
             self._fail(explain(error))
@@ -124,7 +125,7 @@ class StreamQuery:
 
     def _fail(self, failure: Error) -> None:
         for pipeline in list(self._members):
-            pipeline.fail(failure, self.source.patience(failure))
+            pipeline.fail(failure, abilities.patience(self.source, failure))
 
     def _launch(self) -> None:
         spark = self._spark()
@@ -189,7 +190,7 @@ class StreamQuery:
     def _said_by_source(self, failure: SourceError) -> Error:
         """What Spark failed with in the words of the source, if it finds the same."""
         try:
-            self.source.resume(self._at or {})
+            abilities.resume(self.source, self._at or {})
         except Error as error:
             return error
         return ConnectionLost(failure.message) if isinstance(failure, TopicMissing) else failure
@@ -215,7 +216,7 @@ class StreamQuery:
                 if not self._turn or launched != self._launched:
                     raise Closed("the query is stopping")
                 members = [p for p in self._members if p.active and p not in self._behind]
-            until = self.source.clip(self._at, end, self._size.rows)
+            until = abilities.clip(self.source, self._at, end, self._size.rows)
             whole = given and until == end
             batch = self._range(self._at, until, frame if whole else None, shared=len(members) > 1)
             try:
@@ -294,13 +295,13 @@ class StreamQuery:
 
     def _one_range(self, pipeline: Pipeline, at: Offset) -> None:
         try:
-            start = None if pipeline.offset is None else self.source.resume(pipeline.offset)
-            end = self.source.clip(start, at, self._size.rows)
+            start = None if pipeline.offset is None else abilities.resume(self.source, pipeline.offset)
+            end = abilities.clip(self.source, start, at, self._size.rows)
             if self._last is None or (self._last.start, self._last.end) != (start, end):
                 self._last = self._range(start, end)
             self._last.check()
         except Error as error:
-            pipeline.fail(error, self.source.patience(error))
+            pipeline.fail(error, abilities.patience(self.source, error))
             return
         pipeline.advance(self._last)
 

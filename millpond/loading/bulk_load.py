@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from millpond import faults
 from millpond.changes import Changes, Offset, Position
 from millpond.clock import Clock
+from millpond.connectors import abilities
 from millpond.connectors.prefetch import side_by_side
 from millpond.connectors.source import SEQ, Source, Split
 from millpond.errors import BadData, Error, without_passwords
@@ -135,7 +136,9 @@ class Filling(OverSources):
         """By view. They stay those that the statement opened, whatever others say of the same addresses."""
         for view, i in self._views.items():
             if view not in self._opened:
-                self._opened[view] = self._open_source(i.relation).narrowed(need_of(self.plan.query, i))
+                self._opened[view] = abilities.narrowed(
+                    self._open_source(i.relation), need_of(self.plan.query, i)
+                )
         return {view: self._opened[view] for view in self._views}
 
     @property
@@ -147,7 +150,7 @@ class Filling(OverSources):
         """Whether there is nothing that is not in the table, nor about to be."""
         at = self._reached().at
         sources = self.sources
-        return at is not None and all(sources[view].settled(offset) for view, offset in at.items())
+        return at is not None and all(abilities.settled(sources[view], offset) for view, offset in at.items())
 
     def _reached(self) -> Reached:
         return Reached.of(self._store.position(self.plan.name))
@@ -176,7 +179,7 @@ class Filling(OverSources):
         by, checked = self.plan.by, self._checked
         if checked is not None and checked.table_options.get("refresh") == "once":
             return None  # nothing is compared with what comes later
-        if self._origins is None and by is not None and self.sources[by.view].leaves:
+        if self._origins is None and by is not None and abilities.leaves(self.sources[by.view]):
             self._origins = Origins(self._store, self._evaluator, self.plan)
         return self._origins
 
@@ -184,10 +187,10 @@ class Filling(OverSources):
         return {view: source.latest(at.get(view)) for view, source in self.sources.items()}
 
     def _replaced(self, at: Offset, end: Offset) -> bool:
-        return any(at.get(v) is None or s.replaced(at[v], end[v]) for v, s in self.sources.items())
+        return any(at.get(v) is None or abilities.replaced(s, at[v], end[v]) for v, s in self.sources.items())
 
     def _stands(self, end: Offset) -> bool:
-        return all(s.stands(end[v]) for v, s in self.sources.items())
+        return all(abilities.stands(s, end[v]) for v, s in self.sources.items())
 
     def _splits(self, at: Offset | None, end: Offset) -> Splits:
         before = at or {}
@@ -197,7 +200,7 @@ class Filling(OverSources):
         """Columns that have come up in the sources become columns of the table, if its query reads all there are."""
         sources = self.sources
         for view, source in sources.items():
-            source.notice(splits[view])
+            abilities.notice(source, splits[view])
         names = [source.schema().names for source in sources.values()]
         if names == self._tried:
             return
@@ -328,7 +331,7 @@ class Filling(OverSources):
         """The rows of the table that count on, although what they came from is gone; None if nobody can tell them from
         others: then a comparison ends no rows."""
         by = self.plan.by
-        parts = self.sources[by.view].left(end[by.view]) if by is not None else frozenset()
+        parts = abilities.left(self.sources[by.view], end[by.view]) if by is not None else frozenset()
         if parts is not None and parts and (origins := self._noting()) is not None:
             return origins.find(own, parts)
         return own.slice(0, 0) if parts == frozenset() else None
@@ -340,7 +343,7 @@ class Filling(OverSources):
         by, origins = self.plan.by, self._noting()
         assert by is not None and origins is not None
         seqs, plain = rows[SEQ], without_seq(rows)
-        return plain, origins.of(plain, seqs, self.sources[by.view].part_of(seqs.to_numpy()))
+        return plain, origins.of(plain, seqs, abilities.part_of(self.sources[by.view], seqs.to_numpy()))
 
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
         """The rows that have a key, and what is put aside of the others. Without an error table the commit refuses
@@ -393,7 +396,7 @@ class Filling(OverSources):
         if self._origins is not None and noted is not None:
             by = self.plan.by
             assert by is not None
-            kept = self.sources[by.view].left(position.offsets["at"][by.view]) if anew else None
+            kept = abilities.left(self.sources[by.view], position.offsets["at"][by.view]) if anew else None
             made[self._origins.table] = self._origins.renewed(noted, kept) if anew else Changes(noted)
         self._store.commit(made, position)
 
@@ -448,9 +451,9 @@ def chunks_of(
         return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read, len(files))
 
     if (
-        source.parallel > 1 and len(splits) > 1
+        abilities.parallel(source) > 1 and len(splits) > 1
     ):  # in any order: who reads so is never asked for the same again
-        every = side_by_side([_batches(source, s, sifts) for s in splits], 2, source.parallel)
+        every = side_by_side([_batches(source, s, sifts) for s in splits], 2, abilities.parallel(source))
         parts: list[tuple[Split, Iterator[tuple[pa.RecordBatch, pa.Table]]]] = [(splits[0], every)]
     else:
         parts = [(split, _batches(source, split, sifts)) for split in splits]
@@ -474,7 +477,9 @@ def chunks_of(
 def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
     if not sifts:
         return ((batch, none_spoiled()) for batch in source.read(split))
-    return ((part.rows.append_column(SEQ, part.places), part.spoiled) for part in source.receive(split))
+    return (
+        (part.rows.append_column(SEQ, part.places), part.spoiled) for part in abilities.receive(source, split)
+    )
 
 
 def _noting(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from millpond.connectors import abilities
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.loading.open_sources import OpenSource
@@ -106,7 +107,7 @@ class KeptColumns:
     def _discover(self, relation: Relation) -> None:
         """Of files the columns are noted when a statement reads them on."""
         source = self._open_source(relation) if relation.uri is not None else None
-        if source is not None and source.drifts:
+        if source is not None and abilities.drifts(source):
             self._rooms.find(source.address, source.schema())
 
     def added(self, relation: Relation) -> list[str]:

@@ -12,8 +12,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.errors import Closed, Error, SourceChanged, TimedOut, known
 from millpond.loading.progress import Load
@@ -66,10 +68,11 @@ class OverSources(ABC):
 
     @property
     def follows(self) -> bool:
-        return any(source.follows for source in self.sources.values())
+        return any(abilities.follows(source) for source in self.sources.values())
 
     def news(self) -> list[News]:
-        return [source.changes for source in self.sources.values() if source.follows]
+        followed = (source for source in self.sources.values() if abilities.follows(source))
+        return [partial(abilities.changes, source) for source in followed]
 
     def close(self) -> None:
         for source in self.sources.values():

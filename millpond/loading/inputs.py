@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millpond import steps
 from millpond.changes import Offset
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.loading.open_sources import OpenSource
 from millpond.sql.pushdown import need_of, pushed
@@ -43,7 +44,7 @@ class Inputs:
             if i.view in found:
                 continue
             if i.relation.kind == "source":
-                source = self._open_source(i.relation).narrowed(need_of(resolved, i))
+                source = abilities.narrowed(self._open_source(i.relation), need_of(resolved, i))
                 found[i.view] = steps.timed(f"read {i.relation.name}", partial(read_all, source))
             else:
                 name = i.relation.rows_of or i.relation.name

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from millpond import faults
+from millpond.connectors import abilities
 from millpond.connectors.source import find_source
 from millpond.errors import Closed, SourceChanged
 from millpond.loading.bulk_load import Progress, Reached, Report
@@ -144,7 +145,7 @@ class TableLoads:
             return False
         uris = uris_read(query)
         fails = any(s.name.lower() == "on.error" and s.value.lower() == "fail" for s in statement.settings)
-        errors = not fails and any(find_source(u).sifts for u in uris)
+        errors = not fails and any(issubclass(find_source(u), abilities.Rejects) for u in uris)
         self._declare(name, Target("table", target.name), errors=errors)
         changed = store.backend(target.name).stats().get("changed_at")
         load = Load(uris[0].partition(":")[0], self._mask(", ".join(uris)), loaded_at=changed or time.time())

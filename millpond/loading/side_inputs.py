@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData
 from millpond.formats.received import none_spoiled
@@ -68,7 +69,7 @@ class SideInputs(OverSources):
 
     @property
     def settled(self) -> bool:
-        return all(source.settled(self._at[view]) for view, source in self.sources.items())
+        return all(abilities.settled(source, self._at[view]) for view, source in self.sources.items())
 
     def advance(self) -> int:
         count = 0
@@ -77,7 +78,7 @@ class SideInputs(OverSources):
             end = source.latest(at)
             if end == at:
                 continue
-            if source.replaced(at, end):
+            if abilities.replaced(source, at, end):
                 rows = self._read(view, None, end, anew=True)
                 rows = pa.concat_tables([self._left(view, end), rows])
             else:
@@ -96,7 +97,7 @@ class SideInputs(OverSources):
         source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
         found = [schema.empty_table()]
         for split in source.splits(start, end):
-            for part in source.receive(split):
+            for part in abilities.receive(source, split):
                 numbered = part.rows.append_column(SEQ, part.places)
                 found.append(aligned(pa.Table.from_batches([numbered]), schema))
                 aside.append(part.spoiled)
@@ -114,8 +115,8 @@ class SideInputs(OverSources):
     def _left(self, view: str, end: Offset) -> pa.Table:
         """The rows from before that count on, although what they came from cannot be read any more."""
         rows, source = self._numbered[view], self.sources[view]
-        parts = source.part_of(rows[SEQ].to_numpy())
-        return rows.filter(pa.array(np.isin(parts, sorted(source.left(end) or ()))))
+        parts = abilities.part_of(source, rows[SEQ].to_numpy())
+        return rows.filter(pa.array(np.isin(parts, sorted(abilities.left(source, end) or ()))))
 
 
 def keep_beside(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from millpond.connectors import abilities
 from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
@@ -105,20 +106,20 @@ class Rooms:
             uri,
             "source",
             schema,
-            running=source.endless if table else source.runs,
+            running=source.endless if table else abilities.runs(source),
             uri=uri,
-            follows=source.follows,
+            follows=abilities.follows(source),
             guessed=source.guesses,
             declared=declared,
-            spoils=source.sifts,
-            captured=source.captures,
+            spoils=abilities.rejects(source),
+            captured=abilities.captures(source),
         )
 
     def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
-        return self.open(uri, values, declared).enveloped
+        return abilities.enveloped(self.open(uri, values, declared))
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
-        return self.open(uri, values, declared).keyed(wait=True)
+        return abilities.keyed(self.open(uri, values, declared), wait=True)
 
 
 class _Narrowed(Rooms):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
+from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.errors import Error
 from millpond.loading.bulk_load import Progress, Report
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 def loads_table(plan: PipelinePlan, source: Source) -> bool:
     """Whether a statement fills a table from outside, and goes on when it has all."""
-    return plan.target.kind == "table" and plan.batch.stream.relation.uri is not None and source.follows
+    return (
+        plan.target.kind == "table"
+        and plan.batch.stream.relation.uri is not None
+        and abilities.follows(source)
+    )
 
 
 class Backfills:
@@ -59,7 +64,9 @@ class Backfills:
         load, goal = known
         try:
             left = _rows(pipeline.source, pipeline.offset, goal)
-            loaded = pipeline.reached(goal) or not pipeline.source.comparable(pipeline.offset, goal)
+            loaded = pipeline.reached(goal) or not abilities.comparable(
+                pipeline.source, pipeline.offset, goal
+            )
         except Error:
             return False
         load = replace(load, rows=max(load.rows, (load.of or 0) - left))

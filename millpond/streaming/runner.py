@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond import faults
+from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink, find_sink
 from millpond.connectors.source import NativeSource, Source
 from millpond.engine.failures import explain
@@ -142,7 +143,7 @@ class Runner:
         pipeline = Pipeline(statement, source, State(self.held.get(statement.plan.query) or State.RUNNING))
         pipeline.on_progress = partial(self._progressed, pipeline)
         self.backfills.begin(pipeline)
-        start = source.begin() if pipeline.offset is None else None
+        start = abilities.begin(source) if pipeline.offset is None else None
         if start is not None:
             pipeline.passed(start, 0, 0.0, 0)
         if late:

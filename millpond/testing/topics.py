@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from millpond.connectors.abilities import Keyed, Rejects
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.connectors.source import DELETED, SEQ, Source, Split
 from millpond.connectors.stream.source import StreamSource, stream_uri
@@ -156,12 +157,11 @@ def _parsed(text: str) -> Iterable[object]:
         return ()  # whoever runs it is told
 
 
-class GivenTopic(StreamSource):
+class GivenTopic(StreamSource, Rejects, Keyed):
     """A topic whose messages a case sends."""
 
     kind: ClassVar[str] = "kafka"
     options: ClassVar[tuple[Option, ...]] = (*KafkaSource.options, *StreamSource.options)
-    sifts: ClassVar[bool] = True
 
     def __init__(
         self,

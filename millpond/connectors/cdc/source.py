@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.abilities import Captures
 from millpond.connectors.cdc.log import Log, envelope
 from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.source import Source, Split
@@ -39,7 +40,7 @@ class LogSplit(Split):
     end: Mapping[str, Any]
 
 
-class CapturingSource(SqlSource):
+class CapturingSource(SqlSource, Captures):
     """A database with a log of changes."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from millpond.connectors.abilities import Drifts, Narrows
 from millpond.connectors.databases.uri import Place, options_in, place_of
 from millpond.connectors.source import Source, Split
 from millpond.errors import BadData, InvalidOption, without_passwords
@@ -29,7 +30,7 @@ log = logging.getLogger("millpond")
 _ALL = Need(None, None, None)
 
 
-class SqlRows(Source):
+class SqlRows(Drifts, Narrows):
     """A table or a query of a database. Each kind is a subclass that names its ``Database``."""
 
     extra: ClassVar[str]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.abilities import Follows, Parallel, Perishable
 from millpond.connectors.databases.select_source import SqlRows
 from millpond.connectors.prefetch import ahead
 from millpond.connectors.source import Split, with_seq
@@ -44,7 +45,7 @@ class SqlSplit(Split):
     moment: str | None = None
 
 
-class SqlSource(SqlRows):
+class SqlSource(SqlRows, Follows, Parallel, Perishable):
     """Reads a database once, or looks at it again and again."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):

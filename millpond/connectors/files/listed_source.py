@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.abilities import Follows, Perishable, Rejects, Sheds, Steps
 from millpond.connectors.drift import DriftingSource
 from millpond.connectors.files.listing import Entry, Listed, Look, Place, Quiet, unrotated
 from millpond.connectors.source import BYTES_OF_A_ROW, Split, with_seq
@@ -71,10 +72,9 @@ class FileSplit(Split):
         return (self.entry.index << ROW_BITS) + self.piece.begin + self.piece.first_row
 
 
-class ListedSource(DriftingSource):
+class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
     """Reads what a ``Place`` lists. Each kind of place is a subclass."""
 
-    sifts: ClassVar[bool] = True
     growing: ClassVar[bool] = False
     """Whether files may grow; else one that has more bytes is another one."""
 
@@ -178,7 +178,7 @@ class ListedSource(DriftingSource):
         return Listed.of(start).anew != Listed.of(end).anew
 
     @property
-    def leaves(self) -> bool:  # type: ignore[override]
+    def leaves(self) -> bool:
         return self.follows and self.values["on.remove"] == "keep"
 
     def left(self, end: Offset) -> frozenset[int] | None:

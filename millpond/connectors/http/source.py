@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Offset
+from millpond.connectors.abilities import Follows, Rejects
 from millpond.connectors.drift import DriftingSource
 from millpond.connectors.http.client import CLIENT_OPTIONS
 from millpond.connectors.http.fetch import Fetcher, Known, Page, digest_of, named
@@ -47,12 +48,11 @@ class HttpSplit(Split):
     seq: int
 
 
-class HttpSource(DriftingSource):
+class HttpSource(DriftingSource, Follows, Rejects):
     """Reads what a GET answers."""
 
     kind: ClassVar[str] = "http"
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
-    sifts: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "format",

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
 from millpond.connectors.kafka.client import Brokers, brokers
 from millpond.connectors.kafka.decode import as_type, events_of, in_order, received, without
 from millpond.connectors.kafka.formats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
@@ -50,7 +51,7 @@ _BROKERS = "MILLPOND_KAFKA_BROKERS"
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
-class KafkaSource(NativeSource):
+class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     """The records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp``, ``_headers`` and ``_deleted`` are
     columns that ``*`` leaves out."""
 

@@ -16,7 +16,8 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.connectors.source import Source, Split, with_seq
+from millpond.connectors.abilities import Follows, Steps
+from millpond.connectors.source import Split, with_seq
 from millpond.connectors.stream.source import StreamSource
 from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean
 from millpond.types import Schema
@@ -77,7 +78,7 @@ class MemorySplit(Split):
     version: int
 
 
-class MemorySource(Source):
+class MemorySource(Follows, Steps):
     """The rows of a table as of some versions, kept by this object; or those of a stream, which anybody can read."""
 
     kind: ClassVar[str] = "memory"

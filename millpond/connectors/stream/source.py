@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.connectors.source import SEQ, Source, Split
+from millpond.connectors.abilities import Follows, Steps
+from millpond.connectors.source import SEQ, Split
 from millpond.errors import InvalidOption
 from millpond.journal.segments import Part, parts, read_part, stream_end, stream_start
 from millpond.options import Option
@@ -28,7 +29,7 @@ def stream_uri(state: Path | str, name: str) -> str:
     return f"stream://{quote(str(Path(state).absolute()))}?name={quote(name, safe='')}"
 
 
-class StreamSource(Source):
+class StreamSource(Follows, Steps):
     """Rows of an embedded stream, from its earliest kept row on, or only what comes later."""
 
     kind: ClassVar[str] = "stream"
