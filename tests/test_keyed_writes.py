@@ -175,7 +175,7 @@ def test_a_repeated_text_has_a_plan() -> None:
             assert app.sql(f"UPDATE t SET n = n + {i}, s = 'y{i}' WHERE id = {i}").count == 1
             assert app.sql("UPDATE t SET n = n - ? WHERE id = :id".replace(":id", "?"), [i, i]).count == 1
             assert app.sql(f"DELETE FROM t WHERE id = {i - 10}").count == (i >= 10)
-        assert len(app._runtime.writes) == 5  # a number below zero is another text
+        assert len(app._runtime.plans) == 5  # a number below zero is another text
         assert app.table("t").get_record(49) == {"id": 49, "n": 49, "s": "y49"}
         app.sql("DROP TABLE t")
         with pytest.raises(Error, match="t"):

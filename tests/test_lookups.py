@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millpond import App, Error, Table
 from millpond.errors import Closed, UnknownName
-from millpond.query.plans import Plans
+from millpond.query.plans import Asked, Plan, Plans
 from millpond.query.result import LookupResult
 from millpond.sql.template import template_of
 
@@ -421,11 +421,12 @@ def test_explain_tells_a_lookup() -> None:
 def test_plans_are_limited_and_the_used_ones_stay() -> None:
     made: list[str] = []
 
-    def compile(text: str, values: tuple[Any, ...]) -> Any:
+    def compile(asked: Asked) -> Plan:
+        text = asked.template.text
         made.append(text)
-        return lambda *given: LookupResult(None, text, given)  # type: ignore[arg-type]
+        return Plan(lambda *given: LookupResult(None, text, given))  # type: ignore[arg-type]
 
-    plans = Plans(compile, threading.Lock(), size=10)
+    plans: Plans[LookupResult] = Plans(compile, size=10)
     for i in range(40):
         for text in ("SELECT a WHERE k = 5", f"SELECT a{i} WHERE k = 5"):
             assert plans.find(text) is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from millpond.app.describe import Descriptions
-from millpond.app.lookups import Lookups
+from millpond.app.plans import Planner
 from millpond.app.queries import Queries
 from millpond.app.saved import SavedStatements
 from millpond.errors import SqlError
@@ -30,7 +30,7 @@ class Analysis:
     """Tells what statements take."""
 
     descriptions: Descriptions
-    lookups: Lookups
+    planner: Planner
     find_plan: Callable[[str], Result | None]
     queries: Queries
     runner: Runner
@@ -72,7 +72,7 @@ class Analysis:
     def _run(self, checked: Checked, run: Run) -> tuple[str, Steps]:
         """Runs a statement; what it gave, in words, and what its steps took."""
         record, statement = Steps(), checked.statement
-        by = self.lookups.columns(statement.text) if isinstance(statement, st.Select) else ()
+        by = self.planner.lookup_columns(statement.text) if isinstance(statement, st.Select) else ()
         began = time.perf_counter()
         with recording(record):
             result = self._look_up(checked, by) if by else None

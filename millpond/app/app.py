@@ -203,6 +203,8 @@ class App:
             made.forget()
             raise AlreadyExists(f'function "{made.name}" already exists', hint="give it another name")
         self._functions[made.name.lower()] = made
+        if hasattr(self, "_runtime"):
+            self._runtime.plans.clear()
         return function
 
     def drain(self, timeout: float = 60.0) -> None:

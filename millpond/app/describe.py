@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.app.health import TableHealth
-from millpond.app.lookups import Lookups
+from millpond.app.plans import Planner
 from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
 from millpond.errors import without_passwords
@@ -96,7 +96,7 @@ class Descriptions:
     loads: Mapping[str, Load]
     functions: Mapping[str, UserFunction]
     health: TableHealth
-    lookups: Lookups
+    planner: Planner
     table: Callable[[str], Table]
     mask: Mask
 
@@ -244,7 +244,7 @@ class Descriptions:
         statement = checked.statement
         assert isinstance(statement, Explain)
         inner = statement.statement
-        by = self.lookups.columns(inner.text) if isinstance(inner, Select) else ()
+        by = self.planner.lookup_columns(inner.text) if isinstance(inner, Select) else ()
         if by and checked.resolved is not None:
             table = checked.resolved.inputs[0].relation.name
             return explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from millpond.errors import Place
+from millpond.query.plans import Plan
 from millpond.sql.checked import Checked
 from millpond.sql.limits import TextLimits
 from millpond.sql.statements import Statement
@@ -17,9 +18,8 @@ class Permissions(Protocol):
 
     limits: TextLimits
 
-    @property
-    def may_write(self) -> bool:
-        """Whether rows of tables may be changed."""
+    def planned(self, plan: Plan) -> bool:
+        """Whether a statement that has a plan may be run by it; if not it goes the long way, which says why."""
 
     def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place]) -> None:
         """Before any name in them is looked up, and any file is opened. ``locate`` tells where in the text something

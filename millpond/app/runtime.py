@@ -87,8 +87,7 @@ class Runtime:
     columns: KeptColumns
     functions: dict[str, UserFunction]
     evaluator: Evaluator
-    lookups: Plans[Result]
-    writes: Plans[Result]
+    plans: Plans[Result]
     checks: Checks
     text: TextRun
     texts: Texts

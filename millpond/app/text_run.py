@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -22,13 +23,27 @@ class TextRun:
         self._store = store
         self.in_file = False
         """Whether it is the app's own file that is run."""
-        self.transaction: Transaction | None = None
-        """The one that statements are part of, inside BEGIN … COMMIT."""
+        self._transaction: Transaction | None = None
+        self._thread = 0
         self._block_done: list[str] = []
         self.standing = 0
         """Statements of the text that have left something, and stand."""
         self.counts: dict[str, int] = {}
         """How often each statement was run, by its identity."""
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The one that statements are part of, inside BEGIN … COMMIT."""
+        return self._transaction
+
+    @transaction.setter
+    def transaction(self, transaction: Transaction | None) -> None:
+        self._thread = threading.get_ident()
+        self._transaction = transaction
+
+    def in_block(self) -> bool:
+        """Whether this thread runs a statement of a transaction."""
+        return self._transaction is not None and self._thread == threading.get_ident()
 
     def stand(self, undo: Undo) -> None:
         """Counts a statement that may leave something, for as long as it stands."""

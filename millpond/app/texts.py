@@ -41,18 +41,17 @@ OnAnswer = Callable[[str, Result], None]
 """Is handed the answers of the statements of the file, with their texts."""
 _SHORT = 1_000
 """Characters of a client's text that is looked for among plans. What is longer is measured first, and checked where
-nobody waits for it: plans are made under the lock of the app."""
+no plan is kept of it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Texts:
-    """Runs texts. ``lookups`` and ``writes`` are the plans of statements that name a row by its key."""
+    """Runs texts. ``plans`` are those of statements that were run before."""
 
     lock: threading.RLock
     lifetime: Lifetime
     secrets: Secrets
-    lookups: Plans[Result]
-    writes: Plans[Result]
+    plans: Plans[Result]
     selects: Selects
     text: TextRun
     checks: Checks
@@ -70,12 +69,15 @@ class Texts:
 
     def ask(self, text: str, params: Params, permissions: Permissions | None = None) -> Result:
         """Runs a text; what ``permissions`` do not let through is not begun."""
+        self.lifetime.check_open()
         if permissions is None or (len(text) <= _SHORT and "$" not in text and not _has_lists(params)):
-            writes = text.lstrip()[:1] in "IUDiud" and (permissions is None or permissions.may_write)
-            found = (self.writes if writes else self.lookups).find(text, params)
+            try:
+                found = self.plans.find(text, params, None if permissions is None else permissions.planned)
+            except Error as error:
+                self._place(error, text, params, permissions)
+                raise
             if found is not None:
                 return found
-        self.lifetime.check_open()
         script, statements = self._parse(text, params, permissions)
         try:
             answer = self.selects.answer(statements, script, permissions)
@@ -97,6 +99,15 @@ class Texts:
                     self.columns.forget_found(besides=columns)
                 raise
             return result
+
+    def _place(self, error: Error, text: str, params: Params, permissions: Permissions | None) -> None:
+        """Says of an error of a plan where in the text it is, as the long way does."""
+        _, (statement,) = self._parse(text, params, permissions)
+        if isinstance(statement, st.Select):
+            error.place = error.place or statement.place
+        else:
+            point_at_word(error, statement)
+        self.secrets.mask_error(error)
 
     def run_file(self, text: str) -> None:
         """Runs the app's own text; queries of the state directory that are not in it are dropped."""

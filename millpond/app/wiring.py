@@ -17,7 +17,7 @@ from millpond.app.health import TableHealth
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.lifetime import Lifetime
-from millpond.app.lookups import Lookups
+from millpond.app.plans import Planner
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
 from millpond.app.reads import Reads
@@ -100,10 +100,6 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     def report(progress: Progress) -> None:
         if not lifetime.closed:
             settings.on_progress(progress)
-
-    def forget_plans() -> None:
-        lookup_plans.clear()
-        write_plans.clear()
 
     spark = Spark(settings.master, state.path / "spark", clock, lambda: runner.formats, settings.on_status)
     evaluator = Evaluator(spark.ask, settings.path, clock)
@@ -253,10 +249,11 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
 
     # what the app tells of itself
-    lookups = Lookups(catalog, store, evaluator, checks, loader, text, table, read_only)
-    lookup_plans: Plans[Result] = Plans(lookups.plan_read, lock)
-    write_plans: Plans[Result] = Plans(lookups.plan_write, lock)
-    catalog.on_change = forget_plans
+    planner = Planner(
+        checks, catalog, store, evaluator, loader, table, text.in_block, read_only=read_only
+    )
+    plans: Plans[Result] = Plans(planner.plan)
+    catalog.on_change = plans.clear
     descriptions = Descriptions(
         catalog=catalog,
         store=store,
@@ -269,14 +266,14 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         loads=loads,
         functions=functions,
         health=health,
-        lookups=lookups,
+        planner=planner,
         table=table,
         mask=mask,
     )
     analysis = Analysis(
         descriptions=descriptions,
-        lookups=lookups,
-        find_plan=lambda statement: lookup_plans.find(statement, None),
+        planner=planner,
+        find_plan=lambda statement: plans.find(statement, None),
         queries=queries,
         runner=runner,
         views=views,
@@ -334,8 +331,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         lock=lock,
         lifetime=lifetime,
         secrets=secrets,
-        lookups=lookup_plans,
-        writes=write_plans,
+        plans=plans,
         selects=selects,
         text=text,
         checks=checks,
@@ -393,8 +389,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         columns=columns,
         functions=functions,
         evaluator=evaluator,
-        lookups=lookup_plans,
-        writes=write_plans,
+        plans=plans,
         checks=checks,
         text=text,
         texts=texts,

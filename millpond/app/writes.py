@@ -12,9 +12,8 @@ from millpond.app.answers import Answers
 from millpond.app.handlers import NOTHING, Handlers
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun
-from millpond.changes import Changes
 from millpond.connectors.sink import find_sink
-from millpond.dml.mutate import changes_of
+from millpond.dml.mutate import finding, inserting
 from millpond.errors import NotSupported
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import Sources
@@ -26,7 +25,7 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.delivery import deliver
 from millpond.streaming.emitted import Emitted
@@ -74,9 +73,7 @@ class Writes:
         if target.kind == "stream":
             self.store.commit(sent={target.name: rows}, done=self.text.done_by(checked.statement))
         else:
-            self.text.write(
-                checked.statement, target.name, lambda moment: (_inserted(target, rows, moment), None)
-            )
+            self.text.write(checked.statement, target.name, inserting(target, rows))
         return Result(NOTHING, count=rows.num_rows)
 
     def _write_outside(self, checked: Checked, target: Relation) -> Result:
@@ -113,16 +110,9 @@ class Writes:
         mutation = checked.mutation
         assert mutation is not None
         undo.put(self.sources.values, checked.source_options)
-
-        def find(moment: Moment) -> tuple[dict[str, Changes], int]:
-            changes, count = changes_of(
-                mutation,
-                lambda query: self.evaluator.answer(query, self.inputs.read(query, moment)),
-                moment.snapshot(mutation.target.name),
-            )
-            faults.reach("rows found")
-            return ({mutation.target.name: changes} if len(changes) else {}), count
-
+        find = finding(
+            mutation, lambda moment, query: self.evaluator.answer(query, self.inputs.read(query, moment))
+        )
         return Result(NOTHING, count=self.text.write(checked.statement, mutation.target.name, find))
 
     def block(self, checked: Checked, undo: Undo) -> Result:
@@ -144,9 +134,3 @@ class Writes:
                 hint="give all tables of the block the same durability",
                 place=block.statement.place,
             )
-
-
-def _inserted(target: Relation, rows: pa.Table, moment: Moment) -> dict[str, Changes]:
-    if target.strict:
-        moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
-    return {target.name: Changes(rows)}

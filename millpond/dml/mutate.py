@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond import faults
 from millpond.changes import ROW, Changes
 from millpond.errors import QueryFailed
 from millpond.query.matching import aligned
@@ -16,9 +18,14 @@ from millpond.sql.catalog import Relation
 from millpond.sql.fold import identity_columns
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
+from millpond.store.store import Moment
 from millpond.tables.base import Snapshot
 
 Answer = Callable[[Resolved], pa.Table]
+AnswerAt = Callable[[Moment, Resolved], pa.Table]
+"""Answers a query on the rows of a moment."""
+Find = Callable[[Moment], tuple[dict[str, Changes], int]]
+"""Finds changes on the rows of a moment, by table, and how many rows they touch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,29 @@ def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[
     """
     pieces = [Piece(p.action, p.identified, answer(p.query)) for p in mutation.parts]
     return combine(mutation.target, pieces, snapshot, new_once=True)
+
+
+def finding(mutation: Mutation, answer: AnswerAt) -> Find:
+    """What finds the changes of a mutation on the rows of a moment, for a commit."""
+    name = mutation.target.name
+
+    def find(moment: Moment) -> tuple[dict[str, Changes], int]:
+        changes, count = changes_of(mutation, partial(answer, moment), moment.snapshot(name))
+        faults.reach("rows found")
+        return ({name: changes} if len(changes) else {}), count
+
+    return find
+
+
+def inserting(target: Relation, rows: pa.Table) -> Find:
+    """What makes rows new ones of a table, for a commit; a key that is there may be refused."""
+
+    def find(moment: Moment) -> tuple[dict[str, Changes], int]:
+        if target.strict:
+            moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+        return {target.name: Changes(rows)}, rows.num_rows
+
+    return find
 
 
 def combine(

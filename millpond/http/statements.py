@@ -17,6 +17,7 @@ from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer
 from millpond.http.body import check_values, parse_object, read_body
 from millpond.http.failures import Refused, bad_request
 from millpond.http.settings import Role
+from millpond.query.plans import Plan
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
@@ -39,9 +40,12 @@ class HttpPermissions:
         self.limits = service.limits.of_texts()
         self._locate: Locate
 
-    @property
-    def may_write(self) -> bool:
-        return self._role >= Role.WRITE
+    def planned(self, plan: Plan) -> bool:
+        if not plan.public or (plan.writes and self._role < Role.WRITE):
+            return False
+        if plan.writes:
+            _free()
+        return True
 
     def parsed(self, statements: Sequence[st.Statement], locate: Locate) -> None:
         if not statements:

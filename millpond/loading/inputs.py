@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.loading.open_sources import OpenSource
+from millpond.query.inputs import rows_of
 from millpond.sql.pushdown import need_of, pushed
 from millpond.sql.resolve import Resolved
 from millpond.store.store import Moment
@@ -47,13 +48,5 @@ class Inputs:
                 source = abilities.narrowed(self._open_source(i.relation), need_of(resolved, i))
                 found[i.view] = steps.timed(f"read {i.relation.name}", partial(read_all, source))
             else:
-                name = i.relation.rows_of or i.relation.name
-                with_rows = i.relation.rows_of is not None and not i.relation.schema.key
-                snapshot = moment.snapshot(name)
-                read: Callable[[], pa.Table] = (
-                    partial(snapshot.scan, rows=True) if with_rows else snapshot.scan
-                )
-                if i.view in where:
-                    read = partial(snapshot.filtered, where[i.view], rows=with_rows)
-                found[i.view] = steps.timed(f"read table {name}", read)
+                found[i.view] = rows_of(i, moment, where.get(i.view))
         return found

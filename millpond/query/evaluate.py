@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -12,8 +12,10 @@ from millpond.changes import Changes
 from millpond.clock import Clock
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
+from millpond.query.prepared import Prepared, Spelling, prepare
 from millpond.sql.fold import Fold
-from millpond.sql.render import spark
+from millpond.sql.holes import StandIn
+from millpond.sql.render import duckdb, spark
 from millpond.sql.render.duckdb import Unrenderable, times_read
 from millpond.sql.render.folds import fold_outputs, render_fold
 from millpond.sql.render.words import DuckWords, SparkWords
@@ -67,6 +69,21 @@ class Evaluator:
                 return self._by_spark(query)(tables)
 
         return ask
+
+    def prepared(
+        self, query: Resolved, holes: Mapping[int, StandIn], values: Sequence[Any]
+    ) -> Prepared | None:
+        """The query for any values like these in its open holes, as ``prepare`` does."""
+        try:
+            in_duckdb = Spelling(self._to_duckdb, duckdb.text, self.duckdb, in_process=True)
+            return prepare(query, holes, values, in_duckdb)
+        except Unrenderable:
+            if self.path == "duckdb":
+                raise
+        in_spark = Spelling(
+            lambda q: spark.render(q.expression), spark.text, self._ask_spark, in_process=False
+        )
+        return prepare(query, holes, values, in_spark)
 
     def reads_once(self, query: Resolved, view: str) -> bool:
         """Whether the query is answered in process and goes over the rows of an input once: it can have them as they

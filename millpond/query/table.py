@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import Error, InvalidRecord
+from millpond.errors import InvalidRecord
 from millpond.lookup import Lookup, Run
 from millpond.query.changing import (
     Step,
@@ -25,7 +25,7 @@ from millpond.query.changing import (
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
 from millpond.query.home import Alone, Home, declared, no_spark, table_options
-from millpond.query.plans import Plans
+from millpond.query.plans import Asked, Plan, Plans
 from millpond.query.reading import Keys, Reader, Record, Rows, TableSnapshot
 from millpond.query.result import SHOWN, LookupResult, drawn
 from millpond.query.single import compile_write
@@ -33,7 +33,7 @@ from millpond.query.staged import Begun, StagedTable
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
-from millpond.sql.filters import resolve_template
+from millpond.sql.filters import resolve_lookup
 from millpond.sql.keyed import KeyedWrite
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
@@ -96,7 +96,6 @@ class Table(Reader):
         self._paging = threading.local()
         self._hits = Counter()
         self._misses = Counter()
-        self._planning = threading.Lock()
         self._plans: dict[str, Plans[LookupResult]] = {}
         # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
         get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
@@ -150,15 +149,13 @@ class Table(Reader):
         if plans is None:
             if len(self._plans) >= _KEPT_OUTPUTS:
                 self._plans.clear()
-            plans = self._plans[output] = Plans(partial(self._plan, output), self._planning)
+            plans = self._plans[output] = Plans(partial(self._plan, output))
         return plans.find(condition)
 
-    def _plan(self, output: str, condition: str, values: tuple[Any, ...]) -> Run | None:
-        try:
-            lookup = resolve_template(self._compiler.relation, (output,), condition, values)
-        except Error:
-            return None
-        return None if lookup is None else self.compile_lookup(lookup)
+    def _plan(self, output: str, asked: Asked) -> Plan | None:
+        lookup = resolve_lookup(self._compiler.relation, (output,), asked.text, asked.template)
+        run = None if lookup is None else self.compile_lookup(lookup)
+        return None if run is None else Plan(run)
 
     # changes
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millpond.app.session import Session
 from millpond.errors import Closed, EngineError, Error, NotSupported, Place, SqlError, known
+from millpond.query.plans import Plan
 from millpond.query.result import Result, RunningResult
 from millpond.server.address import NAME, address_in
 from millpond.server.messages import dump_error, read_line, write_line
@@ -195,9 +196,8 @@ class OnlyReads:
     def __init__(self, state: Path):
         self._state = state
 
-    @property
-    def may_write(self) -> bool:
-        return False
+    def planned(self, plan: Plan) -> bool:
+        return not plan.writes
 
     def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place | None]) -> None:
         for statement in statements:

@@ -18,7 +18,9 @@ from millpond.sql.trees import trees_in
 Params = Sequence[Any] | Mapping[str, Any] | None
 S = TypeVar("S", Statement, exp.Expr)
 PARAMETER = "parameter"
-"""Where the meta of a literal names the parameter that it came from."""
+"""Where the meta of a literal says which parameter it came from: by its offset in the text, or the name of its hole."""
+OPEN = "open"
+"""Where the meta of a literal in a plan says which of the values that come when it runs takes its place."""
 
 
 class Binder:
@@ -40,6 +42,8 @@ class Binder:
         found = [p for tree in trees_in(copied) for p in tree.find_all(exp.Placeholder)]
         found.sort(key=lambda p: (p._meta or {}).get("start", 0))
         swaps = {id(p): self._value(p) for p in found}
+        for placeholder in found:
+            swaps[id(placeholder)].meta[PARAMETER] = (placeholder._meta or {}).get("start", 0)
         return cast(S, _swap(copied, swaps))
 
     def _value(self, node: exp.Placeholder) -> exp.Expr:
@@ -48,9 +52,7 @@ class Binder:
             if name.lower() not in self._named:
                 raise SqlError(f'parameter ":{name}" has no value', hint=f'params={{"{name}": …}}')
             self._used.add(name.lower())
-            found = literal(self._named[name.lower()], f":{name}")
-            found.meta[PARAMETER] = name
-            return self._counted(found)
+            return self._counted(literal(self._named[name.lower()], f":{name}"))
         if self._next >= len(self._listed):
             raise SqlError(
                 f"there are more ? than values: {len(self._listed)} given", hint="params=[…] in order"

@@ -13,17 +13,18 @@ from sqlglot import exp
 from millpond.errors import CheckFailed, Error, Place, SqlError, SqlSyntaxError, UnknownName, did_you_mean
 from millpond.lookup import Lookup
 from millpond.sql.assign import assign
-from millpond.sql.bind import Binder, literal
+from millpond.sql.bind import literal
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.conjuncts import conjuncts
 from millpond.sql.functions import folds
+from millpond.sql.holes import mark_holes
 from millpond.sql.lookup import lookup_of
 from millpond.sql.nodes import AnyDepth, Element, HeldValues, Index, Path
 from millpond.sql.parse import parse_condition, parse_one_statement
 from millpond.sql.paths import ANY, DEEP, Steps
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.statements import CreateTable, Update
-from millpond.sql.template import name_of
+from millpond.sql.template import Template
 from millpond.types import Column, Schema, quote
 
 _COMPARISONS = {
@@ -148,15 +149,16 @@ def resolve_over_path(
     return _resolve(relation, _select(relation, [tree], None if condition is None else condition.tree), name)
 
 
-def resolve_template(
-    relation: Relation, outputs: Sequence[str], condition: str, values: Sequence[Any]
+def resolve_lookup(
+    relation: Relation, outputs: Sequence[str], condition: str, template: Template
 ) -> Lookup | None:
-    """The lookup that ``SELECT outputs FROM relation WHERE condition`` is, if it is one; the condition has parameters
-    ``:__v0``, … for such values. Raises what is wrong with it."""
-    binder = Binder({name_of(at): value for at, value in enumerate(values)})
-    tree = binder.bind(parse_condition(condition))
-    binder.finish()
-    return lookup_of(resolve_outputs(relation, outputs, Filter(condition, tree, {}, exact=False)), values)
+    """The lookup that ``SELECT outputs FROM relation WHERE condition`` is, if it is one, for any values in the holes of
+    the condition's template. Raises what is wrong with it."""
+    tree = parse_condition(condition)
+    if not mark_holes(tree, template):
+        return None
+    query = resolve_outputs(relation, outputs, Filter(condition, tree, {}, exact=False))
+    return lookup_of(query, template.holes)
 
 
 def resolve_assignments(

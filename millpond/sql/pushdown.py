@@ -7,7 +7,8 @@ afterwards. Only comparisons that mean the same everywhere are taken, those of a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.predicates import All, Any_, Compare, IsNull, Need, Operator, Predicate, all_of
+from millpond.sql.bind import OPEN
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
@@ -37,6 +39,37 @@ _PLAIN_PATTERN = re.compile(r"[^%_\\]+%")
 
 Find = Callable[[exp.Expr], Column | None]
 """The column of the table that an expression is, if it is just that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Stands for the value of a comparison that comes when the statement runs: which one, and in what type."""
+
+    at: int
+    negative: bool
+    type: pa.DataType
+
+    def value(self, values: Sequence[Any]) -> Any:
+        """It, of those that came; None if the comparison cannot be looked for with it."""
+        value = values[self.at]
+        if isinstance(value, str):
+            return value
+        if isinstance(value, date):
+            return _time(value.isoformat(), self.type)
+        value = -value if self.negative else value
+        return _number(f"{value:f}" if isinstance(value, Decimal) else str(value), self.type)
+
+
+def filled(predicate: Predicate, values: Sequence[Any]) -> Predicate | None:
+    """The condition with the values that came; None if one of them has no place in it."""
+    match predicate:
+        case Compare(column, operator, Open() as open_value):
+            value = open_value.value(values)
+            return None if value is None else Compare(column, operator, value)
+        case All(parts) | Any_(parts):
+            made = tuple(p for part in parts if (p := filled(part, values)) is not None)
+            return type(predicate)(made) if len(made) == len(parts) else None
+    return predicate
 
 
 def predicate_of(tree: exp.Expr, schema: Schema, alias: str | None = None) -> Predicate | None:
@@ -183,7 +216,9 @@ def _compare(left: exp.Expr, right: exp.Expr, operator: Operator, find: Find) ->
     if column is None:
         column, right, operator = find(right), left, _TURNED[operator]
     value = None if column is None else _constant(right, column)
-    return None if column is None or value is None else Compare(column.name, operator, value)
+    if column is None or value is None:
+        return None
+    return Compare(column.name, operator, _open(right, column) or value)
 
 
 def _between(tree: exp.Between, find: Find, *, negated: bool) -> Predicate | None:
@@ -201,6 +236,7 @@ def _in(tree: exp.In, find: Find, *, negated: bool) -> Predicate | None:
     values = [_constant(e, column) for e in tree.expressions]
     if any(v is None for v in values):
         return None
+    values = [_open(e, column) or v for e, v in zip(tree.expressions, values, strict=True)]
     parts = tuple(Compare(column.name, "!=" if negated else "=", v) for v in values)
     return parts[0] if len(parts) == 1 else All(parts) if negated else Any_(parts)
 
@@ -217,6 +253,19 @@ def _like(tree: exp.Like, find: Find) -> Predicate | None:
     if not prefix.isascii() or last >= 127:
         return Compare(column.name, ">=", prefix)
     return All((Compare(column.name, ">=", prefix), Compare(column.name, "<", prefix[:-1] + chr(last + 1))))
+
+
+def _open(node: exp.Expr, column: Column) -> Open | None:
+    """What stands for a value that comes when the statement runs, if the node is one."""
+    negative = False
+    while True:
+        at = node.meta.get(OPEN) if node._meta else None
+        if at is not None:
+            return Open(at, negative, column.type)
+        if not isinstance(node, exp.Paren | exp.Neg):
+            return None
+        negative ^= isinstance(node, exp.Neg)
+        node = node.this
 
 
 def _constant(node: exp.Expr, column: Column) -> Any:

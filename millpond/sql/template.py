@@ -31,10 +31,11 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Template:
     """``text`` has a parameter ``:__v0``, ``:__v1``, … in the place of each literal and parameter of the original;
-    ``holes`` are the literals' values and the parameters."""
+    ``holes`` are the literals' values and the parameters, ``places`` where each begins and ends in the original."""
 
     text: str
     holes: tuple[Any, ...]
+    places: tuple[tuple[int, int], ...]
 
     def values(self, params: Sequence[Any] | Mapping[str, Any] | None) -> tuple[Any, ...] | None:
         """The values for the holes; None if ``params`` are not those that the text asks for."""
@@ -56,6 +57,7 @@ def template_of(text: str) -> Template | None:
         return None
     parts: list[str] = []
     holes: list[Any] = []
+    places: list[tuple[int, int]] = []
     at = marks = 0
     for found in _TOKEN.finditer(text):
         kind, value = found.lastgroup, found[0]
@@ -72,9 +74,11 @@ def template_of(text: str) -> Template | None:
             marks += 1
         else:
             holes.append(Parameter(found["name"].lower()))
-        parts += (text[at : found.start()], f":{name_of(len(holes) - 1)}")
-        at = found.end()
-    return Template("".join((*parts, text[at:])), tuple(holes))
+        start, end = found.span()
+        parts += (text[at:start], f":{name_of(len(holes) - 1)}")
+        places.append((start, end))
+        at = end
+    return Template("".join((*parts, text[at:])), tuple(holes), tuple(places))
 
 
 def name_of(hole: int) -> str:

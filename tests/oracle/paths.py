@@ -50,7 +50,7 @@ def _ask(app: App, text: str, path: str) -> Answer:
         answer = ours(lambda: app.sql(text).to_arrow())
         return (
             answer
-            if app._runtime.lookups.find(text, None) is None
+            if app._runtime.plans.find(text, None) is None
             else ours(lambda: app.sql(text).to_arrow())
         )
     evaluator = app._runtime.evaluator

@@ -24,6 +24,11 @@ def render(query: exp.Expr) -> str:
     return _named(rewrite(query, FOR_SPARK)).sql(dialect=Millpond, comments=False)
 
 
+def text(value: str) -> str:
+    """A string literal."""
+    return exp.Literal.string(value).sql(dialect=Millpond)
+
+
 def expression(node: exp.Expr) -> str:
     """One expression, as it stands in the tree."""
     return _named(node.copy()).sql(dialect=Millpond, comments=False)

@@ -10,10 +10,20 @@ from __future__ import annotations
 from sqlglot import exp, parse_one
 
 from millpond.sql.render.duckdb.errors import explain_error
-from millpond.sql.render.duckdb.names import NOW, Unrenderable, duck, quoted
+from millpond.sql.render.duckdb.names import NOW, Unrenderable, duck, quoted, text
 from millpond.sql.render.duckdb.query import Queries
 
-__all__ = ["NOW", "SETTINGS", "Unrenderable", "duck", "explain_error", "quoted", "render", "times_read"]
+__all__ = [
+    "NOW",
+    "SETTINGS",
+    "Unrenderable",
+    "duck",
+    "explain_error",
+    "quoted",
+    "render",
+    "text",
+    "times_read",
+]
 
 SETTINGS: tuple[str, ...] = (
     "SET TimeZone = 'UTC'",

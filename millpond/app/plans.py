@@ -1,0 +1,211 @@
+"""Makes the plans that ``App.sql`` keeps: a statement that was run before is not parsed, checked and rendered again.
+
+A plan is run for whoever sends its text, clients over HTTP too. One that a gate might not let through is not public:
+for clients its statement goes the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.app.script import Checks, needed
+from millpond.dml.planned import Ground, PlannedInsert, PlannedMutation, PlannedSelect
+from millpond.errors import Error
+from millpond.loading.loader import Loader
+from millpond.query.evaluate import Evaluator
+from millpond.query.plans import Asked, Plan
+from millpond.query.prepared import Prepared
+from millpond.query.table import Table
+from millpond.records.values import Unfit
+from millpond.sql import statements as st
+from millpond.sql.bind import Binder
+from millpond.sql.calls import calls_for_everybody
+from millpond.sql.catalog import Catalog
+from millpond.sql.checked import Checked
+from millpond.sql.filters import resolve_values
+from millpond.sql.growth import check_growth
+from millpond.sql.holes import holes_in, mark_holes, open_holes, stand_in
+from millpond.sql.keyed import keyed_write_of
+from millpond.sql.lookup import lookup_of
+from millpond.sql.outside import named_outside
+from millpond.sql.parse import parse
+from millpond.sql.patterns import has_patterns
+from millpond.sql.render.duckdb import Unrenderable
+from millpond.sql.resolve import Resolved
+from millpond.sql.template import template_of
+from millpond.store.store import Store
+
+_WORDS = ("select", "insert", "update", "delete", "merge", "with", "from", "values", "upsert")
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A checked statement whose literals say which hole they come from; ``marked`` if all holes are in one."""
+
+    checked: Checked
+    values: tuple[Any, ...]
+    marked: bool
+    public: bool
+
+
+class Planner:
+    """Makes plans on what an app has. Threads may ask at once; no lock is held."""
+
+    def __init__(
+        self,
+        checks: Checks,
+        catalog: Catalog,
+        store: Store,
+        evaluator: Evaluator,
+        loader: Loader,
+        table: Callable[[str], Table],
+        in_block: Callable[[], bool],
+        *,
+        read_only: bool,
+    ):
+        self._checks = checks
+        self._catalog = catalog
+        self._store = store
+        self._evaluator = evaluator
+        self._loader = loader
+        self._table = table
+        self._in_block = in_block
+        self._read_only = read_only
+
+    def plan(self, asked: Asked) -> Plan | None:
+        """The plan of a statement; None if it has none. Raises what is wrong with it, and Unfit if it has none yet."""
+        if not asked.text.lstrip()[:7].lower().startswith(_WORDS):
+            return None
+        found = self._read(asked)
+        if found is None:
+            return None
+        if self._loader.running(needed(found.checked)):
+            raise Unfit("a table is being loaded")
+        short = self._short(found) if found.marked and found.public else None
+        return short or self._general(found, asked.current)
+
+    def lookup_columns(self, text: str) -> tuple[str, ...]:
+        """The columns by which a statement is looked up; none if it goes another way."""
+        template = template_of(text) if self._evaluator.path == "auto" else None
+        values = None if template is None else template.values(None)
+        if template is None or values is None:
+            return ()
+        try:
+            found = self._read(Asked(text, template, None, values, lambda: True))
+        except Error:
+            return ()
+        if found is None or not found.marked or not found.public or found.checked.resolved is None:
+            return ()
+        lookup = lookup_of(found.checked.resolved, values)
+        backend = None if lookup is None else self._store.table(lookup.table)
+        if lookup is None or backend is None or "lookup" not in backend.abilities:
+            return ()
+        declared = [i.columns for i in self._catalog.indexes(lookup.table)]
+        return lookup.columns(backend.schema.key, declared)
+
+    def _read(self, asked: Asked) -> _Statement | None:
+        """The statement, if it is one that reads and changes nothing but tables, once. Raises what is wrong with it."""
+        parsed = parse(asked.text)
+        statements = parsed.require()
+        if len(statements) != 1 or not isinstance(statements[0], (st.Select, *st.WRITES)):
+            return None
+        binder = Binder(asked.params)
+        statement = binder.bind(statements[0])
+        binder.finish()
+        if any(named_outside(statement)) or (self._read_only and not isinstance(statement, st.Select)):
+            return None
+        marked = mark_holes(statement, asked.template)
+        checked = self._checks.one(statement, parsed.script.place)
+        if not _once(checked):
+            return None
+        return _Statement(checked, asked.values, marked, _is_public(statement, parsed.script.place))
+
+    def _short(self, found: _Statement) -> Plan | None:
+        """The plan of a lookup, or of a change of one row by its key."""
+        checked, values = found.checked, found.values
+        if self._evaluator.path != "auto":
+            return None
+        if isinstance(checked.statement, st.Select):
+            assert checked.resolved is not None
+            lookup = lookup_of(checked.resolved, values)
+            run = None if lookup is None else self._table(lookup.table).compile_lookup(lookup)
+            return None if run is None else Plan(run)
+        trees = [query.expression for query in _queries(checked)]
+        write = keyed_write_of(checked, values) if len(holes_in(trees, len(values))) == len(values) else None
+        if write is None:
+            return None
+        change, in_block = self._table(write.table).compile_write(write), self._in_block
+        # A statement of a block is part of the block.
+        return Plan(lambda *values: None if in_block() else change(*values), writes=True)
+
+    def _general(self, found: _Statement, current: Callable[[], bool]) -> Plan | None:
+        """The plan of any other statement: its queries, rendered."""
+        checked, values = found.checked, found.values
+        if any(isinstance(v, list | tuple | dict) for v in values):
+            return None
+        holes, prepared = self._prepared(_queries(checked), values)
+        if prepared is None:
+            return None
+        in_process = all(p.spelling.in_process for p in prepared)
+        public = found.public and (in_process or not has_patterns(checked.statement))
+        ground = Ground(self._store, current, self._in_block)
+        reads = tuple(self._table(name).count_query for name in checked.reads)
+        if isinstance(checked.statement, st.Select):
+            return Plan(PlannedSelect(ground, prepared[0], reads), False, public, holes)
+        if checked.mutation is not None:
+            return Plan(PlannedMutation(ground, checked.mutation, tuple(prepared)), True, public, holes)
+        assert checked.target is not None
+        insert = PlannedInsert(ground, checked.target, prepared[0], reads, is_values=checked.resolved is None)
+        return Plan(insert, True, public, holes)
+
+    def _prepared(
+        self, queries: Sequence[Resolved], values: tuple[Any, ...]
+    ) -> tuple[dict[int, bool], list[Prepared] | None]:
+        """The queries for other values, as far as they allow, else for these."""
+        holes = open_holes([q.expression for q in queries], values)
+        made = {at: stand_in(at, values[at]) for at in holes}
+        stand_ins = {at: found for at, found in made.items() if found is not None}
+        for some in (stand_ins, {}):
+            try:
+                prepared = [self._evaluator.prepared(q, some, values) for q in queries]
+            except Unrenderable:
+                return {}, None
+            if all(p is not None for p in prepared):
+                return {at: holes[at] for at in some}, [p for p in prepared if p is not None]
+        return {}, None
+
+
+def _once(checked: Checked) -> bool:
+    """Whether a statement ends, and needs nothing but tables that are there."""
+    statement = checked.statement
+    if isinstance(statement, st.Select) and (
+        statement.query.window is not None or statement.query.emit is not None
+    ):
+        return False
+    if checked.running or checked.live or checked.fold is not None or checked.block or checked.skip:
+        return False
+    if checked.target is not None and (checked.target.kind not in ("table", "stream") or checked.target.uri):
+        return False
+    inputs = [i.relation for query in _queries(checked) for i in query.inputs]
+    return not checked.source_options and all(r.kind == "table" and r.uri is None for r in inputs)
+
+
+def _queries(checked: Checked) -> list[Resolved]:
+    if checked.mutation is not None:
+        return [part.query for part in checked.mutation.parts]
+    if checked.resolved is not None:
+        return [checked.resolved]
+    assert checked.target is not None
+    return [resolve_values(checked.target.schema, checked.values)]
+
+
+def _is_public(statement: st.Statement, locate: Any) -> bool:
+    if not calls_for_everybody(statement):
+        return False
+    try:
+        check_growth([statement], locate)
+    except Error:
+        return False
+    return True

@@ -1,0 +1,132 @@
+"""Statements that were planned before: each is a small object that runs with the values that come.
+
+They answer None where the statement must go the long way; then nothing was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from millpond import faults
+from millpond.dml.mutate import Find, finding, inserting
+from millpond.query.duck import NotAccepted
+from millpond.query.inputs import rows_of
+from millpond.query.prepared import Prepared
+from millpond.query.result import Count, Result
+from millpond.records import to_arrow
+from millpond.records.values import Unfit
+from millpond.sql.catalog import Relation
+from millpond.sql.mutation import Mutation
+from millpond.sql.resolve import Resolved
+from millpond.store.store import Moment, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What plans of one version of the catalog run on."""
+
+    store: Store
+    current: Callable[[], bool]
+    """Whether the catalog is still of that version."""
+    in_block: Callable[[], bool]
+    """Whether the thread is inside BEGIN … COMMIT, and sees rows that nobody else does."""
+
+    def moment(self) -> Moment:
+        """All tables as of now. Raises Unfit if names may mean something else by now."""
+        return self.checked(self.store.moment())
+
+    def checked(self, moment: Moment) -> Moment:
+        """A moment that was taken after the plan was found; else as ``moment``."""
+        if not self.current():
+            raise Unfit("the catalog has changed")
+        return moment
+
+    def answer(self, prepared: Prepared, values: Sequence[Any], moment: Moment) -> pa.Table:
+        """The rows of a query, as of a moment."""
+        where = prepared.narrowed(values)
+        try:
+            tables = {i.view: rows_of(i, moment, where.get(i.view)) for i in prepared.query.inputs}
+        except KeyError:
+            raise Unfit("a table is being dropped") from None
+        try:
+            return prepared.answer(tables, values)
+        except NotAccepted:
+            raise Unfit("the query is answered in another way") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSelect:
+    """A query on tables. ``reads`` note for the statistics that a table was read."""
+
+    ground: Ground
+    prepared: Prepared
+    reads: tuple[Callable[[], None], ...]
+
+    def __call__(self, *values: Any) -> Result | None:
+        ground = self.ground
+        if ground.in_block():
+            return None
+        moment = ground.moment()
+        for note in self.reads:
+            note()
+        return Result(ground.answer(self.prepared, values, moment))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedInsert:
+    """INSERT of VALUES, or of the rows of a query on tables, into a table or an embedded stream."""
+
+    ground: Ground
+    target: Relation
+    prepared: Prepared
+    reads: tuple[Callable[[], None], ...]
+    is_values: bool
+
+    def __call__(self, *values: Any) -> Result | None:
+        ground, target = self.ground, self.target
+        if ground.in_block():
+            return None
+        faults.reach("statement checked")
+        moment = ground.moment()
+        for note in self.reads:
+            note()
+        rows = ground.answer(self.prepared, values, moment)
+        if self.is_values:
+            rows = to_arrow(target.schema, rows, what=f'{target.kind} "{target.name}"')
+        faults.reach("rows found")
+        if target.kind == "stream":
+            ground.store.commit(sent={target.name: rows})
+        else:
+            ground.store.write(_checked(ground, inserting(target, rows)), into=(target.name,))
+        return Count(rows.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMutation:
+    """UPDATE, DELETE, MERGE or UPSERT: ``queries`` are those of its parts."""
+
+    ground: Ground
+    mutation: Mutation
+    queries: tuple[Prepared, ...]
+
+    def __call__(self, *values: Any) -> Result | None:
+        ground = self.ground
+        if ground.in_block():
+            return None
+        faults.reach("statement checked")
+        find = finding(self.mutation, partial(self._answer, values))
+        return Count(ground.store.write(_checked(ground, find), into=(self.mutation.target.name,)))
+
+    def _answer(self, values: Sequence[Any], moment: Moment, query: Resolved) -> pa.Table:
+        prepared = next(p for p in self.queries if p.query is query)
+        return self.ground.answer(prepared, values, moment)
+
+
+def _checked(ground: Ground, find: Find) -> Find:
+    """What finds the changes, if the catalog has not changed before the commit began."""
+    return lambda moment: find(ground.checked(moment))
