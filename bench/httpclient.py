@@ -1,8 +1,8 @@
 """Asks a server over and over, from a process of its own: 32 connections, each with one request at a time.
 
-    python -m bench.httpclient PORT REQUESTS CONNECTIONS http|redis PATH-OR-KEY
+    python -m bench.httpclient PORT REQUESTS CONNECTIONS http|sql|redis PATH-OR-STATEMENT-OR-KEY
 
-The path has ``{}`` for a number. Prints one line of JSON: {"seconds": …, "times": [seconds of each request]}.
+It has ``{}`` for a number. Prints one line of JSON: {"seconds": …, "times": [seconds of each request]}.
 """
 
 from __future__ import annotations
@@ -19,6 +19,19 @@ KEYS = 100_000
 
 async def ask_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what: str) -> bytes:
     writer.write(f"GET {what} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return await _answer(reader)
+
+
+async def ask_sql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what: str) -> bytes:
+    body = json.dumps({"sql": what}).encode()
+    writer.write(
+        b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    return await _answer(reader)
+
+
+async def _answer(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
     body = await reader.readexactly(length)
@@ -62,6 +75,6 @@ async def main(port: int, requests: int, connections: int, ask: Ask, what: str) 
 if __name__ == "__main__":
     import uvloop
 
-    kinds: dict[str, Ask] = {"http": ask_http, "redis": ask_redis}
+    kinds: dict[str, Ask] = {"http": ask_http, "sql": ask_sql, "redis": ask_redis}
     port, requests, connections = map(int, sys.argv[1:4])
     uvloop.run(main(port, requests, connections, kinds[sys.argv[4]], sys.argv[5]))
