@@ -1,10 +1,11 @@
-"""Plans of repeated statements: a statement that runs by the plan of another one, which differs from it in its literals,
-answers, changes and fails as it does alone."""
+"""Plans of repeated statements: one that runs by the plan of another, which differs from it in its literals, answers,
+changes and fails as it does alone."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def filled(draw: some.DrawFn, form: str) -> tuple[str, list[Any] | None]:
 def apps() -> Iterator[tuple[App, App]]:
     """One that keeps plans, and one that keeps none."""
     with App(TABLES) as warm, App(TABLES) as cold:
-        cold._plans.find = lambda *_: None  # type: ignore[method-assign]
+        cold._runtime.plans.find = lambda *_: None  # type: ignore[method-assign]
         yield warm, cold
 
 
@@ -181,10 +182,8 @@ def test_cases_after_the_same_with_other_literals(
     def sql(app: App, text: str, params: Any = None) -> Result:
         other = with_other_literals(text)
         if other is not None and params is None:
-            try:
+            with suppress(Error):
                 real(app, other)
-            except Error:
-                pass
         return real(app, text, params)
 
     monkeypatch.setattr(App, "sql", sql)

@@ -249,9 +249,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
 
     # what the app tells of itself
-    planner = Planner(
-        checks, catalog, store, evaluator, loader, table, text.in_block, read_only=read_only
-    )
+    planner = Planner(checks, catalog, store, evaluator, loader, table, text.in_block, read_only=read_only)
     plans: Plans[Result] = Plans(planner.plan)
     catalog.on_change = plans.clear
     descriptions = Descriptions(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from millpond import faults
 from millpond.app.answers import Answers
 from millpond.app.handlers import NOTHING, Handlers

@@ -49,9 +49,7 @@ def _ask(app: App, text: str, path: str) -> Answer:
     if path != "spark":
         answer = ours(lambda: app.sql(text).to_arrow())
         return (
-            answer
-            if app._runtime.plans.find(text, None) is None
-            else ours(lambda: app.sql(text).to_arrow())
+            answer if app._runtime.plans.find(text, None) is None else ours(lambda: app.sql(text).to_arrow())
         )
     evaluator = app._runtime.evaluator
     before, evaluator.path = evaluator.path, "spark"
