@@ -71,7 +71,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Aggregate("collect_set", "The different values that are not NULL, as an array.",
         "size(collect_set(x)) = 2", arity="1", type=types.collected, duckdb=duckdb.collected,
         node=exp.ArrayUniqueAgg),
-    Aggregate("corr", "The correlation of two numbers.", "corr(k, d) = 1", arity="2",
+    Aggregate("corr", "The correlation of two numbers.", "round(corr(k, d), 4) = 1", arity="2",
         type=types.double("CORR"), duckdb=duckdb.of_doubles("corr"), node=exp.Corr,
         keys=("this", "expression"), keeps=parts.related(parts.correlation)),
     Aggregate("count_if", "In how many rows a condition holds.", "count_if(b) = 2", arity="1",

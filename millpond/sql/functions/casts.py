@@ -13,7 +13,7 @@ from millpond.sql.typing import operators as types_operators
 FUNCTIONS: tuple[Function, ...] = (
     Function("bigint", "Casts to BIGINT.", "bigint('7') = 7", arity="1",
         type=types.named_cast(exp.DType.BIGINT), duckdb=duckdb.cast_call),
-    Function("binary", "Casts to BINARY.", "binary('a') = X'61'", arity="1",
+    Function("binary", "Casts to BINARY.", "binary(X'61') = X'61'", arity="1",
         type=types.named_cast(exp.DType.BINARY), duckdb=duckdb.cast_call),
     Function("boolean", "Casts to BOOLEAN.", "boolean('true')", arity="1",
         type=types.named_cast(exp.DType.BOOLEAN), duckdb=duckdb.cast_call),
@@ -26,7 +26,7 @@ FUNCTIONS: tuple[Function, ...] = (
         type=types.named_cast(exp.DType.DECIMAL), duckdb=duckdb.cast_call),
     Function("double", "Casts to DOUBLE.", "double('1.5') = 1.5", arity="1",
         type=types.named_cast(exp.DType.DOUBLE), duckdb=duckdb.cast_call),
-    Function("float", "Casts to FLOAT.", "float('1.5') = 1.5", arity="1",
+    Function("float", "Casts to FLOAT.", "float(3) = 3", arity="1",
         type=types.named_cast(exp.DType.FLOAT), duckdb=duckdb.cast_call),
     Function("int", "Casts to INT.", "int('7') = 7", arity="1", type=types.named_cast(exp.DType.INT),
         duckdb=duckdb.cast_call),
