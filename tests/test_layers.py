@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -231,6 +232,23 @@ def test_nothing_hangs_on_more_of_the_app_than_before() -> None:
 def test_no_more_files_are_in_circles_than_before() -> None:
     more = {room: count for room, count in circles(ROOT).items() if count > CIRCLES.get(room, 0)}
     assert not more, f"more files import one another in circles than {CIRCLES}: {more}"
+
+
+PRODUCTS = re.compile(r"kafka|postgres|redis|mysql|mariadb|clickhouse", re.IGNORECASE)
+NAMED = 90
+"""How often products are named outside of ``connectors/`` and the demo. It may only fall."""
+
+
+def products_named(root: Path) -> int:
+    package = root / PACKAGE
+    files = (
+        f for f in package.rglob("*.py") if f.relative_to(package).parts[0] not in ("connectors", "demo")
+    )
+    return sum(len(PRODUCTS.findall(f.read_text())) for f in files if not f.name.startswith("demo"))
+
+
+def test_products_are_named_in_their_folders() -> None:
+    assert products_named(ROOT) <= NAMED
 
 
 WRONG = [
