@@ -170,6 +170,11 @@ class QueryParser(WindowParser):
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
         if self.at_token(TokenType.GROUP_BY):
             self._name_all((TokenType.COMMA,))
+            every = self.peek(1)
+            if every is not None and every.token_type == TokenType.ALL:
+                # It stands alone. sqlglot would read UNION (…) behind it as a call to group by.
+                self._advance(2)
+                return self.expression(exp.Group(all=True, expressions=[]))
         group = super()._parse_group(skip_group_by_token)
         if group is not None and not any(group.args.values()):
             self.fail_expected("what to group by")
