@@ -21,7 +21,7 @@ _ASKS = re.compile(
 
 
 def render(query: exp.Expr) -> str:
-    return _named(rewrite(query, FOR_SPARK)).sql(dialect=Millpond, comments=False)
+    return _with_whole_rows(_named(rewrite(query, FOR_SPARK))).sql(dialect=Millpond, comments=False)
 
 
 def text(value: str) -> str:
@@ -61,4 +61,20 @@ def _named(tree: exp.Expr) -> exp.Expr:
             given = [exp.Cast(this=a, to=t) for a, t in zip(node.expressions, types, strict=True)]
             node.set("this", own.key)
             node.set("expressions", given)
+    return tree
+
+
+def _with_whole_rows(tree: exp.Expr) -> exp.Expr:
+    """A struct that is a row of VALUES as a call: Spark takes STRUCT(…) there for the columns of the row."""
+    for values in list(tree.find_all(exp.Values)):
+        for row in values.expressions:
+            only = row.expressions[0] if isinstance(row, exp.Tuple) and len(row.expressions) == 1 else row
+            struct = only.unnest()
+            fields = struct.expressions if isinstance(struct, exp.Struct) else []
+            if fields and all(isinstance(f, exp.PropertyEQ) for f in fields):
+                pairs = [(exp.Literal.string(f.name), f.expression) for f in fields]
+                call = exp.Anonymous(
+                    this="named_struct", expressions=[part for pair in pairs for part in pair]
+                )
+                struct.replace(call)
     return tree
