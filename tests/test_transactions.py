@@ -171,3 +171,13 @@ def test_committed_changes_survive_a_restart(tmp_path: Path) -> None:
         app.sql("UPDATE log SET amount = 51")
     with App(SQL, state=state) as app:
         assert app.table("log").all_rows() == [{"account": 2, "amount": 51}]
+
+
+def test_a_table_that_was_dropped_meanwhile(app: App) -> None:
+    app.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
+    transaction = app.begin_transaction()
+    table = transaction.table("gone")
+    app.sql("DROP TABLE gone")
+    with pytest.raises(UnknownName, match='"gone" is not known') as raised:
+        table.insert({"id": 1})
+    assert "CREATE TABLE" in (raised.value.hint or "")

@@ -17,7 +17,7 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.live import follows_its_query
 from millpond.store.external import one_database
 from millpond.store.store import Moment, Store
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Backend, Snapshot
 
 Run = Callable[["Transaction", str, Params], Result]
 """Runs the statements of a text in a transaction."""
@@ -72,8 +72,8 @@ class Transaction:
             relation = self._catalog.find(name)
             if relation is not None and relation.live:
                 raise follows_its_query(relation.name)
-        backends = {name: self._store.backend(name) for name in changes}
-        others = (self._store.backend(name) for name in self._overlays)
+        backends = {name: self._backend(name) for name in changes}
+        others = (self._backend(name) for name in self._overlays)
         one_database((*backends.values(), *others))
         checked = {name: backends[name].check(change) for name, change in changes.items()}
         for name, change in checked.items():
@@ -91,7 +91,7 @@ class Transaction:
         """A table as the transaction sees it; what is changed in it counts when the transaction commits."""
         self._check_open()
         table = self._table(name)
-        staged = StagedTable(self, table.name, self._store.backend(name))
+        staged = StagedTable(self, table.name, self._backend(name))
         return table.with_rows_of(staged, staged)
 
     def commit(self, done: tuple[str, ...] = ()) -> None:
@@ -111,6 +111,12 @@ class Transaction:
         """Forgets the changes. It may be called twice."""
         self.open = False
         self._overlays.clear()
+
+    def _backend(self, name: str) -> Backend:
+        found = self._store.table(name)
+        if found is None:
+            raise self._catalog.unknown(name, "table")
+        return found
 
     def _check_open(self) -> None:
         if not self.open:
