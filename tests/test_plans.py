@@ -4,6 +4,7 @@ changes and fails as it does alone."""
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -231,3 +232,75 @@ def test_an_error_of_a_plan_points_into_its_own_text() -> None:
             app.sql("INSERT INTO t (a, s) VALUES (3, 'z'),\n (4, NULL)")
         assert caught.value.place is not None
         assert len(app.table("t")) == 2
+
+
+AFTER = [
+    ("SELECT a FROM t WHERE b < ? AND x > 0", [2**40], [2**70]),
+    ("SELECT a FROM t WHERE b > ? AND x > 0", [-(2**40)], [-(2**70)]),
+    ("SELECT a FROM t WHERE price < ? AND x > 0", [Decimal("3.5")], [Decimal("NaN")]),
+    ("SELECT a FROM t WHERE a > :n LIMIT:n", {"n": 1}, {"n": 2}),
+    ("SELECT a FROM t WHERE a > :n OR:n = 9", {"n": 1}, {"n": 9}),
+    (
+        "SELECT a FROM t WHERE day > ? AND day > DATE '1907-06-01'",
+        [dt.date(1907, 6, 1)],
+        [dt.date(2024, 1, 9)],
+    ),
+    ("SELECT a, 007 FROM t WHERE a > 3", None, "SELECT a, 7 FROM t WHERE a > 3"),
+    ("SELECT a, 00.10 FROM t WHERE a > 3", None, "SELECT a, 0.10 FROM t WHERE a > 3"),
+    ("SELECT a FROM t WHERE s > ? AND x > 0", ["a"], ["a" * 5000]),
+]
+
+
+@pytest.mark.parametrize(("text", "first", "then"), AFTER)
+def test_what_a_plan_does_not_hold_for(text: str, first: Any, then: Any) -> None:
+    """A statement behind one that is almost the same answers as it does alone."""
+    said = []
+    for warm in (False, True):
+        with App(TABLES) as app:
+            start(app)
+            if warm:
+                app.sql(text, first)
+            try:
+                result = app.sql(then) if isinstance(then, str) else app.sql(text, then)
+                said.append((result.columns, result.rows()))
+            except Error as error:
+                said.append((type(error), error.message, error.hint))
+    assert said[0] == said[1]
+
+
+def test_rows_that_are_read_and_inserted_by_several_at_once() -> None:
+    """No update is lost: what was read is still so when it is written."""
+    with App("CREATE TABLE c (id INT PRIMARY KEY, n INT)") as app:
+        app.sql("INSERT INTO c VALUES (1, 0)")
+
+        def work() -> None:
+            for _ in range(25):
+                app.sql("INSERT INTO c SELECT id, n + 1 FROM c WHERE id > 0")
+                app.sql("UPDATE c SET n = n + 1 WHERE id > 0")
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert app.sql("SELECT n FROM c").rows() == [{"n": 150}]
+
+
+@pytest.mark.parametrize(
+    ("text", "little", "much"),
+    [
+        ("SELECT ? AS q, a FROM t", "x", "x" * 900_000),
+        ("SELECT repeat(q, 20) AS r FROM (SELECT ? AS q FROM t) z", "x", "x" * 900_000),
+        ("SELECT upper(?) AS u, a FROM t", "x", "x" * 900_000),
+    ],
+)
+def test_clients_get_no_more_by_a_plan(text: str, little: str, much: str) -> None:
+    """What a client's statement may make is measured with its own values."""
+    import httpx
+
+    with App(TABLES) as app, app.serve(port=0) as server, httpx.Client(base_url=server.url) as client:
+        start(app)
+        for _ in range(2):
+            assert client.post("/sql", json={"sql": text, "params": [little]}).status_code == 200
+        assert client.post("/sql", json={"sql": text, "params": [much]}).status_code == 422
+        assert sum(len(str(key)) for key in app._runtime.plans._kept.plans) < 10_000

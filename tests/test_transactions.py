@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millpond import App, Error
+from millpond.errors import UnknownName
 
 SQL = """
 CREATE TABLE account (id INT PRIMARY KEY, balance INT);

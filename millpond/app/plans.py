@@ -25,7 +25,7 @@ from millpond.sql.calls import calls_for_everybody
 from millpond.sql.catalog import Catalog
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
-from millpond.sql.growth import check_growth
+from millpond.sql.growth import check_growth, makes_more
 from millpond.sql.holes import holes_in, mark_holes, open_holes, stand_in
 from millpond.sql.keyed import keyed_write_of
 from millpond.sql.lookup import lookup_of
@@ -145,20 +145,26 @@ class Planner:
         checked, values = found.checked, found.values
         if any(isinstance(v, list | tuple | dict) for v in values):
             return None
-        holes, prepared = self._prepared(_queries(checked), values)
+        queries = _queries(checked)
+        if checked.target is not None and checked.mutation is None and any(q.inputs for q in queries):
+            return None  # rows that are read and then inserted: no other commit may come in between
+        holes, prepared = self._prepared(queries, values)
         if prepared is None:
             return None
         in_process = all(p.spelling.in_process for p in prepared)
         public = found.public and (in_process or not has_patterns(checked.statement))
-        ground = Ground(self._store, current, self._in_block)
-        reads = tuple(self._table(name).count_query for name in checked.reads)
+        # How much a statement makes of its values was measured with those that it came with.
+        public = public and not (holes and makes_more(checked.statement))
+        names = needed(checked)
+        ground = Ground(self._store, current, self._in_block, lambda: bool(self._loader.running(names)))
         if isinstance(checked.statement, st.Select):
+            reads = tuple(self._table(name).count_query for name in checked.reads)
             return Plan(PlannedSelect(ground, prepared[0], reads), False, public, holes)
         if checked.mutation is not None:
             return Plan(PlannedMutation(ground, checked.mutation, tuple(prepared)), True, public, holes)
         assert checked.target is not None
-        insert = PlannedInsert(ground, checked.target, prepared[0], reads, is_values=checked.resolved is None)
-        return Plan(insert, True, public, holes)
+        is_values = checked.resolved is None
+        return Plan(PlannedInsert(ground, checked.target, prepared[0], is_values), True, public, holes)
 
     def _prepared(
         self, queries: Sequence[Resolved], values: tuple[Any, ...]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 from millpond import faults
 from millpond.app.answers import Answers
 from millpond.app.handlers import NOTHING, Handlers
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun
+from millpond.changes import Changes
 from millpond.connectors.sink import find_sink
 from millpond.dml.mutate import finding, inserting
 from millpond.errors import NotSupported
@@ -23,7 +25,7 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
-from millpond.store.store import Store
+from millpond.store.store import Moment, Store
 from millpond.store.undo import Undo
 from millpond.streaming.delivery import deliver
 from millpond.streaming.emitted import Emitted
@@ -63,6 +65,10 @@ class Writes:
         if checked.running:
             name = self.launcher.name(checked, undo)
             return self.launcher.run_on(plan_pipeline(checked, name, target_of(target)), checked, undo)
+        if target.kind == "table" and target.name.lower() in {name.lower() for name in checked.reads}:
+            # What is read of the table itself must still be so when it is written.
+            find = partial(self._find_rows, checked, target)
+            return Result(NOTHING, count=self.text.write(checked.statement, target.name, find))
         if checked.resolved is not None:
             rows = self.answers.answer(checked)
         else:
@@ -73,6 +79,13 @@ class Writes:
         else:
             self.text.write(checked.statement, target.name, inserting(target, rows))
         return Result(NOTHING, count=rows.num_rows)
+
+    def _find_rows(
+        self, checked: Checked, target: Relation, moment: Moment
+    ) -> tuple[dict[str, Changes], int]:
+        rows = self.answers.answer(checked, moment)
+        faults.reach("rows found")
+        return inserting(target, rows)(moment)
 
     def _write_outside(self, checked: Checked, target: Relation) -> Result:
         """Rows of tables for a sink, once."""

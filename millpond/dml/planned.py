@@ -35,6 +35,8 @@ class Ground:
     """Whether the catalog is still of that version."""
     in_block: Callable[[], bool]
     """Whether the thread is inside BEGIN … COMMIT, and sees rows that nobody else does."""
+    loading: Callable[[], bool]
+    """Whether a table of the statement is being loaded."""
 
     def moment(self) -> Moment:
         """All tables as of now. Raises Unfit if names may mean something else by now."""
@@ -42,9 +44,19 @@ class Ground:
 
     def checked(self, moment: Moment) -> Moment:
         """A moment that was taken after the plan was found; else as ``moment``."""
-        if not self.current():
+        if not self.current() or self.loading():
             raise Unfit("the catalog has changed")
         return moment
+
+    def write(self, find: Find, target: str) -> int:
+        """Commits the changes that ``find`` makes of the newest rows, and counts them. Raises Unfit, and does nothing,
+        if names may mean something else by now."""
+        try:
+            return self.store.write(lambda moment: find(self.checked(moment)), into=(target,))
+        except KeyError:
+            if self.current():
+                raise
+            raise Unfit("the table was dropped") from None
 
     def answer(self, prepared: Prepared, values: Sequence[Any], moment: Moment) -> pa.Table:
         """The rows of a query, as of a moment."""
@@ -79,12 +91,11 @@ class PlannedSelect:
 
 @dataclass(frozen=True, slots=True)
 class PlannedInsert:
-    """INSERT of VALUES, or of the rows of a query on tables, into a table or an embedded stream."""
+    """INSERT of rows that are read from no table, into a table or an embedded stream."""
 
     ground: Ground
     target: Relation
     prepared: Prepared
-    reads: tuple[Callable[[], None], ...]
     is_values: bool
 
     def __call__(self, *values: Any) -> Result | None:
@@ -92,17 +103,14 @@ class PlannedInsert:
         if ground.in_block():
             return None
         faults.reach("statement checked")
-        moment = ground.moment()
-        for note in self.reads:
-            note()
-        rows = ground.answer(self.prepared, values, moment)
+        rows = ground.answer(self.prepared, values, ground.moment())
         if self.is_values:
             rows = to_arrow(target.schema, rows, what=f'{target.kind} "{target.name}"')
         faults.reach("rows found")
         if target.kind == "stream":
             ground.store.commit(sent={target.name: rows})
         else:
-            ground.store.write(_checked(ground, inserting(target, rows)), into=(target.name,))
+            ground.write(inserting(target, rows), target.name)
         return Count(rows.num_rows)
 
 
@@ -120,13 +128,8 @@ class PlannedMutation:
             return None
         faults.reach("statement checked")
         find = finding(self.mutation, partial(self._answer, values))
-        return Count(ground.store.write(_checked(ground, find), into=(self.mutation.target.name,)))
+        return Count(ground.write(find, self.mutation.target.name))
 
     def _answer(self, values: Sequence[Any], moment: Moment, query: Resolved) -> pa.Table:
         prepared = next(p for p in self.queries if p.query is query)
         return self.ground.answer(prepared, values, moment)
-
-
-def _checked(ground: Ground, find: Find) -> Find:
-    """What finds the changes, if the catalog has not changed before the commit began."""
-    return lambda moment: find(ground.checked(moment))

@@ -24,6 +24,8 @@ R = TypeVar("R", bound=Result)
 Params = Sequence[Any] | Mapping[str, Any] | None
 _DIGITS = "0123456789"
 _KEPT_TEXTS = 4096
+_LONG, _LONG_TOGETHER = 1_000, 4_000
+"""Characters of a value, and of all, of a statement that has a plan. A plan keeps some of them."""
 _MISSING: Any = object()
 _LITERAL = re.compile(r"((?<!\w)'[^'\\$]*'|(?<![\w.$:`])[0-9]+(?:\.[0-9]+)?(?![\w.]))")
 
@@ -124,7 +126,11 @@ class _Kept:
             return
         self.by_shape[tuple(between)] = plan, tuple([_READERS[type(v)] for v in values])
         if len(values) == 1 and not between[1]:
-            (self.by_text if type(values[0]) is str else self.by_number)[text[: template.places[0][0]]] = plan
+            head = text[: template.places[0][0]]
+            if type(values[0]) is str:
+                self.by_text[head] = plan
+            elif type(values[0]) is int:
+                self.by_number[head] = plan
 
 
 class Plans(Generic[R]):
@@ -194,6 +200,9 @@ class Plans(Generic[R]):
         template = template_of(text)
         values = None if template is None else template.values(params)
         if template is None or values is None:
+            return None
+        sizes = [len(v) for v in values if isinstance(v, str | bytes)]
+        if max(sizes, default=0) > _LONG or sum(sizes) > _LONG_TOGETHER:
             return None
         asked = Asked(text, template, params, values, lambda: kept is self._kept)
         key: tuple[Any, ...] = (template.text, *map(type, values))

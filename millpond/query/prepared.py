@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.predicates import Predicate
-from millpond.sql.holes import StandIn, put_stand_ins, written
+from millpond.sql.holes import StandIn, holes_in, put_stand_ins, written
 from millpond.sql.pushdown import filled, pushed
 from millpond.sql.resolve import Resolved
 
@@ -69,7 +69,8 @@ def prepare(
     real = spelling.render(query)
     parts = _parts(spelling.render(put_stand_ins(query, holes)), holes) if holes else (real,)
     made = Prepared(query, parts, spelling, pushed(query))
-    return made if made.sql(values) == real else None
+    missed = (holes_in([query.expression], len(values)) & holes.keys()) - set(parts)
+    return made if not missed and made.sql(values) == real else None
 
 
 def _parts(sql: str, holes: Mapping[int, StandIn]) -> tuple[str | int, ...]:

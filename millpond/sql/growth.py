@@ -64,6 +64,12 @@ def check_growth(statements: Any, locate: Locate) -> None:
         _Measure(value, locate).check()
 
 
+def makes_more(statement: Any) -> bool:
+    """Whether a statement calls what may make more of its values."""
+    nodes = (node for tree in trees_in(statement) for node in tree.walk())
+    return any(isinstance(node, exp.DPipe) or _growth(node) is not None for node in nodes)
+
+
 class _Measure:
     """Of one statement. What a subquery makes may go into all that is around it, so levels multiply."""
 

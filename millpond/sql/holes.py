@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.records.values import Unfit
 from millpond.sql.bind import OPEN, PARAMETER, literal
 from millpond.sql.resolve import Resolved
 from millpond.sql.template import Template, name_of
@@ -29,15 +30,14 @@ _MATCHED = ("group", "having", "order", "distinct", "windows", "qualify")
 """Clauses whose expressions are compared with those of the outputs."""
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_FLOAT = re.compile(r"-?[0-9]+\.[0-9]+")
-_EDGES = (2**31, 2**63)
-"""Numbers whose type depends on the sign before them."""
 _ZEROS = tuple(map(ord, "٠۰߀०০੦૦୦௦౦೦൦෦๐໐༠၀႐០᠐᥆᧐᪀᪐᭐᮰᱀᱐꘠꣐꤀꧐꧰꩐꯰０𐒠𐴰𑁦𑃰𑄶𑇐𑋰𑑐𑓐𑙐𑛀𑜰𑣠𑥐𑱐𑵐𑶠𖩠𖭐"))
 """The digits 0 of other scripts."""
 
 
 def mark_holes(statement: Any, template: Template) -> bool:
     """Notes in the literals of a statement, or of a tree, which hole of its text's template each comes from. False if a
-    hole is no literal of it: part of an interval, the length of a type, one of two texts that are written as one."""
+    hole is no literal of it: part of an interval, the length of a type, one of two texts that are written as one.
+    Raises Unfit if a value is written in a way that the template does not tell: `LIMIT:n`, 007."""
     by_place = {place: at for at, place in enumerate(template.places)}
     by_start = {start: at for at, (start, _) in enumerate(template.places)}
     found: set[int] = set()
@@ -47,10 +47,16 @@ def mark_holes(statement: Any, template: Template) -> bool:
             if not meta:
                 continue
             if PARAMETER in meta:
-                at = by_start[meta[PARAMETER]]
+                at = by_start.get(meta[PARAMETER], -1)
+                if at < 0:
+                    raise Unfit("a parameter behind a word")
             elif isinstance(node, exp.Literal) and "start" in meta:
                 at = by_place.get((meta["start"], meta["end"] + 1), -1)
-                if at < 0 or not _is_value(node, template.holes[at]):
+                if at < 0:
+                    continue
+                if not _is_value(node, template.holes[at]):
+                    if not node.is_string and isinstance(template.holes[at], int | Decimal):
+                        raise Unfit("a number that is written in another way")
                     continue
             else:
                 continue
@@ -100,9 +106,13 @@ def form_of(value: Any, digits: bool) -> Hashable:
     match value:
         case int():
             size = abs(value)
-            return value if size in _EDGES else (size < 2**31, value < 0, len(str(size)) if digits else 0)
+            return (
+                value
+                if size == 2**31 or size >= 2**63
+                else (size < 2**31, value < 0, len(str(size)) if digits else 0)
+            )
         case Decimal():
-            return (*_precision(value), value.is_signed())
+            return (*_precision(value), value.is_signed()) if value.is_finite() else str(value)
         case float():
             text = repr(value)
             return text.startswith("-") if _PLAIN_FLOAT.fullmatch(text) else text
@@ -123,7 +133,7 @@ class StandIn:
 
 
 def stand_in(at: int, value: Any) -> StandIn | None:
-    """None if there are more numbers than can be told apart."""
+    """None for a value that is not found again: a time, or one of more numbers than can be told apart."""
     if isinstance(value, str):
         text = f"\ue907{at}\ue908"
         return StandIn(text, f"'{text}'")
@@ -137,11 +147,8 @@ def stand_in(at: int, value: Any) -> StandIn | None:
         return StandIn(text, rf"{any_digit}(?:[{chr(zero)}-{chr(zero + 9)}.]*{any_digit})?")
     if isinstance(value, float):
         text = written(190765.25 + at)
-    elif isinstance(value, datetime):
-        text = literal_text(value.replace(year=1907, month=6, day=1 + at % 28, hour=at // 28 % 24))
-    else:
-        text = date(1907, 6, 1 + at % 28).isoformat()
-    return StandIn(text, re.escape(text))
+        return StandIn(text, re.escape(text))
+    return None
 
 
 def written(value: Any) -> str:
