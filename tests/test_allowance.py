@@ -64,15 +64,20 @@ def test_each_step_looks_at_the_time(app: App, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Allowance, "check", check)
     text = "SELECT upper(s) AS u, COUNT(*) AS n FROM t WHERE id IN (SELECT id + 1 FROM t) GROUP BY upper(s)"
-    app.sql(text)
-    with given(Allowance(60)):
+
+    def ask() -> None:
+        app._runtime.plans.clear()  # a plan leaves most steps out
         app.sql(text)
+
+    ask()
+    with given(Allowance(60)):
+        ask()
     every = looks
     assert every >= 8
     for number in range(1, every + 1):
         looks, at = 0, number
         with given(Allowance(60)), pytest.raises(TimedOut, match="now"):
-            app.sql(text)
+            ask()
 
 
 def test_a_query_is_ended_in_the_middle(app: App) -> None:

@@ -53,15 +53,19 @@ def test_what_is_not_http(shop: Serving, request_: bytes) -> None:
     assert shop.client.get("/health").status_code == 200
 
 
+LONG = " " * 5_000
+"""Behind a statement it makes a text that has no plan: the statement needs the app's lock."""
+
+
 def test_statements_that_take_too_long_and_too_many(serve: Serve) -> None:
     shop = serve(limits={"seconds": 1, "threads": 2, "waiting": 2})
     with shop.app._runtime.lock, ThreadPoolExecutor(3) as pool:
         # The app is busy: statements wait for their turn.
-        slow = [pool.submit(shop.sql, "SELECT COUNT(*) FROM items") for _ in range(2)]
+        slow = [pool.submit(shop.sql, "SELECT COUNT(*) FROM items" + LONG) for _ in range(2)]
         answers = [s.result() for s in slow]
         assert [a.status_code for a in answers] == [504, 504]
         assert "within 1 s" in answers[0].json()["error"]["message"]
-        busy = shop.sql("SELECT COUNT(*) FROM items")
+        busy = shop.sql("SELECT COUNT(*) FROM items" + LONG)
         assert busy.status_code == 503 and busy.headers["retry-after"] == "1"
         assert shop.client.get("/tables/items/rows/a").status_code == 200  # lookups go on
         assert shop.client.get("/health").status_code == 200
@@ -148,7 +152,7 @@ def test_eight_at_once_do_not_take_the_process(serve: Serve) -> None:
 def test_what_nobody_waits_for_is_not_begun(serve: Serve) -> None:
     shop = serve(limits={"seconds": 0.2})
     with shop.app._runtime.lock:
-        assert shop.sql("INSERT INTO log VALUES ('late')").status_code == 504
+        assert shop.sql("INSERT INTO log VALUES ('late')" + LONG).status_code == 504
     deadline = time.monotonic() + 10
     while shop.server._service._threads.at_work:
         assert time.monotonic() < deadline

@@ -45,18 +45,18 @@ def compare(
 
 
 def _ask(app: App, text: str, path: str) -> Answer:
-    """``spark`` leaves no choice; else a second time if a plan is kept."""
+    """``spark`` leaves no choice; else by the plan of the first time, if one is kept."""
     if path != "spark":
-        answer = ours(lambda: app.sql(text).to_arrow())
-        return (
-            answer if app._runtime.plans.find(text, None) is None else ours(lambda: app.sql(text).to_arrow())
-        )
+        ours(lambda: app.sql(text).to_arrow())
+        return ours(lambda: app.sql(text).to_arrow())
     evaluator = app._runtime.evaluator
+    app._runtime.plans.clear()
     before, evaluator.path = evaluator.path, "spark"
     try:
         return ours(lambda: app.sql(text).to_arrow())
     finally:
         evaluator.path = before
+        app._runtime.plans.clear()
 
 
 def _view(app: App, number: int, made: Statement) -> Answer | None:
