@@ -28,18 +28,6 @@ def doubles(template: str) -> Entry:
     return entry
 
 
-def cube_root(r: Expressions, node: exp.Expr) -> str:
-    """The last digit of DuckDB's own is not always right: 27 has 3.0000000000000004. A step of Newton's corrects it."""
-    (value,) = r.given(node)
-
-    def body(x: str) -> str:
-        root = f"cbrt({x})"
-        better = f"{root} - ({root} * {root} * {root} - {x}) / (3 * {root} * {root})"
-        return f"(CASE WHEN {x} = 0 OR NOT isfinite({x}) THEN {x} ELSE {better} END)"
-
-    return once(value, body)
-
-
 def absolute(r: Expressions, node: exp.Expr) -> str:
     result = r.type(node)
     if is_decimal(result) and result.precision > NEGATED_DIGITS:
