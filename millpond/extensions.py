@@ -13,6 +13,7 @@ none of ours, and a class is imported when its own name is.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
@@ -35,8 +36,7 @@ CONNECTORS = "millpond.connectors"
 
 def classes_in(package: str, base: type[T]) -> list[type[T]]:
     """Finds the classes of a package's modules that are complete and derive from ``base``."""
-    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    return [c for info in modules for c in _classes(f"{package}.{info.name}", base)]
+    return [c for info in _modules(package) for c in _classes(f"{package}.{info.name}", base)]
 
 
 def classes_of(role: Role, base: type[T]) -> list[type[T]]:
@@ -47,9 +47,16 @@ def classes_of(role: Role, base: type[T]) -> list[type[T]]:
 @cache
 def modules_of(role: Role) -> Mapping[str, str]:
     """Finds the modules of that name in the folders of connectors, by the name of the folder. Imports none of them."""
-    folders = pkgutil.iter_modules(importlib.import_module(CONNECTORS).__path__)
-    modules = {f.name: f"{CONNECTORS}.{f.name}.{role}" for f in folders if f.ispkg}
+    modules = {f.name: f"{CONNECTORS}.{f.name}.{role}" for f in _modules(CONNECTORS) if f.ispkg}
     return {name: module for name, module in modules.items() if find_spec(module) is not None}
+
+
+def _modules(package: str) -> list[pkgutil.ModuleInfo]:
+    """Lists the modules of one of our packages. pkgutil takes a folder that cannot be read for an empty one."""
+    found = list(pkgutil.iter_modules(importlib.import_module(package).__path__))
+    if not found:
+        raise OSError(errno.EMFILE, f"the modules of {package} cannot be listed")
+    return found
 
 
 def _classes(name: str, base: type[T]) -> list[type[T]]:

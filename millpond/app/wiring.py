@@ -55,6 +55,7 @@ from millpond.query.result import Result
 from millpond.query.table import Table
 from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.functions import known_functions
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
 from millpond.store.dropped_tables import DroppedTables
@@ -71,6 +72,7 @@ from millpond.views.materialized_view import Views
 
 def build(state: StateDirectory, functions: dict[str, UserFunction], settings: Settings) -> Runtime:
     """Makes the parts of an app. Nothing of the state directory is restored yet, and nothing runs."""
+    known_functions()  # reads the files of their table: there may be none left to open when they are first needed
     clock, read_only, direct = settings.clock, settings.read_only, settings.direct
     lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
     mask = secrets.mask

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millpond import App
-from millpond.sql.functions import Aggregate, Function, WindowFunction, functions
+from millpond.sql.functions import Aggregate, Function, WindowFunction, base, functions
 from millpond.sql.functions.base import EXAMPLE_COLUMNS, EXAMPLE_ROWS, families
 from millpond.sql.grouping import contains_aggregate
 from millpond.sql.parse import parse_condition
@@ -110,6 +111,11 @@ def test_a_name_is_in_one_row() -> None:
     names = [name for row in functions() for name in row.names]
     assert len(names) == len(set(names))
     assert [row.name for rows in families().values() for row in rows] == [row.name for row in functions()]
+
+
+def test_every_module_is_a_family() -> None:
+    files = {file.stem for file in Path(base.__file__).parent.glob("[a-z]*.py")}
+    assert set(families()) == files - {"base"}
 
 
 def test_rows_of_one_expression_agree() -> None:
