@@ -180,7 +180,6 @@ def test_the_ground_floor_has_no_circle() -> None:
 PRIVATE_OF_THE_APP = 0
 """Accesses of other files to private fields of ``App``. It may only fall."""
 CIRCLES = {
-    "millpond.cli": 2,
     "millpond.connectors": 15,
     "millpond.sql": 28,
     "millpond.tables": 7,

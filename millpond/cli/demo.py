@@ -8,15 +8,13 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millpond.cli.demo_trades import PIECE, make_trades
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
 from millpond.cli.reporting import reporting, say
@@ -38,13 +36,8 @@ Examples:
   millpond demo --kafka localhost:9092
 """
 
-SYMBOLS = ("ACME", "BOLT", "CRAN", "GRID", "VOLT", "TIDE", "LOAM", "OATS", "MILL", "RAIL")
-CLOSES = (13140, 8795, 22910, 4160, 6725, 50550, 1005, 2680, 1895, 7430)
-PIECE = 10_000
 TRICKLE = (4, 25)
 """Times in a second, and trades each time."""
-Trades = Callable[[int, int], list[dict[str, Any]]]
-"""Makes a number of trades, from one on."""
 
 
 def demo(
@@ -74,7 +67,7 @@ def demo(
             from millpond.cli import demokafka
 
             say(f"the app: {_short(example / 'kafka.sql')}")
-            demokafka.run(example, kafka, trades, make_trades)
+            demokafka.run(example, kafka, trades)
             say(_told(demokafka.next_steps(*_as_typed(example / "kafka.sql"))))
             return
         from millpond.app.app import App
@@ -103,26 +96,6 @@ def find_example() -> Path:
         if (place / "app.sql").exists():
             return place
     raise FileMissing("the files of the demo are not installed", hint="install millpond again")
-
-
-def make_trades(first: int, count: int) -> list[dict[str, Any]]:
-    """Trades that are the same each time: the n-th is made from n alone."""
-    opening = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
-    rows = []
-    for n in range(first, first + count):
-        dice = (n * 2_654_435_761) & 0xFFFFFFFF
-        which = (dice >> 7) % len(SYMBOLS)
-        rows.append(
-            {
-                "trade_id": n,
-                "user_id": 101 + (dice >> 11) % 9,  # 109 is nobody
-                "symbol": SYMBOLS[which],
-                "quantity": 1 + (dice >> 5) % 400,
-                "price": Decimal(CLOSES[which] * (950 + (dice >> 16) % 101) // 1000).scaleb(-2),
-                "traded_at": opening + timedelta(milliseconds=50 * n),
-            }
-        )
-    return rows
 
 
 def _feed(app: App, trades: int) -> None:

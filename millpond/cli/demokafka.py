@@ -7,21 +7,17 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from millpond.cli.demo_trades import PIECE, make_trades
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
 from millpond.cli.reporting import say
 from millpond.packages import needed
 
-if TYPE_CHECKING:
-    from millpond.cli.demo import Trades
-
 TRADES, ENRICHED = "pnl-trades", "pnl-enriched"
-PIECE = 10_000
 
 
-def run(example: Path, brokers: str, count: int, make_trades: Trades) -> None:
+def run(example: Path, brokers: str, count: int) -> None:
     """Runs the app of a topic, sends trades to it, and shows what became of them."""
     os.environ["MILLPOND_KAFKA_BROKERS"] = brokers
     from millpond.app.app import App
