@@ -6,12 +6,13 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
+from millpond.connectors.databases.sql_database import Session, SqlDatabase
 from millpond.connectors.table import OutsideTable
 from millpond.errors import BadData, Error, NotSupported
 from millpond.predicates import All, Any_, Compare, IsNull, Predicate
@@ -19,20 +20,8 @@ from millpond.tables._fit import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, type_name
 
-if TYPE_CHECKING:
-    from millpond.connectors.databases.sql_transactions import SqlDatabase
-
 KEPT_ROWS = 100_000
 """Rows up to which the last scan of a table is kept in memory, for as long as the database does not change."""
-
-
-class Session(Protocol):
-    """A transaction of the database."""
-
-    version: int
-
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> None: ...
 
 
 class SqlTable(OutsideTable):

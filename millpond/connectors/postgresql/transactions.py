@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from millpond.changes import Position
-from millpond.connectors.databases.sql_transactions import SqlDatabase, SqlReading, SqlWriting
+from millpond.connectors.databases.sql_database import SqlDatabase
+from millpond.connectors.databases.sql_transactions import SqlReading, SqlWriting
 from millpond.connectors.postgresql import driver as postgres
 from millpond.connectors.postgresql.driver import said, trouble
 from millpond.errors import (

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.connectors.databases.nested import from_json, to_json
-from millpond.connectors.databases.sql_table import Session, SqlTable, quoted
+from millpond.connectors.databases.sql_database import Session
+from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from millpond.changes import Position
-from millpond.connectors.databases.sql_transactions import SqlDatabase, SqlReading, SqlWriting
+from millpond.connectors.databases.sql_database import SqlDatabase
+from millpond.connectors.databases.sql_transactions import SqlReading, SqlWriting
 from millpond.errors import AccessRefused, BadData, Closed, ConnectionLost, Error, SourceError
 
 T = TypeVar("T")
