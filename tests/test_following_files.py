@@ -23,7 +23,7 @@ from millpond.connectors.files import watch
 from millpond.connectors.files.source import FileSource
 from millpond.errors import FileMissing, SourceError
 from millpond.loading import bulk_load
-from millpond.loading.bulk_load import Filling
+from millpond.loading.bulk_load import LoadedTable
 from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow
@@ -466,15 +466,15 @@ def test_a_file_that_goes_while_it_is_loaded(
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(300_000)))
     (tmp_path / "b.csv").write_text("id\n-1\n")
     commits = []
-    plain = Filling._commit
+    plain = LoadedTable._commit
 
-    def commit(self: Filling, *given: Any, **more: Any) -> None:
+    def commit(self: LoadedTable, *given: Any, **more: Any) -> None:
         plain(self, *given, **more)
         commits.append(1)
         if len(commits) == 2:
             (tmp_path / "a.csv").unlink()
 
-    monkeypatch.setattr(Filling, "_commit", commit)
+    monkeypatch.setattr(LoadedTable, "_commit", commit)
     follow(app, tmp_path / "*.csv")
     app.drain()
     assert app.sql("SELECT COUNT(*) AS n FROM t WHERE id = -1").rows() == [{"n": 1}]

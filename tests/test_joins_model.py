@@ -19,14 +19,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
+from millpond.plan.connectors import Connectors
 from millpond.plan.pipeline import plan_join
 from millpond.plan.plans import JoinPlan
-from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
-from millpond.streaming.stream_join import KeptJoin
+from millpond.streaming.stream_join import JoinState
 from millpond.tables.base import Backend, Snapshot, find_backend
 from millpond.testing.crash import crash
 
@@ -47,7 +47,7 @@ def planned(kind: str, low: int, high: int, marked: bool) -> JoinPlan:
     CREATE STREAM b (n INT, k BIGINT, ts TIMESTAMP{marks[1]});
     SELECT a.n AS an, b.n AS bn FROM a {kind} JOIN b ON a.k = b.k AND {bound(low, high)}"""
     parsed = parse(text)
-    checker = Checker(Catalog(), Rooms(), locate=parsed.script.place)
+    checker = Checker(Catalog(), Connectors(), locate=parsed.script.place)
     found = [checker.check(statement) for statement in parsed.require()]
     assert not checker.errors, checker.errors
     assert found[-1] is not None and found[-1].resolved is not None
@@ -79,7 +79,7 @@ class Joined:
 
     def __init__(self, plan: JoinPlan, evaluator: Evaluator):
         self.plan = plan
-        self.join = KeptJoin(plan.join, evaluator, "q")
+        self.join = JoinState(plan.join, evaluator, "q")
         self.tables = Tables()
         for name, schema in self.join.tables.items():
             self.tables.tables[name] = find_backend("memory").open(name, schema, {})

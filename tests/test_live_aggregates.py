@@ -16,9 +16,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
+from millpond.plan.connectors import Connectors
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target
-from millpond.plan.world import Rooms
 from millpond.query.evaluate import Answer, Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
@@ -48,7 +48,7 @@ Row = tuple[Any, ...]
 @cache
 def checked(text: str) -> Checked:
     parsed = parse(text)
-    checker = Checker(Catalog(), Rooms(), locate=parsed.script.place)
+    checker = Checker(Catalog(), Connectors(), locate=parsed.script.place)
     last: Checked | None = None
     for statement in parsed.require():
         last = checker.check(statement)

@@ -23,7 +23,7 @@ from millpond.plan.plans import target_of
 from millpond.sql.blocks import grouped
 from millpond.sql.parse import parse
 from millpond.streaming import fold
-from millpond.streaming.fold import Folding
+from millpond.streaming.fold import FoldRunner
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ class Runner:
         answer = app._runtime.evaluator.in_process(plan.batch.query)
         assert answer is not None
         self.plan, self.stage = plan, LocalStage(plan.batch, answer)
-        self.folding = Folding(checked.fold, app._runtime.evaluator, app._runtime.inputs.read)
+        self.folding = FoldRunner(checked.fold, app._runtime.evaluator, app._runtime.inputs.read)
         self.returned: list[Row] = []
         self.seq = 0
 
@@ -60,7 +60,7 @@ class Runner:
         rows = pa.Table.from_pylist(list(events), schema=schema)
         rows = rows.append_column("_seq", pa.array(range(self.seq, self.seq + len(events)), pa.int64()))
         self.seq += len(events)
-        found = self.stage.run(rows, self.app._runtime.store.moment())
+        found = self.stage.run(rows, self.app._runtime.store.snapshots())
         sent = self.app._runtime.store.write(
             lambda now: self.folding.find(found, now), into=(self.plan.target.name,)
         )

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 
 from millpond import App
 from millpond.errors import QueryFailed, SqlError
+from millpond.plan.connectors import Connectors
 from millpond.plan.view import find_parts
-from millpond.plan.world import Rooms
 from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
@@ -58,7 +58,7 @@ QUERIES: dict[str, tuple[str, ...] | None] = {
 @pytest.mark.parametrize("query", QUERIES)
 def test_what_divides_a_view(query: str) -> None:
     parsed = parse(TABLES + f"CREATE TABLE v AS {query}")
-    checker = Checker(Catalog(), Rooms(), locate=parsed.script.place)
+    checker = Checker(Catalog(), Connectors(), locate=parsed.script.place)
     checked = [checker.check(s) for s in parsed.require()][-1]
     assert checked is not None and checked.live and checked.resolved is not None, checker.errors
     parts = find_parts(checked.resolved)

@@ -15,7 +15,7 @@ from millpond.query.table import Table
 from millpond.records import to_arrow
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,14 +29,14 @@ class Answers:
     text: TextRun
     table: Callable[[str], Table]
 
-    def answer(self, checked: Checked, moment: Moment | None = None) -> pa.Table:
-        """The rows of a query that has an end, as of a moment, by default the one that the statement sees."""
+    def answer(self, checked: Checked, snapshots: StoreSnapshot | None = None) -> pa.Table:
+        """The rows of a query that has an end, as of a snapshot, by default the one that the statement sees."""
         assert checked.resolved is not None
         self.sources.values.update(checked.source_options)
         for name in checked.reads:
             if self.store.table(name) is not None:
                 self.table(name).count_query()
-        inputs = self.inputs.read(checked.resolved, moment or self.text.moment())
+        inputs = self.inputs.read(checked.resolved, snapshots or self.text.snapshots())
         return self.evaluator.answer(checked.resolved, inputs)
 
     def values(self, checked: Checked) -> pa.Table:

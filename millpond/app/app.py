@@ -23,7 +23,7 @@ from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
 from millpond.loading.bulk_load import Report
 from millpond.options import parse_size
-from millpond.plan.world import StandIn
+from millpond.plan.connectors import StandIn
 from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.result import Result
 from millpond.query.table import Record, Table

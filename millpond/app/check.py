@@ -21,9 +21,9 @@ from millpond.errors import (
     TopicMissing,
     UnknownName,
 )
+from millpond.plan.connectors import Connectors
 from millpond.plan.explain import explain_checked
 from millpond.plan.growth import growth_warnings
-from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks
@@ -61,8 +61,8 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     """
     parsed = parse(text, env)
     catalog = Catalog()
-    rooms = _Outside()
-    checker = Checker(catalog, rooms, locate=parsed.script.place)
+    connectors = _Outside()
+    checker = Checker(catalog, connectors, locate=parsed.script.place)
     _declare_lost(parsed, catalog)
     found: list[Checked] = []
     errors: list[Error] = list(parsed.errors)
@@ -72,7 +72,7 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
         before = len(checker.errors)
         checked = checker.check(statement)
         errors += blocks.check(statement, checked)
-        warnings += [_not_told(statement, e, parsed.script) for e in rooms.take_untold()]
+        warnings += [_not_told(statement, e, parsed.script) for e in connectors.take_untold()]
         if checked is not None:
             found.append(checked)
             continue
@@ -88,7 +88,7 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
     return CheckedText(tuple(found), tuple(errors), tuple(warnings), parsed.script)
 
 
-class _Outside(Rooms):
+class _Outside(Connectors):
     """A check waits for nothing. It needs no broker where columns are declared, and what a statement says it waits for
     need not be there: what only these know is then open."""
 

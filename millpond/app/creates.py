@@ -11,7 +11,7 @@ from millpond.app.handlers import NOTHING, Handlers
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun
-from millpond.loading.capture_streams import Taps
+from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
 from millpond.plan.load import plan_load
@@ -33,7 +33,7 @@ class Creates:
     declarations: Declarations
     launcher: Launcher
     views: Views
-    taps: Taps
+    captured_streams: CapturedStreams
     table_loads: TableLoads
     loader: Loader
     indexes: Indexes
@@ -58,7 +58,7 @@ class Creates:
             return Result(NOTHING, count=0)
         self.declarations.keep(entry, (relation,))
         if checked.tapped is not None:
-            self.taps.add(checked)
+            self.captured_streams.add(checked)
             faults.reach("stream tapped")
         return Result(NOTHING, count=0)
 

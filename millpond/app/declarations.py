@@ -14,7 +14,7 @@ from millpond.app.text_run import TextRun
 from millpond.journal.revision import Revision
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.open_sources import Sources
-from millpond.plan.world import Rooms
+from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
@@ -32,7 +32,7 @@ class Declarations:
 
     catalog: Catalog
     store: Store
-    rooms: Rooms
+    connectors: Connectors
     sources: Sources
     columns: KeptColumns
     publications: Publications
@@ -63,7 +63,7 @@ class Declarations:
         """Opens a relation that is declared, or that a state directory has."""
         if relation.kind == "table":
             self.store.options[relation.name.lower()] = options
-            relation = dataclasses.replace(relation, place=self.rooms.place(options))
+            relation = dataclasses.replace(relation, place=self.connectors.place(options))
             extension = str(options.get("extension") or "memory")
             self.store.create(relation, extension, options)
             if not self.store.keeps(relation.name) and not self.read_only:

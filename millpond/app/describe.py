@@ -36,7 +36,7 @@ from millpond.steps import Step
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 from millpond.streaming.stream_join import describe_join
-from millpond.streaming.window import describe_mark
+from millpond.streaming.window import describe_watermark
 from millpond.types import type_name
 from millpond.views.materialized_view import Views
 
@@ -172,7 +172,7 @@ class Descriptions:
             about["durability"] = self.durability_of(relation.name)
         mark = self.store.table(f"{relation.kind}:{relation.name}$watermark")
         if mark is not None:
-            about |= describe_mark(mark.scan())
+            about |= describe_watermark(mark.scan())
         about |= describe_join(f"{relation.kind}:{relation.name}", self.store.table)
         if relation.guessed and (added := self.columns.added(relation)):
             about["new columns"] = f"{len(added)}: {', '.join(added)}"

@@ -19,8 +19,8 @@ from millpond.app.saved import SavedStatements
 from millpond.errors import InUse, Place, UnknownName
 from millpond.journal.catalog import Entry
 from millpond.journal.revision import Revision
-from millpond.loading.bulk_load import Filling
-from millpond.loading.capture_streams import Tapping
+from millpond.loading.bulk_load import LoadedTable
+from millpond.loading.capture_streams import CapturedStream
 from millpond.loading.capture_tables import release_kept
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.file_origins import origins_table
@@ -33,7 +33,7 @@ from millpond.sql.errortables import error_table
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
 from millpond.store.dropped_tables import DroppedTables
-from millpond.store.query_states import DROPPED, HELD, Held, entry
+from millpond.store.query_states import DROPPED, HELD, QueryStates, entry
 from millpond.store.store import Store
 from millpond.store.undo import safely
 from millpond.streaming.emitted import Emitted
@@ -52,7 +52,7 @@ class Removals:
     runner: Runner
     views: Views
     queries: Queries
-    held: Held
+    held: QueryStates
     dropped_tables: DroppedTables
     columns: KeptColumns
     publications: Publications
@@ -289,7 +289,7 @@ class _Removal:
         followed = f"stream:{name}" if relation.kind == "stream" else name
         kept = of.followers.kept(followed)
         of.followers.remove(followed)
-        if isinstance(kept, Filling | Tapping):
+        if isinstance(kept, LoadedTable | CapturedStream):
             kept.release()
         else:
             saved = of.saved.get(own(relation))

@@ -81,43 +81,43 @@ class TableHealth:
 
     def _of_queries(self, table: str) -> tuple[str, Health]:
         """A table that running statements fill; a failed one leaves it behind its stream."""
-        filling = self._filling(table)
-        if not filling:
+        pipelines = self._writers(table)
+        if not pipelines:
             return PROGRAM, Health("healthy", "its changes are commits of the app")
-        streams = [p.plan.batch.stream.relation for p in filling]
+        streams = [p.plan.batch.stream.relation for p in pipelines]
         source = "stream" if streams[0].uri is None else streams[0].uri.partition(":")[0]
-        for pipeline in filling:
+        for pipeline in pipelines:
             if pipeline.error is not None:
                 return source, Health("stale", pipeline.error.message)
-        if (reason := self._behind(sorted({name for p in filling for name in p.plan.beside}))) is not None:
+        if (reason := self._behind(sorted({name for p in pipelines for name in p.plan.beside}))) is not None:
             return source, Health("stale", reason)
-        for pipeline in filling:
+        for pipeline in pipelines:
             load = self._runner.backfills.load_of(pipeline)
             if load is not None:
                 return source, load.health()
-        idle = [p for p in filling if not p.active]
+        idle = [p for p in pipelines if not p.active]
         if idle:
             return source, Health("stale", f"query {_listed(p.name for p in idle)} is {idle[0].state}")
-        return source, Health("healthy", f"query {_listed(p.name for p in filling)} fills it")
+        return source, Health("healthy", f"query {_listed(p.name for p in pipelines)} fills it")
 
-    def _filling(self, table: str) -> list[Pipeline]:
+    def _writers(self, table: str) -> list[Pipeline]:
         return [p for p in self._runner if table.lower() in (name.lower() for name in p.plan.writes)]
 
     def followed(self, table: str) -> dict[str, Any]:
         """How far a table is behind what it follows outside: rows by partition, as far as the source tells, rows that
         were gone before they were read, and what was tried again."""
-        filling = [p for p in self._filling(table) if p.plan.batch.stream.relation.uri is not None]
-        if not filling:
+        pipelines = [p for p in self._writers(table) if p.plan.batch.stream.relation.uri is not None]
+        if not pipelines:
             return self._loaded(table)
         lag: dict[str, int] = {}
-        for pipeline in filling:
+        for pipeline in pipelines:
             with suppress(Error):  # the health says what is wrong
                 for part, rows in abilities.lag(pipeline.source, pipeline.offset).items():
                     lag[part] = lag.get(part, 0) + rows
-        issues = sum((p.issues for p in filling), Issues())
-        for source in {id(p.source): p.source for p in filling}.values():
+        issues = sum((p.issues for p in pipelines), Issues())
+        for source in {id(p.source): p.source for p in pipelines}.values():
             issues += source.issues
-        return {"lag": lag, "lost": sum(p.lost for p in filling), "issues": str(issues)}
+        return {"lag": lag, "lost": sum(p.lost for p in pipelines), "issues": str(issues)}
 
     def _loaded(self, table: str) -> dict[str, Any]:
         """What the load of a table has read, and how many of its records could not be read."""

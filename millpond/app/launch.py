@@ -18,8 +18,8 @@ from millpond.connectors.source import NativeSource
 from millpond.errors import AlreadyExists, NotSupported
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.open_sources import Sources
+from millpond.plan.connectors import Connectors
 from millpond.plan.plans import PipelinePlan, Target, target_of
-from millpond.plan.world import Rooms
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
@@ -27,7 +27,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.joins import all_inputs, join_warnings
 from millpond.sql.querynames import made_name
 from millpond.store.catalog import Saved
-from millpond.store.query_states import DROPPED, Held
+from millpond.store.query_states import DROPPED, QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.emitted import Emitted
@@ -44,13 +44,13 @@ class Launcher:
     text: TextRun
     runner: Runner
     queries: Queries
-    held: Held
+    held: QueryStates
     declarations: Declarations
     removals: Removals
     columns: KeptColumns
     sources: Sources
     store: Store
-    rooms: Rooms
+    connectors: Connectors
     emitted: Emitted
     keep_copy: Callable[[Relation], None]
     keep_beside: Callable[[Relation], None]
@@ -79,7 +79,7 @@ class Launcher:
     def target(self, checked: Checked, query: str) -> Target:
         """Where the rows of a running statement go; what would leave the app in a test is looked at instead."""
         assert checked.target is not None and checked.resolved is not None
-        if checked.target.kind != "sink" or not self.rooms.stands_in(checked.target.name):
+        if checked.target.kind != "sink" or not self.connectors.stands_in(checked.target.name):
             return target_of(checked.target, checked.table_options)
         self.emitted.open(query, checked.resolved.schema.arrow())
         return Target("emit", query)

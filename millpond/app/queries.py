@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.engine.states import is_done
 from millpond.sql.querynames import unknown_query
-from millpond.store.query_states import DROPPED, Held
+from millpond.store.query_states import DROPPED, QueryStates
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
@@ -13,7 +13,7 @@ from millpond.views.materialized_view import Views
 class Queries:
     """Running statements, those that could not be started, and live views."""
 
-    def __init__(self, runner: Runner, views: Views, held: Held):
+    def __init__(self, runner: Runner, views: Views, held: QueryStates):
         self._runner = runner
         self._views = views
         self._held = held

@@ -75,8 +75,8 @@ def readiness(
         if pipeline.state != "running":
             reason = pipeline.error.message if pipeline.error is not None else f'query "{pipeline.name}"'
             problems.append(f"{reason} ({pipeline.state})")
-    for query, stalled in runner.starter.stalled.items():
-        problems.append(f"{stalled.error.message} (query {query} is {queries.state(query)})")
+    for query, failed in runner.starter.failed_starts.items():
+        problems.append(f"{failed.error.message} (query {query} is {queries.state(query)})")
     masked = tuple(mask(p) for p in problems)
     state: Literal["loading", "ready", "degraded"] = "ready"
     if loading or waiting or runner.starter.starting:

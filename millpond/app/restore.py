@@ -16,17 +16,17 @@ from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
 from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError
-from millpond.loading.capture_streams import Taps
+from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.discovered_columns import COLUMNS, KeptColumns, take_doubles
 from millpond.loading.followers import Followers, News
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
+from millpond.plan.connectors import Connectors
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.view import plan_view
-from millpond.plan.world import Rooms
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog
@@ -34,7 +34,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, relation_of
 from millpond.store.dropped_tables import LEAVING, DroppedTables
-from millpond.store.query_states import HELD, Held
+from millpond.store.query_states import HELD, QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.delivery import IDENTITY
@@ -54,10 +54,10 @@ class Restorer:
     saved: SavedStatements
     declarations: Declarations
     indexes: Indexes
-    held: Held
+    held: QueryStates
     columns: KeptColumns
     dropped_tables: DroppedTables
-    rooms: Rooms
+    connectors: Connectors
     sources: Sources
     checks: Checks
     drift: SchemaDrift
@@ -68,7 +68,7 @@ class Restorer:
     loads: dict[str, Load]
     loader: Loader
     table_loads: TableLoads
-    taps: Taps
+    captured_streams: CapturedStreams
     secrets: Secrets
     with_types: Callable[[Checked], Checked]
     read_only: bool
@@ -97,7 +97,7 @@ class Restorer:
         if self.read_only:
             return
         self.dropped_tables.finish()
-        with self.rooms.hasty():
+        with self.connectors.hasty():
             for entry in list(self.saved.entries.values()):
                 self._resume(entry)
 
@@ -151,10 +151,10 @@ class Restorer:
         target = checked.target
         known = self.catalog.find(target.name) if target is not None else None
         if target is not None and known is not None and known.schema != target.schema:
-            if take_doubles(self.sources.open, self.rooms, checked):
+            if take_doubles(self.sources.open, self.connectors, checked):
                 checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
         if checked.tapped is not None:
-            self.taps.add(checked)
+            self.captured_streams.add(checked)
             self.runner.starter.recovered(_query_of(entry))
         if not connected:
             with Undo() as undo:

@@ -31,7 +31,7 @@ from millpond.loading.inputs import Inputs
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
-from millpond.plan.world import Rooms, StandIn
+from millpond.plan.connectors import Connectors, StandIn
 from millpond.query.evaluate import Evaluator, Path
 from millpond.query.plans import Plans
 from millpond.query.result import Result
@@ -41,7 +41,7 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.ownnames import is_own
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
-from millpond.store.query_states import Held
+from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
 from millpond.streaming.emitted import Emitted, OnEmit
@@ -81,7 +81,7 @@ class Runtime:
     compactor: Compactor
     catalog: Catalog
     saved: SavedStatements
-    rooms: Rooms
+    connectors: Connectors
     sources: Sources
     inputs: Inputs
     columns: KeptColumns
@@ -99,7 +99,7 @@ class Runtime:
     runner: Runner
     views: Views
     queries: Queries
-    held: Held
+    held: QueryStates
     emitted: Emitted
     tails: Tails
     sender: Sender
@@ -160,7 +160,7 @@ class Runtime:
         self.followers.close()
         self.runner.close()
         self.views.close()
-        self.rooms.close()
+        self.connectors.close()
         self.publications.close()
         self.evaluator.close()
         forget(self.functions)

@@ -17,11 +17,11 @@ from millpond.errors import Error
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Mask
 from millpond.loading.open_sources import OpenSource
+from millpond.plan.connectors import Connectors
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import LoadPlan, PipelinePlan, target_of
 from millpond.plan.view import plan_view
-from millpond.plan.world import Rooms
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
@@ -43,7 +43,7 @@ class SchemaDrift:
         catalog: Catalog,
         saved: SavedStatements,
         store: Store,
-        rooms: Rooms,
+        connectors: Connectors,
         open_source: OpenSource,
         columns: KeptColumns,
         views: Views,
@@ -56,7 +56,7 @@ class SchemaDrift:
         self._saved = saved
         self._store = store
         self._journal = store.journal
-        self._rooms = rooms
+        self._connectors = connectors
         self._open_source = open_source
         self._columns = columns
         self._views = views
@@ -159,7 +159,7 @@ class SchemaDrift:
 
     def _keep_columns(self, stream: Relation, columns: Schema) -> None:
         """Keeps the columns of the source, and of the stream that was declared over it."""
-        self._rooms.find(self._open_source(stream).address, columns)
+        self._connectors.find(self._open_source(stream).address, columns)
         self._columns.keep([stream])
         known = self._catalog.find(stream.name)
         entry = self._saved.get(f"stream:{stream.name}")

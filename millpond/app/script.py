@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import CheckFailed, Error, Place, StateForeign
-from millpond.plan.world import Rooms, narrow
+from millpond.plan.connectors import Connectors, narrow
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog
@@ -37,12 +37,12 @@ class Checks:
     def __init__(
         self,
         catalog: Catalog,
-        rooms: Rooms,
+        connectors: Connectors,
         functions: Mapping[str, UserFunction],
         options: Mapping[str, Mapping[str, Any]],
     ):
         self._catalog = catalog
-        self._rooms = rooms
+        self._connectors = connectors
         self._functions = functions
         self._options = options
 
@@ -51,13 +51,13 @@ class Checks:
         statement: st.Statement,
         locate: Locate,
         catalog: Catalog | None = None,
-        rooms: Rooms | None = None,
+        connectors: Connectors | None = None,
         kept: Schema | None = None,
     ) -> Checked:
         """The statement, checked; raises what is wrong with it."""
         checker = Checker(
             self._catalog.copy() if catalog is None else catalog,
-            self._rooms if rooms is None else rooms,
+            self._connectors if connectors is None else connectors,
             locate=locate,
             functions=self._functions,
             streams=self._options,
@@ -81,7 +81,7 @@ class Checks:
         for relation in catalog:
             catalog.add(narrow(relation, widths))
         kept = known.schema if known is not None else None
-        return self.one(statement, locate, catalog, self._rooms.narrowed(widths), kept)
+        return self.one(statement, locate, catalog, self._connectors.narrowed(widths), kept)
 
     def text(
         self,
@@ -101,7 +101,7 @@ class Checks:
         """
         checker = Checker(
             self._catalog.copy(),
-            self._rooms,
+            self._connectors,
             locate=locate,
             functions=self._functions,
             streams=self._options,

@@ -16,7 +16,7 @@ from millpond.app.text_run import TextRun
 from millpond.errors import Error
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
-from millpond.plan.world import Rooms
+from millpond.plan.connectors import Connectors
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog
@@ -25,7 +25,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.outside import named_outside
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +38,7 @@ class Selects:
     catalog: Catalog
     store: Store
     loader: Loader
-    rooms: Rooms
+    connectors: Connectors
     sources: Sources
     functions: Mapping[str, UserFunction]
     answers: Answers
@@ -56,9 +56,9 @@ class Selects:
             self.lifetime.check_open()
             if self.text.transaction is not None:
                 return None
-            catalog, moment, loading = self.catalog.copy(), self.store.moment(), self.loader.running()
+            catalog, snapshots, loading = self.catalog.copy(), self.store.snapshots(), self.loader.running()
             functions, streams = dict(self.functions), dict(self.sources.values)
-        checker = Checker(catalog, self.rooms, locate=script.place, functions=functions, streams=streams)
+        checker = Checker(catalog, self.connectors, locate=script.place, functions=functions, streams=streams)
         found = [checker.check(statement) for statement in statements]
         if checker.errors:
             raise_all(checker.errors)
@@ -67,20 +67,20 @@ class Selects:
             return None
         if permissions is not None:
             permissions.checked(checked)
-        return [self._answer(c, moment) for c in checked][-1]
+        return [self._answer(c, snapshots) for c in checked][-1]
 
-    def _answer(self, checked: Checked, moment: Moment) -> Result:
+    def _answer(self, checked: Checked, snapshots: StoreSnapshot) -> Result:
         try:
             statement = checked.statement
             if isinstance(statement, st.Explain) and statement.analyze:
                 return Result(
                     self.analysis.analyze_query(
-                        checked, lambda inner: Result(self.answers.answer(inner, moment))
+                        checked, lambda inner: Result(self.answers.answer(inner, snapshots))
                     )
                 )
             if isinstance(statement, st.Explain):
                 return Result(self.descriptions.explain(checked))
-            return Result(self.answers.answer(checked, moment))
+            return Result(self.answers.answer(checked, snapshots))
         except Error as error:
             error.place = error.place or checked.statement.place
             raise

@@ -10,7 +10,7 @@ from millpond.changes import Changes
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.identity import identity
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 from millpond.store.undo import Undo
 
 T = TypeVar("T")
@@ -92,18 +92,21 @@ class TextRun:
 
     # what they see and change
 
-    def moment(self) -> Moment:
+    def snapshots(self) -> StoreSnapshot:
         """The tables as the statement that runs sees them."""
-        return self._store.moment() if self.transaction is None else self.transaction.moment()
+        return self._store.snapshots() if self.transaction is None else self.transaction.snapshots()
 
     def write(
-        self, statement: st.Statement, into: str, find: Callable[[Moment], tuple[Mapping[str, Changes], T]]
+        self,
+        statement: st.Statement,
+        into: str,
+        find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
     ) -> T:
         """Commits what a statement changes, or, inside BEGIN … COMMIT, keeps it for the end of the block."""
         done = self.done_by(statement)
         if self.transaction is None:
             return self._store.write(find, done=done, into=(into,))
-        changes, answer = find(self.transaction.moment())
+        changes, answer = find(self.transaction.snapshots())
         self.transaction.stage(changes)
         self._block_done.extend(done)
         return answer

@@ -23,7 +23,7 @@ from millpond.app.text_run import TextRun
 from millpond.errors import Error, StateForeign
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.loader import Loader
-from millpond.plan.world import Rooms
+from millpond.plan.connectors import Connectors
 from millpond.query.plans import Plans
 from millpond.query.result import Result, RunningResult
 from millpond.query.transaction import Transaction
@@ -58,7 +58,7 @@ class Texts:
     executor: Executor
     saved: SavedStatements
     queries: Queries
-    rooms: Rooms
+    connectors: Connectors
     columns: KeptColumns
     loader: Loader
     starter: Starter
@@ -88,14 +88,14 @@ class Texts:
             raise
         with self.lock:
             self.lifetime.check_open()
-            opened, columns = self.rooms.opened(), frozenset(self.rooms.found)
+            opened, columns = self.connectors.opened(), frozenset(self.connectors.found)
             self.text.standing = 0
             try:
                 result = self._run(script, statements, permissions)
                 self.starter.start_new()
             except BaseException:
                 if not self.text.standing:
-                    self.rooms.close(besides=opened)
+                    self.connectors.close(besides=opened)
                     self.columns.forget_found(besides=columns)
                 raise
             return result
@@ -168,7 +168,7 @@ class Texts:
     ) -> Result:
         """Checks all statements of a text, then runs them; the answer is the last one's."""
         result = Result(pa.table({}), count=0)
-        opened = self.rooms.opened()
+        opened = self.connectors.opened()
         steps: Sequence[Step] = ()
         try:
             steps = self._prepare(statements, script, in_block=in_block)
@@ -185,7 +185,7 @@ class Texts:
             raise
         finally:
             if all(s.checked is not None and is_passing(s.checked) for s in steps):
-                self.rooms.close(besides=opened)
+                self.connectors.close(besides=opened)
         return result
 
     def _prepare(

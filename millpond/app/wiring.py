@@ -38,17 +38,17 @@ from millpond.app.writes import Writes
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.loading.bulk_load import Progress
-from millpond.loading.capture_streams import Taps
+from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.discovered_columns import KeptColumns
-from millpond.loading.fillings import Fillings, keep_copy
 from millpond.loading.followers import Followers
 from millpond.loading.inputs import Inputs
 from millpond.loading.load import TableLoads
+from millpond.loading.loaded_tables import LoadedTables, keep_copy
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
 from millpond.loading.side_inputs import keep_beside
-from millpond.plan.world import Rooms
+from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Plans
 from millpond.query.result import Result
@@ -59,7 +59,7 @@ from millpond.sql.functions import known_functions
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
 from millpond.store.dropped_tables import DroppedTables
-from millpond.store.query_states import Held
+from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
 from millpond.streaming.commit_turn import CommitTurn
@@ -76,8 +76,8 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     clock, read_only, direct = settings.clock, settings.read_only, settings.direct
     lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
     mask = secrets.mask
-    rooms = Rooms()
-    rooms.stand_in = settings.stand_in
+    connectors = Connectors()
+    connectors.stand_in = settings.stand_in
     saved = SavedStatements()
     loads: dict[str, Load] = {}
     emitted = Emitted(settings.on_emit)
@@ -90,9 +90,9 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         return runtime.table(name)
 
     def in_use() -> list[Relation] | None:
-        """The streams and URIs that are read; None while statements are stalled: what these read is known when they
-        start."""
-        if runner.starter.stalled:
+        """Returns the streams and URIs that are read, or None while some statements could not be started: what they
+        read is known when they start."""
+        if runner.starter.failed_starts:
             return None
         relations = [r for r in catalog if r.kind == "stream"]
         relations += [stream for p in runner for stream in p.plan.streams]
@@ -110,19 +110,19 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     journal = Journal(state.path, durable=state.durable, read_only=read_only)
     journal.compact_after = settings.compact_after
     store = Store(journal, state, clock)
-    edits, compactor, held = RowEdits(store), Compactor(store), Held(journal)
+    edits, compactor, held = RowEdits(store), Compactor(store), QueryStates(journal)
     publications = Publications(store, state.path)
     dropped_tables = DroppedTables(journal, state.path, mask)
     text = TextRun(store)
     indexes = Indexes(catalog, store, saved, read_only=read_only)
 
     # tables filled from outside
-    sources = Sources(rooms, state.path)
+    sources = Sources(connectors, state.path)
     inputs = Inputs(sources.open)
-    checks = Checks(catalog, rooms, functions, sources.values)
-    columns = KeptColumns(journal, rooms, sources.open, in_use, read_only=read_only)
+    checks = Checks(catalog, connectors, functions, sources.values)
+    columns = KeptColumns(journal, connectors, sources.open, in_use, read_only=read_only)
     followers = Followers(loads, mask, still=direct or read_only)
-    fillings = Fillings(
+    loaded_tables = LoadedTables(
         store,
         evaluator,
         inputs,
@@ -132,10 +132,10 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         state.identity,
         mask,
     )
-    copy = partial(keep_copy, store=store, fillings=fillings, followers=followers)
+    copy = partial(keep_copy, store=store, loaded_tables=loaded_tables, followers=followers)
     table_loads = TableLoads(
         loads,
-        fillings,
+        loaded_tables,
         store,
         catalog,
         sources,
@@ -145,7 +145,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         settings.on_progress,
         lifetime.is_closed,
     )
-    taps = Taps(store, sources, followers, state.identity, mask)
+    captured_streams = CapturedStreams(store, sources, followers, state.identity, mask)
     loader = Loader(lock, table_loads.load, lifetime.is_closed)
 
     # materialized views and running statements
@@ -154,7 +154,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         catalog,
         saved,
         store,
-        rooms,
+        connectors,
         sources.open,
         columns,
         views,
@@ -215,7 +215,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     declarations = Declarations(
         catalog=catalog,
         store=store,
-        rooms=rooms,
+        connectors=connectors,
         sources=sources,
         columns=columns,
         publications=publications,
@@ -236,7 +236,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         columns=columns,
         sources=sources,
         store=store,
-        rooms=rooms,
+        connectors=connectors,
         emitted=emitted,
         keep_copy=copy,
         keep_beside=partial(
@@ -285,7 +285,15 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     executor = Executor(text, begin)
     executor.add(
         Creates(
-            text, declarations, launcher, views, taps, table_loads, loader, indexes, spark.with_types
+            text,
+            declarations,
+            launcher,
+            views,
+            captured_streams,
+            table_loads,
+            loader,
+            indexes,
+            spark.with_types,
         ).handlers,
         Writes(
             text=text,
@@ -295,7 +303,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
             evaluator=evaluator,
             inputs=inputs,
             sources=sources,
-            rooms=rooms,
+            connectors=connectors,
             emitted=emitted,
             spark=spark.session,
             with_types=spark.with_types,
@@ -320,7 +328,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         catalog=catalog,
         store=store,
         loader=loader,
-        rooms=rooms,
+        connectors=connectors,
         sources=sources,
         functions=functions,
         answers=answers,
@@ -338,7 +346,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         executor=executor,
         saved=saved,
         queries=queries,
-        rooms=rooms,
+        connectors=connectors,
         columns=columns,
         loader=loader,
         starter=runner.starter,
@@ -357,7 +365,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         held=held,
         columns=columns,
         dropped_tables=dropped_tables,
-        rooms=rooms,
+        connectors=connectors,
         sources=sources,
         checks=checks,
         drift=drift,
@@ -368,7 +376,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         loads=loads,
         loader=loader,
         table_loads=table_loads,
-        taps=taps,
+        captured_streams=captured_streams,
         secrets=secrets,
         with_types=spark.with_types,
         read_only=read_only,
@@ -383,7 +391,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         compactor=compactor,
         catalog=catalog,
         saved=saved,
-        rooms=rooms,
+        connectors=connectors,
         sources=sources,
         inputs=inputs,
         columns=columns,

@@ -17,15 +17,15 @@ from millpond.dml.mutate import finding, inserting
 from millpond.errors import NotSupported
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import Sources
+from millpond.plan.connectors import Connectors
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
-from millpond.plan.world import Rooms
 from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 from millpond.store.undo import Undo
 from millpond.streaming.delivery import deliver
 from millpond.streaming.emitted import Emitted
@@ -43,7 +43,7 @@ class Writes:
     evaluator: Evaluator
     inputs: Inputs
     sources: Sources
-    rooms: Rooms
+    connectors: Connectors
     emitted: Emitted
     spark: Spark
     with_types: Callable[[Checked], Checked]
@@ -81,11 +81,11 @@ class Writes:
         return Result(NOTHING, count=rows.num_rows)
 
     def _find_rows(
-        self, checked: Checked, target: Relation, moment: Moment
+        self, checked: Checked, target: Relation, snapshots: StoreSnapshot
     ) -> tuple[dict[str, Changes], int]:
-        rows = self.answers.answer(checked, moment)
+        rows = self.answers.answer(checked, snapshots)
         faults.reach("rows found")
-        return inserting(target, rows)(moment)
+        return inserting(target, rows)(snapshots)
 
     def _write_outside(self, checked: Checked, target: Relation) -> Result:
         """Rows of tables for a sink, once."""
@@ -97,7 +97,7 @@ class Writes:
             )
         checked = self.with_types(checked)
         assert checked.resolved is not None
-        if self.rooms.stands_in(target.name):
+        if self.connectors.stands_in(target.name):
             rows, name = self.answers.answer(checked), f"insert {len(self.emitted.results) + 1}"
             self.emitted.open(name, rows.schema).add(rows)
             return Result(NOTHING, count=rows.num_rows)
@@ -122,7 +122,8 @@ class Writes:
         assert mutation is not None
         undo.put(self.sources.values, checked.source_options)
         find = finding(
-            mutation, lambda moment, query: self.evaluator.answer(query, self.inputs.read(query, moment))
+            mutation,
+            lambda snapshots, query: self.evaluator.answer(query, self.inputs.read(query, snapshots)),
         )
         return Result(NOTHING, count=self.text.write(checked.statement, mutation.target.name, find))
 

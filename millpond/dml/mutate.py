@@ -18,14 +18,14 @@ from millpond.sql.catalog import Relation
 from millpond.sql.fold import identity_columns
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 from millpond.tables.base import Snapshot
 
 Answer = Callable[[Resolved], pa.Table]
-AnswerAt = Callable[[Moment, Resolved], pa.Table]
-"""Answers a query on the rows of a moment."""
-Find = Callable[[Moment], tuple[dict[str, Changes], int]]
-"""Finds changes on the rows of a moment, by table, and how many rows they touch."""
+AnswerAt = Callable[[StoreSnapshot, Resolved], pa.Table]
+"""Answers a query on the rows of a snapshot."""
+Find = Callable[[StoreSnapshot], tuple[dict[str, Changes], int]]
+"""Finds changes on the rows of a snapshot, by table, and how many rows they touch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[
 
 
 def finding(mutation: Mutation, answer: AnswerAt) -> Find:
-    """What finds the changes of a mutation on the rows of a moment, for a commit."""
+    """What finds the changes of a mutation on the rows of a snapshot, for a commit."""
     name = mutation.target.name
 
-    def find(moment: Moment) -> tuple[dict[str, Changes], int]:
-        changes, count = changes_of(mutation, partial(answer, moment), moment.snapshot(name))
+    def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
+        changes, count = changes_of(mutation, partial(answer, snapshots), snapshots.snapshot(name))
         faults.reach("rows found")
         return ({name: changes} if len(changes) else {}), count
 
@@ -61,9 +61,9 @@ def finding(mutation: Mutation, answer: AnswerAt) -> Find:
 def inserting(target: Relation, rows: pa.Table) -> Find:
     """What makes rows new ones of a table, for a commit; a key that is there may be refused."""
 
-    def find(moment: Moment) -> tuple[dict[str, Changes], int]:
+    def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
         if target.strict:
-            moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+            snapshots.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
         return {target.name: Changes(rows)}, rows.num_rows
 
     return find

@@ -23,7 +23,7 @@ from millpond.records.values import Unfit
 from millpond.sql.catalog import Relation
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +38,31 @@ class Ground:
     loading: Callable[[], bool]
     """Whether a table of the statement is being loaded."""
 
-    def moment(self) -> Moment:
+    def snapshots(self) -> StoreSnapshot:
         """All tables as of now. Raises Unfit if names may mean something else by now."""
-        return self.checked(self.store.moment())
+        return self.checked(self.store.snapshots())
 
-    def checked(self, moment: Moment) -> Moment:
-        """A moment that was taken after the plan was found; else as ``moment``."""
+    def checked(self, snapshots: StoreSnapshot) -> StoreSnapshot:
+        """A snapshot that was taken after the plan was found; else as ``snapshots``."""
         if not self.current() or self.loading():
             raise Unfit("the catalog has changed")
-        return moment
+        return snapshots
 
     def write(self, find: Find, target: str) -> int:
         """Commits the changes that ``find`` makes of the newest rows, and counts them. Raises Unfit, and does nothing,
         if names may mean something else by now."""
         try:
-            return self.store.write(lambda moment: find(self.checked(moment)), into=(target,))
+            return self.store.write(lambda snapshots: find(self.checked(snapshots)), into=(target,))
         except KeyError:
             if self.current():
                 raise
             raise Unfit("the table was dropped") from None
 
-    def answer(self, prepared: Prepared, values: Sequence[Any], moment: Moment) -> pa.Table:
-        """The rows of a query, as of a moment."""
+    def answer(self, prepared: Prepared, values: Sequence[Any], snapshots: StoreSnapshot) -> pa.Table:
+        """The rows of a query, as of a snapshot."""
         where = prepared.narrowed(values)
         try:
-            tables = {i.view: rows_of(i, moment, where.get(i.view)) for i in prepared.query.inputs}
+            tables = {i.view: rows_of(i, snapshots, where.get(i.view)) for i in prepared.query.inputs}
         except KeyError:
             raise Unfit("a table is being dropped") from None
         try:
@@ -83,10 +83,10 @@ class PlannedSelect:
         ground = self.ground
         if ground.in_block():
             return None
-        moment = ground.moment()
+        snapshots = ground.snapshots()
         for note in self.reads:
             note()
-        return Result(ground.answer(self.prepared, values, moment))
+        return Result(ground.answer(self.prepared, values, snapshots))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class PlannedInsert:
         if ground.in_block():
             return None
         faults.reach("statement checked")
-        rows = ground.answer(self.prepared, values, ground.moment())
+        rows = ground.answer(self.prepared, values, ground.snapshots())
         if self.is_values:
             rows = to_arrow(target.schema, rows, what=f'{target.kind} "{target.name}"')
         faults.reach("rows found")
@@ -130,6 +130,6 @@ class PlannedMutation:
         find = finding(self.mutation, partial(self._answer, values))
         return Count(ground.write(find, self.mutation.target.name))
 
-    def _answer(self, values: Sequence[Any], moment: Moment, query: Resolved) -> pa.Table:
+    def _answer(self, values: Sequence[Any], snapshots: StoreSnapshot, query: Resolved) -> pa.Table:
         prepared = next(p for p in self.queries if p.query is query)
-        return self.ground.answer(prepared, values, moment)
+        return self.ground.answer(prepared, values, snapshots)

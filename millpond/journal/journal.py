@@ -122,7 +122,7 @@ class Journal:
     def restore(self, table: str) -> Iterator[Changes]:
         """What to apply to an empty table, in order, the snapshot first; small commits are put together.
 
-        Reads one moment, while commits go on. Raises StateCorrupt before the damaged part is handed out, or,
+        Reads one snapshot, while commits go on. Raises StateCorrupt before the damaged part is handed out, or,
         if a part is missing, at the end.
         """
         self._writer.check_open()

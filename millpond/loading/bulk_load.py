@@ -88,7 +88,7 @@ class Reached:
         return Reached(at, to, position.batch + 1, at is not None or to is not None)
 
 
-class Filling(OverSources):
+class LoadedTable(OverSources):
     """Keeps a table as a query over sources outside says: first with all that they have, then with what is new.
 
     Where the rows of the one source ``plan.by`` each count by themselves, chunks of new ones are added, each with its
@@ -260,7 +260,7 @@ class Filling(OverSources):
             return found.append_column(SEQ, rows[SEQ]) if SEQ in rows.column_names else found
         if SEQ in rows.column_names and by is not None:
             query = with_seq(query, by)
-        inputs = self._inputs.read(query, self._store.moment(), sources={view: rows})
+        inputs = self._inputs.read(query, self._store.snapshots(), sources={view: rows})
         return self._evaluator.answer(query, inputs)
 
     def _copied(self, rows: pa.Table) -> pa.Table | None:
@@ -286,7 +286,7 @@ class Filling(OverSources):
             else:
                 read = each(f"read {self._views[view].relation.name}", chunks)
                 inputs[view] = pa.concat_tables([schema.empty_table(), *read])
-        inputs = self._inputs.read(query, self._store.moment(), sources=inputs)
+        inputs = self._inputs.read(query, self._store.snapshots(), sources=inputs)
         rows = self._evaluator.answer(query, inputs)
         return Answer(rows, pa.concat_tables(aside), 0, 0)
 

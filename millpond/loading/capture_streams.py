@@ -29,8 +29,8 @@ READ = 5
 _OPS = {ADDED: "c", ENDED: "d", MOVED: "d", EMPTIED: "t", READ: "r"}
 
 
-class Tapping(OverSources):
-    """Sends what a log has to a stream."""
+class CapturedStream(OverSources):
+    """Sends the changes that a database logs to a stream."""
 
     def __init__(self, stream: str, source: Source, store: Store, identity: str, mask: Mask):
         self._stream = stream
@@ -76,7 +76,7 @@ class Tapping(OverSources):
     def _load(self, end: Offset) -> int:
         """Sends the rows that were there before, and then the place from which on changes come.
 
-        The moment that is read is gone with the process, so that a load cannot go on where it was cut off. What an
+        The snapshot that is read is gone with the process, so that a load cannot go on where it was cut off. What an
         earlier one has sent is taken back first: nobody reads the stream before its load has ended.
         """
         count = 0
@@ -133,7 +133,7 @@ class Tapping(OverSources):
         super().close()
 
 
-class Taps:
+class CapturedStreams:
     """Lets streams have the changes that databases log. ``identity`` tells this app from others for these."""
 
     def __init__(self, store: Store, sources: Sources, followers: Followers, identity: str, mask: Mask):
@@ -150,15 +150,15 @@ class Taps:
         name, store = checked.relation.name, self._store
         if not store.journal.durable:
             store.journal.forget(f"stream:{name}")
-        tapping = Tapping(name, self._sources.open(checked.tapped), store, self._identity, self._mask)
+        captured = CapturedStream(name, self._sources.open(checked.tapped), store, self._identity, self._mask)
         try:
-            tapping.advance()
+            captured.advance()
         except BaseException:
-            if store.position(tapping.name) is None:
-                tapping.release()
-            tapping.close()
+            if store.position(captured.name) is None:
+                captured.release()
+            captured.close()
             raise
-        self._followers.add(f"stream:{name.lower()}", tapping)
+        self._followers.add(f"stream:{name.lower()}", captured)
 
 
 def _text(end: Offset) -> str:

@@ -19,7 +19,7 @@ from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, 
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Error
-from millpond.loading.bulk_load import Filling, Report, Splits, TakeIn, fingerprint, last_of_each
+from millpond.loading.bulk_load import LoadedTable, Report, Splits, TakeIn, fingerprint, last_of_each
 from millpond.loading.followers import Mask
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import OpenSource
@@ -38,8 +38,9 @@ from millpond.tables.base import Snapshot
 log = logging.getLogger("millpond")
 
 
-class Copying(Filling):
-    """Keeps a table as a table of a database is. What cannot be followed is polled or, else, stays as it was."""
+class CapturedTable(LoadedTable):
+    """Keeps a table equal to a table of a database. If changes cannot be captured, it polls, or leaves the rows as they
+    are."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from millpond.connectors import abilities
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.loading.open_sources import OpenSource
-from millpond.plan.world import Rooms
+from millpond.plan.connectors import Connectors
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
 from millpond.store.catalog import dump_schema, load_schema
@@ -21,7 +21,7 @@ COLUMNS = "columns"
 """The kind of journal entries that hold them; the name is the address of the source."""
 
 
-def take_doubles(open_source: OpenSource, rooms: Rooms, checked: Checked) -> bool:
+def take_doubles(open_source: OpenSource, connectors: Connectors, checked: Checked) -> bool:
     """Lets numbers be DOUBLE that were discovered in the sources of a statement, as they were in earlier versions,
     unless the columns of a source are kept. Answers whether there are such."""
     found = False
@@ -31,8 +31,8 @@ def take_doubles(open_source: OpenSource, rooms: Rooms, checked: Checked) -> boo
         source = open_source(relation)
         schema = as_doubles(source.schema())
         if source.found is None and schema != source.schema():
-            rooms.forget(source.address)
-            rooms.found[source.address] = schema
+            connectors.forget(source.address)
+            connectors.found[source.address] = schema
             found = True
     return found
 
@@ -58,14 +58,14 @@ class KeptColumns:
     def __init__(
         self,
         journal: Journal,
-        rooms: Rooms,
+        connectors: Connectors,
         open_source: OpenSource,
         in_use: Callable[[], Iterable[Relation] | None],
         *,
         read_only: bool,
     ):
         self._journal = journal
-        self._rooms = rooms
+        self._connectors = connectors
         self._open_source = open_source
         self._in_use = in_use
         self._read_only = read_only
@@ -75,7 +75,7 @@ class KeptColumns:
 
     def restore(self, entry: Entry) -> None:
         self.note(entry)
-        self._rooms.found[entry.name] = self._kept[entry.name]
+        self._connectors.found[entry.name] = self._kept[entry.name]
 
     def keep(self, relations: Sequence[Relation]) -> None:
         """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
@@ -91,7 +91,7 @@ class KeptColumns:
             self._discover(relation)
         found = []
         for address in sorted(self._addresses(relations)):
-            columns = self._rooms.found.get(address)
+            columns = self._connectors.found.get(address)
             if columns is not None and self._kept.get(address) != columns:
                 first = self._first.get(address, len(columns))
                 found.append(Entry(address, COLUMNS, "", (dump_schema(columns) or {}) | {"first": first}))
@@ -108,7 +108,7 @@ class KeptColumns:
         """Of files the columns are noted when a statement reads them on."""
         source = self._open_source(relation) if relation.uri is not None else None
         if source is not None and abilities.drifts(source):
-            self._rooms.find(source.address, source.schema())
+            self._connectors.find(source.address, source.schema())
 
     def added(self, relation: Relation) -> list[str]:
         """The columns of a stream that came up later."""
@@ -124,12 +124,12 @@ class KeptColumns:
         for address in self._kept.keys() - used:
             self._journal.drop_entry(COLUMNS, address)
             del self._kept[address], self._first[address]
-            self._rooms.forget(address)
+            self._connectors.forget(address)
 
     def forget_found(self, besides: frozenset[str]) -> None:
         """Lets go of columns that were discovered for statements that failed."""
-        for address in self._rooms.found.keys() - self._kept.keys() - besides:
-            self._rooms.forget(address)
+        for address in self._connectors.found.keys() - self._kept.keys() - besides:
+            self._connectors.forget(address)
 
     def _addresses(self, relations: Iterable[Relation]) -> set[str]:
         return {self._open_source(r).address for r in relations if r.uri is not None}

@@ -38,8 +38,8 @@ News = Callable[[threading.Event], Iterator[None]]
 """Comes whenever there may be something new, until the event is set."""
 
 
-class Kept(Protocol):
-    """What is kept as its sources are."""
+class Followed(Protocol):
+    """Takes in what is new in its sources, when a follower tells it to."""
 
     def news(self) -> Sequence[News]:
         """What tells that there may be something new."""
@@ -60,7 +60,7 @@ class Kept(Protocol):
 
 
 class OverSources(ABC):
-    """What is kept over some sources, by view."""
+    """Reads from sources, which it names by view."""
 
     @property
     @abstractmethod
@@ -80,9 +80,9 @@ class OverSources(ABC):
 
 
 class Follower:
-    """One table, or what stands for one, and the threads that keep it."""
+    """Runs the threads that keep one table, or a stream, current."""
 
-    def __init__(self, loads: dict[str, Load], mask: Mask, name: str, kept: Kept):
+    def __init__(self, loads: dict[str, Load], mask: Mask, name: str, kept: Followed):
         self.name = name
         self.error: Error | None = None
         self._loads = loads
@@ -210,7 +210,7 @@ class Followers:
         self.beside: set[str] = set()
         """Tables that nobody sees, by their names in lower case: kept for statements that read what is outside."""
 
-    def add(self, name: str, kept: Kept) -> None:
+    def add(self, name: str, kept: Followed) -> None:
         if (earlier := self._followers.get(name)) is not None:
             earlier.stop()
         follower = self._followers[name] = Follower(self._loads, self._mask, name, kept)
@@ -223,18 +223,18 @@ class Followers:
             follower.stop()
             follower.join()
 
-    def kept(self, name: str) -> Kept | None:
+    def kept(self, name: str) -> Followed | None:
         follower = self._followers.get(name)
         return None if follower is None else follower.kept
 
-    def gone(self, name: str, kept: Kept) -> None:
+    def gone(self, name: str, kept: Followed) -> None:
         """What was followed is followed no more, or by another one."""
         follower = self._followers.get(name)
         if follower is not None and follower.kept is kept:
             follower.stop()
             del self._followers[name]
 
-    def __iter__(self) -> Iterator[tuple[str, Kept]]:
+    def __iter__(self) -> Iterator[tuple[str, Followed]]:
         return iter([(name, follower.kept) for name, follower in self._followers.items()])
 
     def errors(self) -> dict[str, str]:

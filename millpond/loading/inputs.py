@@ -15,7 +15,7 @@ from millpond.loading.open_sources import OpenSource
 from millpond.query.inputs import rows_of
 from millpond.sql.pushdown import need_of, pushed
 from millpond.sql.resolve import Resolved
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 
 
 def read_all(source: Source) -> pa.Table:
@@ -36,7 +36,7 @@ class Inputs:
         self._open_source = open_source
 
     def read(
-        self, resolved: Resolved, moment: Moment, sources: Mapping[str, pa.Table] | None = None
+        self, resolved: Resolved, snapshots: StoreSnapshot, sources: Mapping[str, pa.Table] | None = None
     ) -> dict[str, pa.Table]:
         """The rows of a query's inputs by view; those of ``sources`` have been read."""
         found: dict[str, pa.Table] = dict(sources or {})
@@ -48,5 +48,5 @@ class Inputs:
                 source = abilities.narrowed(self._open_source(i.relation), need_of(resolved, i))
                 found[i.view] = steps.timed(f"read {i.relation.name}", partial(read_all, source))
             else:
-                found[i.view] = rows_of(i, moment, where.get(i.view))
+                found[i.view] = rows_of(i, snapshots, where.get(i.view))
         return found

@@ -14,8 +14,8 @@ from millpond.connectors.source import find_source
 from millpond.errors import Closed, SourceChanged
 from millpond.loading.bulk_load import Progress, Reached, Report
 from millpond.loading.discovered_columns import KeptColumns
-from millpond.loading.fillings import Fillings
 from millpond.loading.followers import Followers, Mask
+from millpond.loading.loaded_tables import LoadedTables
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
 from millpond.plan.plans import LoadPlan, Target
@@ -40,7 +40,7 @@ class TableLoads:
     def __init__(
         self,
         loads: dict[str, Load],
-        fillings: Fillings,
+        loaded_tables: LoadedTables,
         store: Store,
         catalog: Catalog,
         sources: Sources,
@@ -51,7 +51,7 @@ class TableLoads:
         is_closed: Callable[[], bool],
     ):
         self._loads = loads
-        self._fillings = fillings
+        self._tables = loaded_tables
         self._store = store
         self._catalog = catalog
         self._sources = sources
@@ -77,20 +77,20 @@ class TableLoads:
         loads[name] = Load(kind, what, began=time.time())
         self._sources.values.update(checked.source_options)
         self._declare(plan.name, plan.target, errors=plan.errors is not None)
-        filling = self._fillings.make(plan, checked, partial(self._report, name))
+        table = self._tables.make(plan, checked, partial(self._report, name))
         new, once = store.position(plan.name) is None, checked.table_options.get("refresh") == "once"
         loaded = once and self._is_loaded(plan.name, name)
         try:
             with recording(loads[name].steps):
-                rows = 0 if loaded else _AGAIN.wait_for(filling.advance, on=(SourceChanged,))
+                rows = 0 if loaded else _AGAIN.wait_for(table.advance, on=(SourceChanged,))
         except Exception as error:
-            filling.abandon(new=new)
+            table.abandon(new=new)
             loads[name] = replace(loads[name], error=mask(str(getattr(error, "message", error))))
             raise
         faults.reach("table loaded")
         changed = store.backend(name).stats().get("changed_at")
-        follows = not once and filling.follows
-        stale = filling.refused
+        follows = not once and table.follows
+        stale = table.refused
         loads[name] = replace(
             loads[name],
             ended=time.time(),
@@ -99,8 +99,8 @@ class TableLoads:
             error=mask(f"{stale.message}: {stale.hint}") if stale is not None else None,
         )
         if follows:
-            self._columns.keep(filling.reads)
-            self._followers.add(name, filling)
+            self._columns.keep(table.reads)
+            self._followers.add(name, table)
         faults.reach("table follows")
         return rows
 

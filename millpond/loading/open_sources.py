@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond.connectors.source import Source
 from millpond.connectors.stream.source import stream_uri
-from millpond.plan.world import Rooms
+from millpond.plan.connectors import Connectors
 from millpond.sql.catalog import Relation
 
 OpenSource = Callable[[Relation], Source]
@@ -18,8 +18,8 @@ OpenSource = Callable[[Relation], Source]
 class Sources:
     """Opens sources with the options that statements give them. ``home`` has the streams that the app keeps itself."""
 
-    def __init__(self, rooms: Rooms, home: Path):
-        self._rooms = rooms
+    def __init__(self, connectors: Connectors, home: Path):
+        self._connectors = connectors
         self._home = home
         self.values: dict[str, Mapping[str, Any]] = {}
         """The options, by URI, or by the name of a stream in lower case."""
@@ -27,8 +27,8 @@ class Sources:
     def open(self, relation: Relation) -> Source:
         """The source behind a stream or URI."""
         if relation.uri is None:
-            return self._rooms.open(stream_uri(self._home, relation.name), {}, relation.schema)
+            return self._connectors.open(stream_uri(self._home, relation.name), {}, relation.schema)
         is_stream = relation.kind == "stream"
         values = self.values.get(relation.name.lower() if is_stream else relation.uri, {})
         declared = relation.schema if is_stream and not relation.guessed else relation.declared
-        return self._rooms.open(relation.uri, values, declared)
+        return self._connectors.open(relation.uri, values, declared)

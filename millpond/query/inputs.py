@@ -10,16 +10,16 @@ import pyarrow as pa
 from millpond import steps
 from millpond.predicates import Predicate
 from millpond.sql.resolve import Input
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 
 
-def rows_of(source: Input, moment: Moment, where: Predicate | None) -> pa.Table:
-    """The rows of an input that is a table, as of a moment: all that may matter where only those that ``where`` asks
+def rows_of(source: Input, snapshots: StoreSnapshot, where: Predicate | None) -> pa.Table:
+    """The rows of an input that is a table, as of a snapshot: all that may matter where only those that ``where`` asks
     for do."""
     relation = source.relation
     name = relation.rows_of or relation.name
     with_rows = relation.rows_of is not None and not relation.schema.key
-    snapshot = moment.snapshot(name)
+    snapshot = snapshots.snapshot(name)
     read: Callable[[], pa.Table] = partial(snapshot.scan, rows=True) if with_rows else snapshot.scan
     if where is not None:
         read = partial(snapshot.filtered, where, rows=with_rows)

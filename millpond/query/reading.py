@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from millpond.errors import InvalidRecord
 from millpond.query import stream
-from millpond.query.asking import Asking
 from millpond.query.conditions import Compiler, Condition, UpdateSet, part_of
 from millpond.query.stats import Counter
 from millpond.query.stream import Stream
+from millpond.query.table_queries import TableQueries
 from millpond.records import to_arrow, to_rows
 from millpond.tables.base import Found, Snapshot
 from millpond.types import Schema
@@ -23,7 +23,7 @@ Rows = list[Row]
 Keys: TypeAlias = Sequence[Any] | pa.Table | pa.RecordBatch
 
 
-class Reader(Asking):
+class Reader(TableQueries):
     """Rows by key and by condition. A condition is a text, a compiled condition, or equal values by keyword."""
 
     def __init__(self, compiler: Compiler):
@@ -170,7 +170,7 @@ class Reader(Asking):
     def stream_all(
         self, *, arrow: bool = False, batch_rows: int = 65_536
     ) -> Stream[Row] | Stream[pa.RecordBatch]:
-        """All records of this moment one by one, or as Arrow batches; also with ``async for``.
+        """All records of this snapshot one by one, or as Arrow batches; also with ``async for``.
 
         >>> for user in users.stream_all(): ...
         >>> async for user in users.stream_all(): ...
@@ -295,7 +295,7 @@ class Reader(Asking):
 
 
 class TableSnapshot(Reader):
-    """A table at one moment, for reading."""
+    """A table as of one commit, for reading."""
 
     def __init__(self, compiler: Compiler, view: Snapshot):
         super().__init__(compiler)

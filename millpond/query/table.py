@@ -187,7 +187,7 @@ class Table(Reader):
         changes: str | Record | UpdateSet | None = None,
         **equal: Any,
     ) -> int:
-        """Changes the records under a condition, as they are at this moment, and answers how many.
+        """Changes the records under a condition, as they are now, and returns how many.
 
         ``changes`` is a mapping with values, or a text with any expressions. If one record fails, none is changed.
 
@@ -325,8 +325,8 @@ class Table(Reader):
         return other
 
     def query_batch(self, limit: int, offset: int = 0) -> Rows:
-        """A page of the records. A thread that goes on where its last page ended stays at that page's moment, so
-        that no record is missed or seen twice while writers go on; any other page is of this moment.
+        """A page of the records. A thread that goes on where its last page ended keeps the snapshot of that page, so
+        that no record is missed or seen twice while writers go on; any other page is read as of now.
 
         >>> page, offset = users.query_batch(100), 100
         >>> while page:

@@ -16,17 +16,17 @@ from millpond.sql.bind import Params
 from millpond.sql.catalog import Catalog
 from millpond.sql.live import follows_its_query
 from millpond.store.external import one_database
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 from millpond.tables.base import Backend, Snapshot
 
 Run = Callable[["Transaction", str, Params], Result]
 """Runs the statements of a text in a transaction."""
 
 
-class View(Moment):
-    """A moment in which some tables are others: for a transaction, those with its own changes."""
+class View(StoreSnapshot):
+    """Replaces some tables of a snapshot: in a transaction, those that it changed."""
 
-    def __init__(self, base: Moment, overlays: Mapping[str, Snapshot]):
+    def __init__(self, base: StoreSnapshot, overlays: Mapping[str, Snapshot]):
         self._base = base
         self._overlays = overlays
 
@@ -54,16 +54,16 @@ class Transaction:
         self._catalog = catalog
         self._run = run
         self._table = table
-        self._base = store.moment(steady=True)
+        self._base = store.snapshots(steady=True)
         self._overlays: dict[str, Overlay] = {}
         self.open = True
 
-    def moment(self) -> Moment:
+    def snapshots(self) -> StoreSnapshot:
         return View(self._base, self._overlays)
 
     def snapshot(self, table: str) -> Snapshot:
         """A table as the transaction sees it."""
-        return self.moment().snapshot(table)
+        return self.snapshots().snapshot(table)
 
     def stage(self, changes: Mapping[str, Changes]) -> None:
         """Adds changes that only this transaction sees."""
@@ -101,7 +101,7 @@ class Transaction:
         overlays = {n: o for n, o in self._overlays.items() if o.version}
         self._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
 
-    def _changes(self, overlays: Mapping[str, Overlay], now: Moment) -> dict[str, Changes]:
+    def _changes(self, overlays: Mapping[str, Overlay], now: StoreSnapshot) -> dict[str, Changes]:
         for name, overlay in overlays.items():
             if now.version(name) != self._base.version(name):
                 overlay.check_untouched(now.snapshot(name), name)

@@ -1,4 +1,4 @@
-"""What queries were told: PAUSE, STOP, DROP. The journal keeps it, so that a restart finds them as they were left."""
+"""Stores whether queries are paused, stopped or dropped, so that they are so after a restart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 
 HELD = "held"
-"""The kind of journal entries that say what a query was told: its state."""
+"""The kind of journal entries that store the state of a query."""
 DROPPED = "dropped"
 
 
-class Held:
-    """The states of queries that do not run because they were told so, by their names."""
+class QueryStates:
+    """Holds the states of queries that were paused, stopped or dropped, by name."""
 
     def __init__(self, journal: Journal):
         self._journal = journal
@@ -32,7 +32,7 @@ class Held:
         return name in self._states
 
     def set(self, name: str, state: str | None) -> None:
-        """Keeps a state, or, with None, that the query runs."""
+        """Stores a state, or, with None, that the query runs."""
         if state == self._states.get(name):
             return
         if state is None:

@@ -35,8 +35,11 @@ T = TypeVar("T")
 Durability = Literal["commit", "batch", "none"]
 
 
-class Moment:
-    """All tables as of one commit. Tables of a database are as of the first time that one of them is asked for."""
+class StoreSnapshot:
+    """Holds a snapshot of each table as of one commit.
+
+    Tables of a database are read as of the first access to one of them.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class Moment:
 class Store:
     """Tables, and the journal that makes their changes durable.
 
-    One commit at a time; ``moment`` waits only for the short step in which a commit becomes visible. A commit holds
+    One commit at a time; ``snapshots`` waits only for the short step in which a commit becomes visible. A commit holds
     tables of the journal, or tables of one database, which then keeps the position itself.
     """
 
@@ -191,17 +194,19 @@ class Store:
         self.drop(name)
         self.create(relation, extension, values)
 
-    def moment(self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False) -> Moment:
+    def snapshots(
+        self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False
+    ) -> StoreSnapshot:
         """All tables as of now. Those of a database in ``writing`` are read in its transaction; with ``steady`` a
         table whose snapshots cannot be held is copied when it is first read."""
         self.check_running()
         with self.publishing:
-            return self._moment(writing or {}, steady=steady)
+            return self._snapshots(writing or {}, steady=steady)
 
-    def _moment(self, writing: Mapping[Database, Writing], *, steady: bool = False) -> Moment:
+    def _snapshots(self, writing: Mapping[Database, Writing], *, steady: bool = False) -> StoreSnapshot:
         snapshots = {n: t.snapshot() for n, t in self._tables.items() if t.database is None}
         outside = {n: t for n, t in self._tables.items() if t.database is not None}
-        return Moment(snapshots, outside, writing, steady=steady)
+        return StoreSnapshot(snapshots, outside, writing, steady=steady)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """It is called after each commit, by the thread that committed."""
@@ -221,10 +226,10 @@ class Store:
         with self.publishing:
             self.feed.unwatch(table.lower(), watcher)
 
-    def news(self) -> tuple[Moment, dict[str, Touched], int]:
+    def news(self) -> tuple[StoreSnapshot, dict[str, Touched], int]:
         """All tables as of now, what has changed since the last time, and how many commits that are in all."""
         with self.publishing:
-            return self._moment({}), self.feed.take(), self.feed.commits
+            return self._snapshots({}), self.feed.take(), self.feed.commits
 
     # how far pipelines have come
 
@@ -402,7 +407,7 @@ class Store:
 
     def write(
         self,
-        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
         position: Position | None = None,
         *,
         sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
@@ -417,15 +422,15 @@ class Store:
         database = one_database(self._tables[name.lower()] for name in into)
         if database is not None:
 
-            def alone(moment: Moment) -> tuple[Mapping[str, Changes], T]:
-                changes, answer = find(moment)
+            def alone(snapshots: StoreSnapshot) -> tuple[Mapping[str, Changes], T]:
+                changes, answer = find(snapshots)
                 if sent is not None and sent(answer):
                     raise no_common_commit(database, "a stream")
                 return changes, answer
 
             return self._write_outside(database, alone, position, done)[1]
         with self.writing:
-            changes, answer = find(self.moment())
+            changes, answer = find(self.snapshots())
             rows = sent(answer) if sent is not None else {}
             if changes or rows or done or position is not None:
                 self.commit(changes, position, sent=rows, done=done)
@@ -434,7 +439,7 @@ class Store:
     def _write_outside(
         self,
         database: Database,
-        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
         position: Position | None,
         done: Sequence[str],
     ) -> tuple[bool, T]:
@@ -447,7 +452,7 @@ class Store:
 
         def work(writing: Writing) -> tuple[bool, T]:
             changed.clear()
-            changes, answer = find(self.moment({database: writing}))
+            changes, answer = find(self.snapshots({database: writing}))
             changing.enter_context(allowance.shielded())
             faults.reach("database: read")
             if not all([writing.advance(mark) for mark in marks]):
@@ -496,8 +501,8 @@ class Store:
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""
 
-        def found(moment: Moment) -> tuple[Mapping[str, Changes], int]:
-            changes, count = find(moment.snapshot(table))
+        def found(snapshots: StoreSnapshot) -> tuple[Mapping[str, Changes], int]:
+            changes, count = find(snapshots.snapshot(table))
             return ({} if changes is None else {table: changes}), count
 
         return self.write(found, into=(table,))

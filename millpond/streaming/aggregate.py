@@ -14,7 +14,7 @@ from millpond.query.evaluate import Evaluator
 from millpond.query.matching import aligned, matching
 from millpond.sql.aggregate import MERGED, PARTIAL, Aggregation
 from millpond.sql.resolve import Resolved
-from millpond.streaming.group_values import KeptValues, Moves
+from millpond.streaming.group_values import GroupValues, Moves
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
 
@@ -59,7 +59,7 @@ class LiveAggregate:
         self.schema = aggregation.state.arrow()
         self.state_table = f"{name}$state"
         self.kept = [
-            KeptValues(kept, self.keys, evaluator, f"{name}$values{i}")
+            GroupValues(kept, self.keys, evaluator, f"{name}$values{i}")
             for i, kept in enumerate(aggregation.kept)
         ]
         self._answers = {

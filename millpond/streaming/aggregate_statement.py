@@ -12,7 +12,7 @@ from millpond.connectors.source import SEQ
 from millpond.plan.plans import PipelinePlan
 from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.statement import RunningStatement, high_of
@@ -48,11 +48,11 @@ class Groups(RunningStatement):
         self.keep(self._aggregate.tables)
 
     def begin(self) -> None:
-        plan, moment = self.plan, self.store.moment()
+        plan, snapshots = self.plan, self.store.snapshots()
         assert plan.aggregation is not None
-        if plan.aggregation.keys or plan.target.kind != "table" or not self._aggregate.is_new(moment):
+        if plan.aggregation.keys or plan.target.kind != "table" or not self._aggregate.is_new(snapshots):
             return
-        inputs = {t.view: moment.snapshot(t.table).scan() for t in plan.batch.tables}
+        inputs = {t.view: snapshots.snapshot(t.table).scan() for t in plan.batch.tables}
         stream = plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
         inputs[plan.batch.stream.view] = stream.empty_table()
         rows = self.evaluator.answer(plan.aggregation.partial, inputs)
@@ -65,7 +65,9 @@ class Groups(RunningStatement):
     @property
     def late(self) -> int | None:
         aggregate = self._aggregate
-        return aggregate.mark(self.store.moment()).late if isinstance(aggregate, WindowedAggregate) else None
+        return (
+            aggregate.mark(self.store.snapshots()).late if isinstance(aggregate, WindowedAggregate) else None
+        )
 
     def _told(self, merged: Merged) -> pa.Table:
         """The groups that are there now, and, where what happened is told, those that are not."""
@@ -75,22 +77,22 @@ class Groups(RunningStatement):
         parts = [with_op(rows, op, "delete") for rows in (merged.gone, merged.ended)]
         return pa.concat_tables([*parts, with_op(merged.seen, op, "upsert")])
 
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
-        rows = self._stage.run(batch, moment)
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        rows = self._stage.run(batch, snapshots)
         arrow = self.plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)
-        return self.with_high(rows, self._mark, batch, moment)
+        return self.with_high(rows, self._mark, batch, snapshots)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         target = self.plan.target
         high = high_of(rows)
 
-        def find(moment: Moment) -> tuple[dict[str, Changes], Merged]:
-            merged = self._aggregate.merge(rows, moment, high)
+        def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], Merged]:
+            merged = self._aggregate.merge(rows, snapshots, high)
             changes = dict(merged.changes)
             if target.kind == "table":
                 changes[target.name] = target_changes(
-                    merged, moment.snapshot(target.name), once=self._aggregate.aggregation.once
+                    merged, snapshots.snapshot(target.name), once=self._aggregate.aggregation.once
                 )
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.

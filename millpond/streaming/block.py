@@ -15,10 +15,10 @@ from millpond.query.evaluate import Evaluator
 from millpond.query.overlay import Overlay
 from millpond.query.transaction import View
 from millpond.sql.catalog import Catalog
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 from millpond.streaming.aggregate import target_changes
 from millpond.streaming.aggregate_statement import aggregate_of
-from millpond.streaming.fold import Folding, Inputs
+from millpond.streaming.fold import FoldRunner, Inputs
 from millpond.streaming.keyed_topic import Divided, Endings, refuse_taken, with_endings
 from millpond.streaming.statement import RunningStatement
 from millpond.types import Schema
@@ -40,7 +40,7 @@ class Member:
         self._plan = plan
         self._stage = self._stage_of(plan.batch)
         self._mark = self._stage_of(plan.mark) if plan.mark is not None else None
-        self._folding = Folding(plan.fold, evaluator, inputs) if plan.fold is not None else None
+        self._folding = FoldRunner(plan.fold, evaluator, inputs) if plan.fold is not None else None
         self._aggregate = aggregate_of(plan, evaluator) if plan.aggregation is not None else None
         self._keys = self._stage_of(plan.keys.batch) if plan.keys is not None and plan.keys.batch else None
 
@@ -56,12 +56,12 @@ class Member:
         """The tables that it keeps for itself."""
         return self._aggregate.tables if self._aggregate is not None else {}
 
-    def is_new(self, moment: Moment) -> bool:
+    def is_new(self, snapshots: StoreSnapshot) -> bool:
         """Whether it is an aggregate without groups that has no row yet."""
         aggregate = self._aggregate
-        return aggregate is not None and not aggregate.aggregation.keys and aggregate.is_new(moment)
+        return aggregate is not None and not aggregate.aggregation.keys and aggregate.is_new(snapshots)
 
-    def find(self, batch: pa.Table, view: Moment) -> Effects:
+    def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
         """``view`` has the changes of the statements before it."""
         ended = self._ended(batch, view)
         arrow = self._plan.batch.output.arrow()
@@ -88,7 +88,7 @@ class Member:
             refuse_taken(view, name, filled)
         return ({name: filled} if len(filled) else {}), {}
 
-    def _ended(self, batch: pa.Table, view: Moment) -> Divided | None:
+    def _ended(self, batch: pa.Table, view: StoreSnapshot) -> Divided | None:
         """The batch, divided by what its messages end, if this statement fills a keyed table of them."""
         plan = self._plan.keys
         if plan is None:
@@ -118,7 +118,7 @@ class Block(RunningStatement):
         self.keep(self._own)
 
     def begin(self) -> None:
-        if any(m.is_new(self.store.moment()) for m in self._members):
+        if any(m.is_new(self.store.snapshots()) for m in self._members):
             self.commit(self._schema.empty_table(), None)
 
     @property
@@ -129,7 +129,7 @@ class Block(RunningStatement):
     def _schema(self) -> pa.Schema:
         return self.plan.batch.output.arrow().append(pa.field(SEQ, pa.int64()))
 
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         """The rows of the stream as they are."""
         return batch.read()
 
@@ -140,7 +140,7 @@ class Block(RunningStatement):
         self.write(lambda now: self._find(batch, now), position, sent=lambda sent: sent, into=into)
         return int(rows.num_rows)
 
-    def _find(self, batch: pa.Table, now: Moment) -> tuple[dict[str, Changes], dict[str, pa.Table]]:
+    def _find(self, batch: pa.Table, now: StoreSnapshot) -> tuple[dict[str, Changes], dict[str, pa.Table]]:
         overlays: dict[str, Overlay] = {}
         view = View(now, overlays)
         sent: dict[str, list[pa.Table]] = {}

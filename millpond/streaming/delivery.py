@@ -27,7 +27,7 @@ from millpond.journal.journal import Journal
 from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
-from millpond.streaming.delivery_errors import Aside, mark_of
+from millpond.streaming.delivery_errors import DeliveryErrors, mark_of
 from millpond.streaming.stages import Spark
 from millpond.streaming.statement import NO_MORE, Rows, RunningStatement, high_of
 from millpond.types import Column, Schema, whole
@@ -54,8 +54,8 @@ def deliver(spark: Spark, sink: Sink, rows: pa.Table, position: Position | None 
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Delivering(RunningStatement):
-    """A statement with a sink as its target."""
+class SinkStatement(RunningStatement):
+    """Runs a statement whose target is a sink."""
 
     spark: Spark
 
@@ -86,7 +86,7 @@ class Delivering(RunningStatement):
         ours = self.position
         if held is None or (ours is not None and ours.batch >= held.batch):
             return False
-        self.store.write(lambda moment: ({}, None), held, into=())
+        self.store.write(lambda snapshots: ({}, None), held, into=())
         return True
 
     @property
@@ -113,17 +113,17 @@ class Delivering(RunningStatement):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Outgoing(Delivering, Rows):
+class SinkRows(SinkStatement, Rows):
     """A query whose rows go to a sink, each by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._aside: Aside | None = None
+        self._aside: DeliveryErrors | None = None
 
     def _open(self) -> bool:
         followed = super()._open()
         if self._sink.exact:
-            self._aside = Aside(self.store, self.plan.name, self.plan.errors)
+            self._aside = DeliveryErrors(self.store, self.plan.name, self.plan.errors)
         return followed
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -134,7 +134,7 @@ class Outgoing(Delivering, Rows):
             faults.reach("sink: put aside")
         self.hand_out(rows, position)
         if not self._trying:
-            self.write(lambda moment: ({}, None), position)
+            self.write(lambda snapshots: ({}, None), position)
             if self._aside is not None:
                 self._aside.noted()
             faults.reach("sink: noted")
@@ -146,7 +146,7 @@ class Outgoing(Delivering, Rows):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OutgoingGroups(Delivering, Groups):
+class SinkGroups(SinkStatement, Groups):
     """A live aggregate whose groups go to a sink as they change: a message for each, with its key, so that the last
     one of a key is the group, and one without a value says that it is there no more."""
 
@@ -170,11 +170,11 @@ class OutgoingGroups(Delivering, Groups):
         return [name for name in aggregation.keys if name is not None]
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        merged = self._aggregate.merge(rows, self.store.moment(), high_of(rows))
+        merged = self._aggregate.merge(rows, self.store.snapshots(), high_of(rows))
         self.hand_out(self._messages(merged), position)
         if not self._trying:
             changes = {name: change for name, change in merged.changes.items() if len(change)}
-            self.write(lambda moment: (changes, None), position, into=tuple(self._aggregate.tables))
+            self.write(lambda snapshots: (changes, None), position, into=tuple(self._aggregate.tables))
         return int(merged.seen.num_rows)
 
     def _messages(self, merged: Merged) -> pa.Table:

@@ -24,8 +24,8 @@ def mark_of(query: str) -> str:
     return f"{query}$aside"
 
 
-class Aside:
-    """What the query of that name puts aside, from when its sink is opened until it is opened anew."""
+class DeliveryErrors:
+    """Commits the error records of a query, from the opening of its sink until it is opened again."""
 
     def __init__(self, store: Store, query: str, errors: str):
         self._store = store
@@ -39,7 +39,7 @@ class Aside:
         ours = store.position(query)
         if self._mark is not None and (ours is None or ours.batch < self._mark.offsets["at"]["of"]):
             self._first = int(self._mark.offsets["at"]["from"])
-            rows = store.moment().snapshot(errors).scan(rows=True)
+            rows = store.snapshots().snapshot(errors).scan(rows=True)
             late = rows.filter(pc.greater_equal(rows[ROW], self._first)).drop_columns([ROW])
             self._there = Counter(_records(late))
 
@@ -48,7 +48,7 @@ class Aside:
         table = self._store.table(self._errors)
         name = next((n for n in more if n.lower() == self._errors.lower()), None)
         if name is None or position is None or table is None or table.next_row is None:
-            self._store.write(lambda moment: (more, None), None, into=tuple(more))
+            self._store.write(lambda snapshots: (more, None), None, into=tuple(more))
             return
         rows, there = more[name].rows, self._there.copy()
         records = _records(rows)
@@ -60,7 +60,7 @@ class Aside:
         first = table.next_row if self._first is None else self._first
         number = 0 if self._mark is None else self._mark.batch + 1
         mark = Position(self._name, "", number, {"at": {"of": position.batch, "from": first}})
-        self._store.write(lambda moment: (fresh, None), mark, into=tuple(more))
+        self._store.write(lambda snapshots: (fresh, None), mark, into=tuple(more))
         self._mark, self._first, self._batch = mark, first, Counter(records)
         self._there = there + self._batch
 

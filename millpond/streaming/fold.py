@@ -28,14 +28,14 @@ from millpond.sql.fold import (
 )
 from millpond.sql.render.folds import OUT, ST, fold_outputs
 from millpond.sql.resolve import Resolved
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 from millpond.streaming.statement import RunningStatement
 from millpond.tables.base import Snapshot
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
-Inputs = Callable[[Resolved, Moment], dict[str, pa.Table]]
+Inputs = Callable[[Resolved, StoreSnapshot], dict[str, pa.Table]]
 """Reads the rows of a query's inputs, by view."""
 
 SCANNED = 20_000
@@ -56,10 +56,10 @@ class Folded(RunningStatement):
     def set_up(self) -> None:
         assert self.plan.fold is not None
         self._stage = self.stages.stage(self.plan.batch)
-        self._folding = Folding(self.plan.fold, self.evaluator, self.inputs)
+        self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
 
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
-        return self._stage.run(batch, moment)
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        return self._stage.run(batch, snapshots)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         found, into = self._folding, (self.plan.target.name,)
@@ -67,7 +67,7 @@ class Folded(RunningStatement):
         return int(rows.num_rows)
 
 
-class Folding:
+class FoldRunner:
     """Applies the batches of one running statement. It holds nothing but the statement."""
 
     def __init__(self, fold: Fold, evaluator: Evaluator, inputs: Inputs):
@@ -76,18 +76,18 @@ class Folding:
         self._inputs = inputs
         self._steps = evaluator.fold(fold)
 
-    def find(self, events: pa.Table, moment: Moment) -> tuple[dict[str, Changes], pa.Table | None]:
+    def find(self, events: pa.Table, snapshots: StoreSnapshot) -> tuple[dict[str, Changes], pa.Table | None]:
         """The changes of the target, and what RETURNING gives. ``events`` are in stream order."""
         arrow = self._fold.events.schema.arrow()
         events = events.rename_columns(arrow.names).cast(arrow)
         if not events.num_rows:
             return {}, None
         target = self._fold.target
-        snapshot = moment.snapshot(target.name)
+        snapshot = snapshots.snapshot(target.name)
         events = events.append_column(SEQ, pa.array(range(events.num_rows), pa.int64()))
         rows = self._rows(events, snapshot)
         if isinstance(self._fold, RowFold):
-            found = self._of_rows(self._fold, events, rows, moment)
+            found = self._of_rows(self._fold, events, rows, snapshots)
         else:
             found = self._steps({EVENTS: events, ROWS: self._named(rows)})
         changes, _ = combine(target, self._pieces(found), snapshot, new_once=False)
@@ -119,9 +119,9 @@ class Folding:
         columns |= {f"r{n}": rows[c.name] for n, c in enumerate(target.schema)}
         return pa.table(columns)
 
-    def _of_rows(self, fold: RowFold, events: pa.Table, rows: pa.Table, moment: Moment) -> pa.Table:
+    def _of_rows(self, fold: RowFold, events: pa.Table, rows: pa.Table, snapshots: StoreSnapshot) -> pa.Table:
         others = Resolved(fold.pairs.expression, fold.pairs.schema, fold.tables)
-        inputs = {EVENTS: events, **self._inputs(others, moment)}
+        inputs = {EVENTS: events, **self._inputs(others, snapshots)}
         inputs |= {i.view: rows for i in fold.pairs.inputs if i.relation.rows_of is not None}
         pairs = self._answer(fold.pairs, inputs)
         state = self._named(rows)

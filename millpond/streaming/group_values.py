@@ -40,7 +40,7 @@ class Taken:
     values: pa.Table | None = None
 
 
-class KeptValues:
+class GroupValues:
     """One table of values: (group, value[, place in the stream]) → how often."""
 
     def __init__(self, kept: Kept, groups: Sequence[str], evaluator: Evaluator, table: str):

@@ -13,9 +13,9 @@ from millpond.changes import Changes, Position
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, JoinPlan, PipelinePlan
 from millpond.query.evaluate import Evaluator
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 from millpond.streaming.statement import NO_MORE, RunningStatement, high_of, together
-from millpond.streaming.stream_join import KeptJoin, Taken
+from millpond.streaming.stream_join import JoinState, Taken
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JoinSide:
     """One side of one join."""
 
     node: Node
@@ -33,14 +33,14 @@ class Place:
 class Node:
     """One join; ``above`` is the place at which another one takes its rows."""
 
-    def __init__(self, plan: JoinPlan, kept: KeptJoin, above: Place | None):
+    def __init__(self, plan: JoinPlan, kept: JoinState, above: JoinSide | None):
         self.plan = plan
         self.kept = kept
         self.above = above
 
 
-class Joining:
-    """The joins of a statement, and what becomes of the rows that they give.
+class JoinTree:
+    """Evaluates the joins of a statement, and passes their rows on.
 
     ``lock`` is held from the time that a batch looks at what is kept until its commit: the two sides of a join come
     one after another, and other statements do not wait.
@@ -50,21 +50,21 @@ class Joining:
         self.statement = statement
         self._evaluator = evaluator
         self.lock = threading.RLock()
-        self._places: list[Place] = []
+        self._inputs: list[JoinSide] = []
         self._nodes = list(self._build(plan, None))
         self._above: dict[int, Stage] = {}
 
-    def _build(self, plan: JoinPlan, above: Place | None, number: int = 0) -> Iterator[Node]:
+    def _build(self, plan: JoinPlan, above: JoinSide | None, number: int = 0) -> Iterator[Node]:
         name = self.statement.plan.name
         label = name if number == 0 else f"{name}${number}"
-        node = Node(plan, KeptJoin(plan.join, self._evaluator, label), above)
+        node = Node(plan, JoinState(plan.join, self._evaluator, label), above)
         yield node
         for n, side in enumerate(plan.sides):
-            place = Place(node, n)
+            into = JoinSide(node, n)
             if side.below is None:
-                self._places.append(place)
+                self._inputs.append(into)
             else:
-                yield from self._build(side.below, place, 2 * number + n + 1)
+                yield from self._build(side.below, into, 2 * number + n + 1)
 
     @property
     def tables(self) -> list[str]:
@@ -76,30 +76,30 @@ class Joining:
             self.statement.keep(node.kept.tables)
 
     def take(
-        self, number: int, rows: pa.Table, high: int | None, moment: Moment
+        self, number: int, rows: pa.Table, high: int | None, snapshots: StoreSnapshot
     ) -> tuple[Batch, dict[str, Changes]]:
         """What a batch of a stream gives to the statement, and the changes of all that is kept."""
-        place = self._places[number]
-        mark = place.node.plan.join.sides[place.side].mark
+        into = self._inputs[number]
+        mark = into.node.plan.join.sides[into.side].mark
         at = None if high is None or mark is None else high - mark.delay
         changes: dict[str, Changes] = {}
         while True:
-            taken = place.node.kept.take(place.side, rows, at, moment)
+            taken = into.node.kept.take(into.side, rows, at, snapshots)
             changes.update(taken.changes)
-            if place.node.above is None:
+            if into.node.above is None:
                 column = self.window_time
-                reached = place.node.kept.time_of(column, taken.reached) if column is not None else None
+                reached = into.node.kept.time_of(column, taken.reached) if column is not None else None
                 return self.statement.stages.part(taken.joined, reached), changes
-            rows, at = self._upwards(place.node, taken, moment)
-            place = place.node.above
+            rows, at = self._upwards(into.node, taken, snapshots)
+            into = into.node.above
 
-    def _upwards(self, node: Node, taken: Taken, moment: Moment) -> tuple[pa.Table, int | None]:
+    def _upwards(self, node: Node, taken: Taken, snapshots: StoreSnapshot) -> tuple[pa.Table, int | None]:
         above = node.above
         assert above is not None
         plan, side = above.node.plan.sides[above.side].batch, above.node.plan.join.sides[above.side]
         if id(node) not in self._above:
             self._above[id(node)] = self.statement.stages.stage(plan)
-        rows = self._above[id(node)].run(self.statement.stages.part(taken.joined), moment)
+        rows = self._above[id(node)].run(self.statement.stages.part(taken.joined), snapshots)
         at = node.kept.time_of(side.mark.column, taken.reached) if side.mark is not None else None
         return _shaped(rows, plan), at
 
@@ -116,48 +116,52 @@ class JoinedStream(RunningStatement):
     """One of the streams of a statement that joins them, by its number: what its batches give goes to that
     statement."""
 
-    joining: Joining
+    joins: JoinTree
     number: int
 
     def declare(self) -> None:
         if self.number == 0:
-            self.joining.statement.declare()
+            self.joins.statement.declare()
 
     def set_up(self) -> None:
         if self.number == 0:
-            self.joining.set_up()
-            self.errors = self.joining.statement.errors
+            self.joins.set_up()
+            self.errors = self.joins.statement.errors
         self._stage = self.stages.stage(self.plan.batch)
         self._mark = self.stages.stage(self.plan.mark) if self.plan.mark is not None else None
 
     def begin(self) -> None:
         if self.number == 0:
-            with self.joining.lock:
-                self.joining.statement.begin()
+            with self.joins.lock:
+                self.joins.statement.begin()
 
     @property
     def owned(self) -> tuple[str, ...]:
-        joining = self.joining
-        return (*joining.statement.owned, *joining.tables) if self.number == 0 else ()
+        joins = self.joins
+        return (*joins.statement.owned, *joins.tables) if self.number == 0 else ()
 
     def close(self) -> None:
         if self.number == 0:
-            self.joining.statement.close()
+            self.joins.statement.close()
 
     def drop(self) -> None:
         if self.number == 0:
-            self.joining.statement.drop()
+            self.joins.statement.drop()
         super().drop()
 
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
-        rows = _shaped(self._stage.run(batch, moment), self.plan.batch)
-        return self.with_high(rows, self._mark, batch, moment)
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        rows = _shaped(self._stage.run(batch, snapshots), self.plan.batch)
+        return self.with_high(rows, self._mark, batch, snapshots)
 
     def _run(
-        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = NO_MORE
+        self,
+        batch: Batch,
+        snapshots: StoreSnapshot,
+        position: Position | None,
+        more: Mapping[str, Changes] = NO_MORE,
     ) -> int:
-        rows = self.evaluate(batch, moment)
-        with self.joining.lock:
+        rows = self.evaluate(batch, snapshots)
+        with self.joins.lock:
             self._more = more
             try:
                 return self.commit(rows, position)
@@ -165,12 +169,12 @@ class JoinedStream(RunningStatement):
                 self._more = NO_MORE
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        joined, changes = self.joining.take(
-            self.number, rows.replace_schema_metadata(None), high_of(rows), self.store.moment()
+        joined, changes = self.joins.take(
+            self.number, rows.replace_schema_metadata(None), high_of(rows), self.store.snapshots()
         )
         if self._trying:
             return 0
-        more, above = together(changes, self._more), self.joining.statement
+        more, above = together(changes, self._more), self.joins.statement
         if not joined.size and joined.high is None:
             return above.pass_over(position, more)
         before = above.errors
@@ -181,23 +185,23 @@ class JoinedStream(RunningStatement):
 
     @property
     def late(self) -> int | None:
-        return self.joining.statement.late if self.number == 0 else None
+        return self.joins.statement.late if self.number == 0 else None
 
     @property
     def waiting(self) -> int | None:
         """Joined rows that wait for a match in a table."""
-        return self.joining.statement.waiting if self.number == 0 else None
+        return self.joins.statement.waiting if self.number == 0 else None
 
     def retry(self) -> int:
-        with self.joining.lock:
-            return self.joining.statement.retry() if self.number == 0 else 0
+        with self.joins.lock:
+            return self.joins.statement.retry() if self.number == 0 else 0
 
     def replay(self) -> int:
         """Rows of the stream, and with the first stream also joined rows, that could not be processed."""
         replayed = super().replay()
         if self.number == 0:
-            with self.joining.lock:
-                replayed += self.joining.statement.replay()
+            with self.joins.lock:
+                replayed += self.joins.statement.replay()
         return replayed
 
 
@@ -206,7 +210,7 @@ def joined_streams(
 ) -> list[RunningStatement]:
     """The statements on the streams that a statement joins."""
     assert plan.join is not None
-    joining = Joining(statement, plan.join, evaluator)
+    joins = JoinTree(statement, plan.join, evaluator)
     return [
         JoinedStream(
             plan=side,
@@ -215,7 +219,7 @@ def joined_streams(
             stages=statement.stages,
             turn=statement.turn,
             ephemeral=statement.ephemeral,
-            joining=joining,
+            joins=joins,
             number=number,
         )
         for number, side in enumerate(plan_sides(plan))

@@ -15,8 +15,8 @@ from millpond.connectors.source import DELETED, MESSAGE, SEQ
 from millpond.errors import BadData, DataError
 from millpond.formats.keycolumns import NO_KEY, key_columns
 from millpond.plan.plans import KeyPlan
-from millpond.store.store import Moment
-from millpond.streaming.on_miss import Met, Waiting
+from millpond.store.store import StoreSnapshot
+from millpond.streaming.on_miss import Matched, WaitingRows
 from millpond.streaming.poison import find_poison
 from millpond.streaming.statement import Rows, without_poison
 from millpond.types import Schema, whole
@@ -76,9 +76,9 @@ class Endings:
         last = keys.append_column("$end", ended[SEQ]).group_by(names).aggregate([("$end", "max")])
         own = self.keys(rows).append_column("$at", rows[SEQ])
         own = own.append_column("$place", pa.array(np.arange(rows.num_rows)))
-        met = own.join(last, names, join_type="inner")
+        matched = own.join(last, names, join_type="inner")
         over = np.zeros(rows.num_rows, dtype=bool)
-        over[met.filter(pc.less(met["$at"], met["$end_max"]))["$place"].to_numpy()] = True
+        over[matched.filter(pc.less(matched["$at"], matched["$end_max"]))["$place"].to_numpy()] = True
         return over
 
     def _complete(self, ended: pa.Table) -> pa.Table:
@@ -115,18 +115,18 @@ class Keyed(Rows):
 
         def answer(rows: pa.Table) -> pa.Table:
             assert stage is not None
-            return stage.run(self.stages.part(rows), self.store.moment())
+            return stage.run(self.stages.part(rows), self.store.snapshots())
 
         self._endings = Endings(plan, self.plan.batch.stream.relation.schema, answer)
 
-    def _meet(self, batch: Batch, moment: Moment) -> Met:
+    def _match(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
         if self._misses is None:
-            return super()._meet(batch, moment)
+            return super()._match(batch, snapshots)
         rows = batch.read()
         if self.plan.on_error != "fail" and self._wrong(rows) is not None:
             good, aside, why = without_poison(rows, find_poison(rows, self._wrong, in_order=False))
-            return self._meet_live(batch.part(good), moment).with_aside(aside, why)
-        return self._meet_live(batch, moment)
+            return self._match_live(batch.part(good), snapshots).with_aside(aside, why)
+        return self._match_live(batch, snapshots)
 
     def _wrong(self, rows: pa.Table) -> DataError | None:
         """Why the rows that messages end cannot be told."""
@@ -136,45 +136,45 @@ class Keyed(Rows):
             return error
         return None
 
-    def _meet_live(self, batch: Batch, moment: Moment) -> Met:
+    def _match_live(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
         """Only rows that are not ended look for a match, and wait for one."""
         found = self._endings.divide(batch.read())
         if found is None:
-            return super()._meet(batch, moment)
+            return super()._match(batch, snapshots)
         live = batch.part(found.live)
-        if isinstance(self._misses, Waiting):
-            waiting = self._misses.waiting(moment)
+        if isinstance(self._misses, WaitingRows):
+            waiting = self._misses.waiting(snapshots)
             over = waiting[SEQ].filter(pa.array(self._endings.over(waiting, found.keys, found.ended)))
-            met = self._misses.meet(live, moment, whole(over))
+            matched = self._misses.match(live, snapshots, whole(over))
         else:
-            met = super()._meet(live, moment)
-        rows = met.batch.read()
-        return replace(met, batch=batch.part(pa.concat_tables([found.ended.cast(rows.schema), rows])))
+            matched = super()._match(live, snapshots)
+        rows = matched.batch.read()
+        return replace(matched, batch=batch.part(pa.concat_tables([found.ended.cast(rows.schema), rows])))
 
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         found = self._endings.divide(batch.read())
         if found is None:
-            rows = super().evaluate(batch, moment)
+            rows = super().evaluate(batch, snapshots)
             return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
-        changes = with_endings(super().evaluate(self.stages.part(found.live), moment), found.keys)
+        changes = with_endings(super().evaluate(self.stages.part(found.live), snapshots), found.keys)
         return changes.rows.append_column(DELETED, changes.deleted)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         name = self.plan.target.name
         changes = Changes(rows.drop_columns([DELETED]), rows[DELETED].combine_chunks())
 
-        def find(moment: Moment) -> tuple[dict[str, Changes], None]:
+        def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], None]:
             if self.strict:
-                refuse_taken(moment, name, changes)
+                refuse_taken(snapshots, name, changes)
             return {name: changes}, None
 
         self.write(find, position, into=(name,))
         return int(rows.num_rows)
 
 
-def refuse_taken(moment: Moment, table: str, changes: Changes) -> None:
+def refuse_taken(snapshots: StoreSnapshot, table: str, changes: Changes) -> None:
     """Raises DuplicateKey if a row comes whose key the table has, unless the same changes end that row."""
-    snapshot = moment.snapshot(table)
+    snapshot = snapshots.snapshot(table)
     names = list(snapshot.schema.key)
     put = changes.put
     if changes.deleted is not None:

@@ -15,7 +15,7 @@ from millpond.clock import Clock
 from millpond.connectors.source import SEQ
 from millpond.errors import PipelineFailed
 from millpond.plan.plans import MissPlan
-from millpond.store.store import Moment
+from millpond.store.store import StoreSnapshot
 from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ _FOUND = pa.schema([("seq", pa.int64()), ("reason", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """A batch after it has met the tables.
+class Matched:
+    """A batch whose rows were looked up in the tables.
 
     ``batch`` is what is processed of it and of rows that waited, ``aside`` are rows for the error table with their
     reasons in ``why``; ``changes`` are those of the table of waiting rows. ``missed`` rows of the batch found no match.
@@ -43,7 +43,7 @@ class Met:
     after: Callable[[], None] = lambda: None
     """To be called when all of it counts."""
 
-    def with_aside(self, rows: pa.Table, why: pa.ChunkedArray) -> Met:
+    def with_aside(self, rows: pa.Table, why: pa.ChunkedArray) -> Matched:
         """With more rows for the error table."""
         if self.aside is not None and self.why is not None:
             rows = pa.concat_tables([rows.cast(self.aside.schema), self.aside])
@@ -62,25 +62,25 @@ def waiting_schema(stream: Schema) -> Schema:
 
 
 class Misses:
-    """What 'on.miss' asks for, batch by batch."""
+    """Handles rows without a match, batch by batch, as 'on.miss' says."""
 
     def __init__(self, plan: MissPlan, stage: Stage):
         self.plan = plan
         self._stage = stage
 
-    def meet(self, batch: Batch, moment: Moment) -> Met:
-        found = self.find(batch, moment)
+    def match(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
+        found = self.find(batch, snapshots)
         missed = found.num_rows
         if not missed or self.plan.mode in ("null", "drop", "default"):
-            return Met(batch, missed=missed)
+            return Matched(batch, missed=missed)
         if self.plan.mode == "fail":
             raise self.failed(missed)
         good, aside, why = divided(batch.read(), found)
-        return Met(batch.part(good), aside, why, missed=missed)
+        return Matched(batch.part(good), aside, why, missed=missed)
 
-    def find(self, batch: Batch, moment: Moment) -> pa.Table:
+    def find(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         """``seq`` and ``reason`` of the rows that find no match."""
-        found = self._stage.run(batch, moment)
+        found = self._stage.run(batch, snapshots)
         if not found.num_rows:
             return _FOUND.empty_table()
         why: Any = None
@@ -95,74 +95,76 @@ class Misses:
         )
 
 
-class Waiting(Misses):
+class WaitingRows(Misses):
     """Rows without a match wait in a table of the query, which changes in the commits of the query.
 
     They are tried again when one of the tables has changed, and given up when their time is over.
     """
 
-    def __init__(self, plan: MissPlan, stage: Stage, table: str, moment: Moment, clock: Clock):
+    def __init__(self, plan: MissPlan, stage: Stage, table: str, snapshots: StoreSnapshot, clock: Clock):
         super().__init__(plan, stage)
         self._clock = clock
         self._table = table
         self._tried: tuple[int, ...] | None = None
-        there = moment.snapshot(table).scan()
+        there = snapshots.snapshot(table).scan()
         self.rows = there.num_rows
         self._first = pc.min(there[SINCE]).as_py()
 
-    def due(self, moment: Moment) -> bool:
+    def due(self, snapshots: StoreSnapshot) -> bool:
         """Whether a row that waits may have found its match, or has waited long enough."""
         if not self.rows:
             return False
-        return self._first <= self._limit() or self._versions(moment) != self._tried
+        return self._first <= self._limit() or self._versions(snapshots) != self._tried
 
     def _limit(self) -> datetime:
         return self._clock.now() - timedelta(seconds=self.plan.timeout)
 
-    def _versions(self, moment: Moment) -> tuple[int, ...]:
-        return tuple(moment.version(table) for table in self.plan.tables)
+    def _versions(self, snapshots: StoreSnapshot) -> tuple[int, ...]:
+        return tuple(snapshots.version(table) for table in self.plan.tables)
 
-    def waiting(self, moment: Moment) -> pa.Table:
+    def waiting(self, snapshots: StoreSnapshot) -> pa.Table:
         """The rows that wait, as the stream gave them."""
-        return moment.snapshot(self._table).scan().drop_columns([SINCE])
+        return snapshots.snapshot(self._table).scan().drop_columns([SINCE])
 
-    def meet(self, batch: Batch, moment: Moment, over: pa.Array | None = None) -> Met:
+    def match(self, batch: Batch, snapshots: StoreSnapshot, over: pa.Array | None = None) -> Matched:
         """As of every kind; rows that wait and whose ``_seq`` is in ``over`` need not wait any longer."""
-        found = self.find(batch, moment)
-        due = self.due(moment) or (over is not None and len(over) > 0)
+        found = self.find(batch, snapshots)
+        due = self.due(snapshots) or (over is not None and len(over) > 0)
         if not found.num_rows and not due:
-            return Met(batch)
+            return Matched(batch)
         good, missed, _ = divided(batch.read(), found)
         now = pa.array([self._clock.now()] * missed.num_rows, _TIME)
         came = missed.append_column(SINCE, now)
-        again = self._again(batch, moment, over) if due else None
+        again = self._again(batch, snapshots, over) if due else None
         if again is None:
             changes = Changes(came)
-            met = Met(batch.part(good), changes={self._table: changes}, missed=missed.num_rows)
-            return replace(met, after=self._noting(moment, self.rows + came.num_rows, self._first, came))
+            matched = Matched(batch.part(good), changes={self._table: changes}, missed=missed.num_rows)
+            return replace(
+                matched, after=self._noting(snapshots, self.rows + came.num_rows, self._first, came)
+            )
         gone = pa.concat_tables([again.free, again.aside, again.over])
         came = came.cast(gone.schema)
         deleted = pa.array([True] * gone.num_rows + [False] * came.num_rows, pa.bool_())
         rows = pa.concat_tables(
             [good.cast(again.free.drop_columns([SINCE]).schema), again.free.drop_columns([SINCE])]
         )
-        return Met(
+        return Matched(
             batch.part(rows),
             again.aside.drop_columns([SINCE]),
             again.why,
             {self._table: Changes(pa.concat_tables([gone, came]), deleted)},
             missed.num_rows,
             self._noting(
-                moment, again.left.num_rows + came.num_rows, pc.min(again.left[SINCE]).as_py(), came
+                snapshots, again.left.num_rows + came.num_rows, pc.min(again.left[SINCE]).as_py(), came
             ),
         )
 
-    def _again(self, batch: Batch, moment: Moment, over: pa.Array | None) -> _Again:
+    def _again(self, batch: Batch, snapshots: StoreSnapshot, over: pa.Array | None) -> _Again:
         """The rows that wait, tried again, without those that need not."""
-        rows = moment.snapshot(self._table).scan()
+        rows = snapshots.snapshot(self._table).scan()
         done = pc.is_in(rows[SEQ], over if over is not None else pa.array([], pa.int64()))
         rows, gone = rows.filter(pc.invert(done)), rows.filter(done)
-        found = self.find(batch.part(rows.drop_columns([SINCE])), moment)
+        found = self.find(batch.part(rows.drop_columns([SINCE])), snapshots)
         free, left, why = divided(rows, found)
         late = pc.less_equal(left[SINCE], pa.scalar(self._limit(), _TIME))
         expired = left.filter(late)
@@ -174,9 +176,9 @@ class Waiting(Misses):
         return _Again(pa.concat_tables([free, expired]), expired.slice(0, 0), why.slice(0, 0), left, gone)
 
     def _noting(
-        self, moment: Moment, rows: int, first: datetime | None, came: pa.Table
+        self, snapshots: StoreSnapshot, rows: int, first: datetime | None, came: pa.Table
     ) -> Callable[[], None]:
-        tried = self._versions(moment)
+        tried = self._versions(snapshots)
         first = first or pc.min(came[SINCE]).as_py()
 
         def note() -> None:

@@ -16,8 +16,8 @@ SHARE = 4
 """A try is followed by a pause so many times as long."""
 
 
-class Retrying:
-    """A thread beside the pipelines; ``wake`` says that something was committed."""
+class RetryThread:
+    """Retries waiting rows in a thread of its own; ``wake`` tells it that something was committed."""
 
     def __init__(self, pipelines: Iterable[Pipeline]):
         self._pipelines = pipelines

@@ -25,13 +25,13 @@ from millpond.loading.loader import Loader
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import NO_PATIENCE
 from millpond.sql.catalog import Limits
-from millpond.store.query_states import Held
+from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 from millpond.streaming.backfill import Backfills
 from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.delivery import Outgoing
-from millpond.streaming.on_miss_retry import Retrying
+from millpond.streaming.delivery import SinkRows
+from millpond.streaming.on_miss_retry import RetryThread
 from millpond.streaming.stages import Spark
 from millpond.streaming.starter import Starter
 from millpond.streaming.statement import RunningStatement
@@ -59,7 +59,7 @@ class Runner:
         self,
         statements: Callable[[PipelinePlan, bool], list[RunningStatement]],
         store: Store,
-        held: Held,
+        held: QueryStates,
         loader: Loader,
         turn: CommitTurn,
         spark: Spark,
@@ -82,7 +82,7 @@ class Runner:
         self._streams: dict[str, Reading] = {}
         self._progress = threading.Condition()
         self._numbers = itertools.count()
-        self._retrying: Retrying | None = None
+        self._retry_thread: RetryThread | None = None
 
     def __iter__(self) -> Iterator[Pipeline]:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
@@ -117,7 +117,7 @@ class Runner:
     @property
     def names(self) -> list[str]:
         """Of all queries, those that have not started too."""
-        return list(dict.fromkeys((*self.parts.values(), *self.starter.stalled)))
+        return list(dict.fromkeys((*self.parts.values(), *self.starter.failed_starts)))
 
     @property
     def parts(self) -> dict[str, str]:
@@ -151,9 +151,9 @@ class Runner:
         stream = self._stream(statement, source)
         stream.add(pipeline)
         self._running[statement.plan.name] = (pipeline, stream)
-        if statement.waiting is not None and self._retrying is None:
-            self._retrying = Retrying(self)
-            self._store.listen(self._retrying.wake)
+        if statement.waiting is not None and self._retry_thread is None:
+            self._retry_thread = RetryThread(self)
+            self._store.listen(self._retry_thread.wake)
 
     def start(self, enrolled: Mapping[str, Undo | None]) -> None:
         """Lets statements run that have become members of their streams. One that cannot is taken back by its undo."""
@@ -216,11 +216,11 @@ class Runner:
     def _real_time(self, statement: RunningStatement, source: Source) -> Reading:
         from millpond.engine.realtime import RealTimeQuery
 
-        assert isinstance(statement, Outgoing)
+        assert isinstance(statement, SinkRows)
         assert isinstance(statement.sink, NativeSink) and isinstance(source, NativeSource)
         seconds = statement.sink.values["commit.interval"]
         directory = self._scratch / f"stream-{next(self._numbers)}"
-        return RealTimeQuery(source, statement.sink, self._store.moment, seconds, directory, self._spark)
+        return RealTimeQuery(source, statement.sink, self._store.snapshots, seconds, directory, self._spark)
 
     def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
         from millpond.engine.direct import DirectStream
@@ -261,8 +261,8 @@ class Runner:
         going = [state for state in states if state is not State.FAILED]
         if states:
             return (going or states)[0]
-        stalled = self.starter.stalled.get(query)
-        return self.held.get(query) or (stalled.state if stalled is not None else State.RUNNING)
+        failed = self.starter.failed_starts.get(query)
+        return self.held.get(query) or (failed.state if failed is not None else State.RUNNING)
 
     def control(self, query: str, action: str, undo: Undo) -> None:
         """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
@@ -275,7 +275,7 @@ class Runner:
         elif not any(p.statement.ephemeral for p, _ in found):
             self.held.set(query, str(state))
         faults.reach("query told")
-        if query in self.starter.stalled and state is State.RUNNING:
+        if query in self.starter.failed_starts and state is State.RUNNING:
             self.starter.start_again(query)
             return
         able = [p for p, _ in found if can_move(p.state, action)]
@@ -298,8 +298,8 @@ class Runner:
 
     def close(self) -> None:
         self.starter.close()
-        if self._retrying is not None:
-            self._retrying.close()
+        if self._retry_thread is not None:
+            self._retry_thread.close()
         for stream in list(self._streams.values()):
             stream.close()
         for pipeline in self:

@@ -1,8 +1,7 @@
 """Running statements that have not started: they wait for their tables, or for what they failed on before.
 
 A statement of a text that was just run is started by who ran it, and taken back if that fails. What starts later, after
-its tables are loaded or at a restart, fails alone: it is stalled then, and tried again if that can help, or if somebody
-asks for it.
+its tables are loaded or at a restart, fails alone: it is retried if that can help, or when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from millpond.errors import Error, known
 from millpond.loading.loader import Loader
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN
-from millpond.store.query_states import Held
+from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.backfill import Backfills, loads_table
@@ -33,8 +32,8 @@ log = logging.getLogger("millpond")
 
 
 @dataclass(slots=True)
-class Waiting:
-    """A statement in line. ``undo`` takes it back, while who asked for it waits for it to start."""
+class QueuedStatement:
+    """A statement in the queue. ``undo`` takes it back while its caller waits for it to start."""
 
     statement: RunningStatement
     source: Source
@@ -50,7 +49,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Stalled:
+class FailedStart:
     """A query that could not be started, and why. ``again`` tries once more."""
 
     text: str
@@ -86,7 +85,7 @@ class Starter:
         self,
         pipelines: Pipelines,
         backfills: Backfills,
-        held: Held,
+        held: QueryStates,
         store: Store,
         loader: Loader,
         mask: Callable[[str], str],
@@ -100,8 +99,8 @@ class Starter:
         self._mask = mask
         self._pipelines = pipelines
         self._direct = direct
-        self._waiting: dict[str, Waiting] = {}
-        self._stalled: dict[str, Stalled] = {}
+        self._waiting: dict[str, QueuedStatement] = {}
+        self._failed_starts: dict[str, FailedStart] = {}
         self._refused: list[Error] = []
         self._begun = False
         self._closed = False
@@ -109,12 +108,12 @@ class Starter:
         self._thread: threading.Thread | None = None
         self.look_again = threading.Event()
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[QueuedStatement]:
         return iter(list(self._waiting.values()))
 
     @property
-    def stalled(self) -> dict[str, Stalled]:
-        return dict(self._stalled)
+    def failed_starts(self) -> dict[str, FailedStart]:
+        return dict(self._failed_starts)
 
     def add(
         self,
@@ -131,7 +130,7 @@ class Starter:
         if not new:
             undo.on_failure(lambda: self._pop(names))
         for name, statement, source in zip(names, statements, sources, strict=True):
-            self._waiting[name] = Waiting(statement, source, undo if new else None, new)
+            self._waiting[name] = QueuedStatement(statement, source, undo if new else None, new)
         for statement in statements:
             if fresh:
                 self._forget_earlier(statement)
@@ -151,12 +150,12 @@ class Starter:
         for table in statement.owned:
             store.clear(table)
 
-    def _pop(self, names: Iterable[str]) -> list[Waiting]:
+    def _pop(self, names: Iterable[str]) -> list[QueuedStatement]:
         return [w for name in names if (w := self._waiting.pop(name, None)) is not None]
 
-    def remove(self, query: str) -> list[Waiting]:
+    def remove(self, query: str) -> list[QueuedStatement]:
         """Takes the parts of a query out of the line."""
-        self._stalled.pop(query, None)
+        self._failed_starts.pop(query, None)
         return self._pop([name for name, w in list(self._waiting.items()) if w.plan.query == query])
 
     # what those in line wait for
@@ -175,7 +174,7 @@ class Starter:
         if not self._begun:
             return {}
         held = self._held
-        retried = [q for q, s in self.stalled.items() if s.state == "retrying" and q not in held]
+        retried = [q for q, s in self.failed_starts.items() if s.state == "retrying" and q not in held]
         return self.needed() | dict.fromkeys(retried, ())
 
     def needs(self, plan: PipelinePlan) -> set[str]:
@@ -217,17 +216,17 @@ class Starter:
             }
             for name, w in list(self._waiting.items())
         ]
-        stalled = [
+        failed = [
             {
                 "name": name,
                 "state": self._held.get(name) or s.state,
                 "error": s.error.message,
                 "statement": s.text,
             }
-            for name, s in list(self._stalled.items())
+            for name, s in list(self._failed_starts.items())
             if not any(w.plan.query == name for w in self)
         ]
-        return waiting + stalled
+        return waiting + failed
 
     # starting
 
@@ -292,7 +291,7 @@ class Starter:
                 self.refuse(waiting.plan, waiting.undo, known(error))
                 continue
             self._waiting.pop(name, None)
-            self._stalled.pop(waiting.plan.query, None)
+            self._failed_starts.pop(waiting.plan.query, None)
             # One that waited for its tables in vain has failed, and stays: it can be started when they are there.
             made[name] = None if late else waiting.undo
         return made
@@ -308,7 +307,7 @@ class Starter:
 
         def again() -> None:
             for statement, source in parts:
-                self._waiting[statement.plan.name] = Waiting(statement, source, None, False, True)
+                self._waiting[statement.plan.name] = QueuedStatement(statement, source, None, False, True)
 
         self.stall(plan.query, plan.text, error, again)
 
@@ -316,38 +315,38 @@ class Starter:
 
     def stall(self, query: str, text: str, error: Error, again: Callable[[], object]) -> None:
         """Notes why a query does not run; if that may pass it is tried again."""
-        before = self._stalled.get(query)
+        before = self._failed_starts.get(query)
         tries = before.tries + 1 if before is not None else 0
         pause = max(AGAIN.pause(tries), error.after)
-        self._stalled[query] = Stalled(text, error, again, tries, time.monotonic() + pause)
+        self._failed_starts[query] = FailedStart(text, error, again, tries, time.monotonic() + pause)
         then = f"; trying again in {pause:g} s" if error.retryable else ""
         log.warning("query %s cannot be started: %s%s", query, self._mask(error.message), then)
         self.look_again.set()
 
     def recovered(self, query: str) -> None:
-        """A stalled query goes on, without a pipeline of its own."""
-        self._stalled.pop(query, None)
+        """Forgets the failed start of a query, which goes on without a pipeline of its own."""
+        self._failed_starts.pop(query, None)
 
     def start_again(self, query: str) -> None:
-        """Tries a stalled query once more, now. Raises what it fails on; then it is stalled as before."""
+        """Tries a query that could not be started once more, now. Raises what it fails on; then it waits as before."""
         try:
-            self._stalled[query].again()
+            self._failed_starts[query].again()
         except Error as error:
-            self._stalled[query].error = error
+            self._failed_starts[query].error = error
         self.start_waiting(wait=True)
-        if (left := self._stalled.get(query)) is not None:
+        if (left := self._failed_starts.get(query)) is not None:
             raise left.error
 
     def check(self) -> None:
         """Raises the error of a query that could not be started, and is not tried again."""
-        for query, stalled in self.stalled.items():
-            if stalled.state == "failed" and query not in self._held:
-                raise stalled.error
+        for query, failed in self.failed_starts.items():
+            if failed.state == "failed" and query not in self._held:
+                raise failed.error
 
     def _due(self) -> float | None:
-        """When the next stalled query is tried again."""
+        """Returns the time at which the next query that could not be started is tried again."""
         held = self._held
-        times = [s.at for q, s in self.stalled.items() if s.state == "retrying" and q not in held]
+        times = [s.at for q, s in self.failed_starts.items() if s.state == "retrying" and q not in held]
         return min(times, default=None)
 
     def _later(self) -> None:
@@ -355,10 +354,10 @@ class Starter:
             self.look_again.wait(0.2)
             self.look_again.clear()
             try:
-                for query, stalled in self.stalled.items():
-                    if stalled.state == "retrying" and stalled.at <= time.monotonic() and not self._closed:
+                for query, failed in self.failed_starts.items():
+                    if failed.state == "retrying" and failed.at <= time.monotonic() and not self._closed:
                         if query not in self._held:
-                            stalled.again()
+                            failed.again()
                 self.start_waiting()
             except Exception as error:  # whoever drains tries again, and is told
                 log.warning("queries could not be started: %s", error)

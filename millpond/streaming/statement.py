@@ -24,11 +24,19 @@ from millpond.query.change_kind import with_op
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
 from millpond.store.error_records import error_records, is_message, message_records, renewed, rows_of
-from millpond.store.store import Moment, Store
+from millpond.store.store import Store, StoreSnapshot
 from millpond.store.undo import safely
 from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.emitted import Emitted
-from millpond.streaming.on_miss import Met, Misses, Waiting, divided, once, waiting_schema, waiting_table
+from millpond.streaming.on_miss import (
+    Matched,
+    Misses,
+    WaitingRows,
+    divided,
+    once,
+    waiting_schema,
+    waiting_table,
+)
 from millpond.streaming.poison import MOST, TooMany, find_poison
 from millpond.streaming.stages import Stages
 from millpond.types import Schema
@@ -100,7 +108,7 @@ class RunningStatement(ABC):
         table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
         self.keep({table: schema})
         stage = self.stages.stage(miss.batch)
-        self._misses = Waiting(miss, stage, table, self.store.moment(), self.stages.clock)
+        self._misses = WaitingRows(miss, stage, table, self.store.snapshots(), self.stages.clock)
 
     @property
     def late(self) -> int | None:
@@ -110,7 +118,7 @@ class RunningStatement(ABC):
     @property
     def waiting(self) -> int | None:
         """Rows that wait for a match."""
-        return self._misses.rows if isinstance(self._misses, Waiting) else None
+        return self._misses.rows if isinstance(self._misses, WaitingRows) else None
 
     def begin(self) -> None:
         """Makes the commit that comes before all batches, if there is one to make. Called when it has started."""
@@ -166,41 +174,41 @@ class RunningStatement(ABC):
     def retry(self) -> int:
         """Tries rows that wait for a match again, if that can make a difference; answers how many rows that gave.
         Called while no batch is applied."""
-        if not isinstance(self._misses, Waiting) or not self._misses.due(self.store.moment()):
+        if not isinstance(self._misses, WaitingRows) or not self._misses.due(self.store.snapshots()):
             return 0
         schema = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
         return self._process(self.stages.part(schema.empty_table()), None)
 
     def _process(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
-        moment = self.store.moment()
+        snapshots = self.store.snapshots()
         try:
-            whole, met = batch, self._meet(batch, moment)
+            whole, matched = batch, self._match(batch, snapshots)
         except BadData:
             if self.plan.on_error == "fail" or not batch.sift():
                 raise
-            whole, met = batch, self._meet(batch, moment)
-        batch, records = met.batch, self._records(met.aside, met.why)
+            whole, matched = batch, self._match(batch, snapshots)
+        batch, records = matched.batch, self._records(matched.aside, matched.why)
         if whole.spoiled is not None:
             records = pa.concat_tables([records, self._spoiled(whole.spoiled)])
         tries = 0
         while True:
             try:
-                beside = {**met.changes, **self._errors(records)}
-                count = self._run(batch, moment, position, together(more, beside))
+                beside = {**matched.changes, **self._errors(records)}
+                count = self._run(batch, snapshots, position, together(more, beside))
             except DataError as error:
                 tries += 1
                 if self.plan.on_error == "fail" or tries >= _TRIES:
                     raise
                 if whole.sift():
                     return self._process(whole, position, more)
-                moment = self.store.moment()
-                batch, failed = self._put_aside(whole, batch, moment, error)
+                snapshots = self.store.snapshots()
+                batch, failed = self._put_aside(whole, batch, snapshots, error)
                 records = pa.concat_tables([records, failed])
             else:
-                met.after()
+                matched.after()
                 self.errors += records.num_rows
                 if self.misses is not None:
-                    self.misses += met.missed
+                    self.misses += matched.missed
                 return count
 
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
@@ -210,18 +218,22 @@ class RunningStatement(ABC):
             self.write(lambda _: (more, None), kept, into=tuple(more))
         return 0
 
-    def _meet(self, batch: Batch, moment: Moment) -> Met:
+    def _match(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
         """The batch as the tables leave it, where 'on.miss' asks for that."""
-        return Met(batch) if self._misses is None else self._misses.meet(batch, moment)
+        return Matched(batch) if self._misses is None else self._misses.match(batch, snapshots)
 
     def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
         return {self.plan.errors: Changes(records)} if records.num_rows else NO_MORE
 
     def _run(
-        self, batch: Batch, moment: Moment, position: Position | None, more: Mapping[str, Changes] = NO_MORE
+        self,
+        batch: Batch,
+        snapshots: StoreSnapshot,
+        position: Position | None,
+        more: Mapping[str, Changes] = NO_MORE,
     ) -> int:
         """Makes a batch and the position count, in one commit with ``more``."""
-        rows = self.evaluate(batch, moment)
+        rows = self.evaluate(batch, snapshots)
         with self.turn.taken():
             self._more = more
             try:
@@ -249,7 +261,7 @@ class RunningStatement(ABC):
         return relation.schema if relation is not None else ERROR_COLUMNS
 
     def _put_aside(
-        self, whole: Batch, batch: Batch, moment: Moment, error: DataError
+        self, whole: Batch, batch: Batch, snapshots: StoreSnapshot, error: DataError
     ) -> tuple[Batch, pa.Table]:
         """The rows of a batch that can be processed, and records of the others; ``batch`` is what is left of the
         ``whole``."""
@@ -258,7 +270,7 @@ class RunningStatement(ABC):
         rows = batch.read()
 
         def attempt(some: pa.Table) -> DataError | None:
-            return self._attempt(batch.part(some), moment)
+            return self._attempt(batch.part(some), snapshots)
 
         if attempt(rows.slice(0, 0)) is not None:
             raise error
@@ -272,7 +284,7 @@ class RunningStatement(ABC):
     def replay(self) -> int:
         """Applies the rows of its error records again: in one commit they take effect and their records go, or
         they stay with a new reason. Answers how many took effect. Called while no batch is applied."""
-        table = self.store.moment().snapshot(self.plan.errors).scan(rows=True)
+        table = self.store.snapshots().snapshot(self.plan.errors).scan(rows=True)
         if "query" in table.column_names:
             table = table.filter(pc.equal(table["query"], self.plan.name))
         if not {"seq", "row"} <= set(table.column_names):
@@ -283,23 +295,23 @@ class RunningStatement(ABC):
         if not table.num_rows:
             return 0
         rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')
-        moment = self.store.moment()
-        met = self._meet(self.stages.part(rows), moment)
-        batch, records = met.batch, self._records(met.aside, met.why)
-        error = self._attempt(batch, moment)
+        snapshots = self.store.snapshots()
+        matched = self._match(self.stages.part(rows), snapshots)
+        batch, records = matched.batch, self._records(matched.aside, matched.why)
+        error = self._attempt(batch, snapshots)
         if error is not None:
-            batch, failed = self._put_aside(batch, batch, moment, error)
+            batch, failed = self._put_aside(batch, batch, snapshots, error)
             records = pa.concat_tables([records, failed])
-        self._run(batch, moment, None, {**met.changes, self.plan.errors: renewed(table, records)})
-        met.after()
+        self._run(batch, snapshots, None, {**matched.changes, self.plan.errors: renewed(table, records)})
+        matched.after()
         self.errors -= table.num_rows - records.num_rows
         return int(table.num_rows - records.num_rows)
 
-    def _attempt(self, batch: Batch, moment: Moment) -> DataError | None:
+    def _attempt(self, batch: Batch, snapshots: StoreSnapshot) -> DataError | None:
         """What would be wrong with a batch; nothing of it counts."""
         self._trying = True
         try:
-            self.commit(self.evaluate(batch, moment), None)
+            self.commit(self.evaluate(batch, snapshots), None)
         except DataError as error:
             return error
         finally:
@@ -307,8 +319,8 @@ class RunningStatement(ABC):
         return None
 
     @abstractmethod
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
-        """What the batch gives with the tables of a moment, before anything counts."""
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        """What the batch gives with the tables of a snapshot, before anything counts."""
 
     @abstractmethod
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -316,7 +328,7 @@ class RunningStatement(ABC):
 
     def write(
         self,
-        find: Callable[[Moment], tuple[Mapping[str, Changes], T]],
+        find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
         position: Position | None,
         *,
         sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
@@ -325,21 +337,23 @@ class RunningStatement(ABC):
         """As Store.write, with the error records of the batch. All that a statement changes goes through here."""
         store, more = self.store, self._more
         if self._trying:
-            changes, answer = find(store.moment())
+            changes, answer = find(store.snapshots())
             store.check(changes)
             return answer
 
-        def with_more(moment: Moment) -> tuple[Mapping[str, Changes], T]:
-            changes, answer = find(moment)
+        def with_more(snapshots: StoreSnapshot) -> tuple[Mapping[str, Changes], T]:
+            changes, answer = find(snapshots)
             return {**changes, **more}, answer
 
         return store.write(with_more, position, sent=sent, into=(*into, *more))
 
-    def with_high(self, rows: pa.Table, highest: Stage | None, batch: Batch, moment: Moment) -> pa.Table:
+    def with_high(
+        self, rows: pa.Table, highest: Stage | None, batch: Batch, snapshots: StoreSnapshot
+    ) -> pa.Table:
         """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
         high = batch.high
         if highest is not None:
-            high = highest.run(batch, moment).column(0).cast(pa.int64())[0].as_py()
+            high = highest.run(batch, snapshots).column(0).cast(pa.int64())[0].as_py()
         return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
 
     def emit(self, emitted: Emitted, rows: pa.Table) -> None:
@@ -403,8 +417,8 @@ class Rows(RunningStatement):
                 self.set_up()
         return super()._fitted(batch)
 
-    def evaluate(self, batch: Batch, moment: Moment) -> pa.Table:
-        rows = self._stage.run(batch, moment)
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        rows = self._stage.run(batch, snapshots)
         arrow = self.plan.batch.output.arrow()
         return rows.rename_columns(arrow.names).cast(arrow)
 
@@ -418,14 +432,14 @@ class Rows(RunningStatement):
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         target, strict = self.plan.target, self.strict
 
-        def find(moment: Moment) -> tuple[dict[str, Changes], None]:
+        def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], None]:
             if target.kind == "emit":
                 # Shown before they count, so that a kill loses none.
                 self.emit(self.emitted, with_op(rows, self.plan.target.options.get("op"), "insert"))
             if target.kind != "table":
                 return {}, None
             if strict:
-                moment.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+                snapshots.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
             return {target.name: Changes(rows)}, None
 
         self.write(

@@ -11,7 +11,7 @@ from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.block import Block
 from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.delivery import Outgoing, OutgoingGroups
+from millpond.streaming.delivery import SinkGroups, SinkRows
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.fold import Folded, Inputs
 from millpond.streaming.join_statement import joined_streams
@@ -76,9 +76,9 @@ class Statements:
         if plan.keys is not None and plan.join is None:
             return Keyed(**every, emitted=emitted, take_in=take_in)
         if plan.target.kind == "sink" and plan.aggregation is not None:
-            return OutgoingGroups(**every, evaluator=evaluator, emitted=emitted, spark=self._spark)
+            return SinkGroups(**every, evaluator=evaluator, emitted=emitted, spark=self._spark)
         if plan.target.kind == "sink":
-            return Outgoing(**every, emitted=emitted, take_in=take_in, spark=self._spark)
+            return SinkRows(**every, emitted=emitted, take_in=take_in, spark=self._spark)
         if plan.aggregation is not None:
             return Groups(**every, evaluator=evaluator, emitted=emitted)
         if plan.fold is not None:

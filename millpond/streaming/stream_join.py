@@ -63,7 +63,7 @@ class Taken:
     reached: tuple[Reached, Reached]
 
 
-class KeptJoin:
+class JoinState:
     """Holds nothing but its plan: what is kept is in tables."""
 
     def __init__(self, join: StreamJoin, evaluator: Evaluator, name: str):

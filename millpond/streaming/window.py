@@ -25,8 +25,8 @@ _MARK = Schema((_ONLY, Column("at", pa.int64()), Column("late", pa.int64())), ("
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """How far time has come, in microseconds, and how many rows came too late."""
+class Watermark:
+    """The watermark in microseconds, and the number of late rows so far."""
 
     at: int | None
     late: int
@@ -35,8 +35,8 @@ class Mark:
         return Changes(pa.table([[0], [self.at], [self.late]], schema=_MARK.arrow()))
 
 
-def describe_mark(rows: pa.Table) -> dict[str, object]:
-    """What is known of the time of windows, for a reader."""
+def describe_watermark(rows: pa.Table) -> dict[str, object]:
+    """Describes the watermark and the late rows of a query to a reader."""
     mark = rows.to_pylist()[0] if rows.num_rows else {"at": None, "late": 0}
     at = pa.scalar(mark["at"], pa.int64()).cast(pa.timestamp("us", "UTC")).as_py()
     return {"watermark": at.isoformat() if at is not None else None, "late rows": mark["late"]}
@@ -55,14 +55,14 @@ class WindowedAggregate(LiveAggregate):
     def tables(self) -> dict[str, Schema]:
         return {**super().tables, self._mark_table: _MARK}
 
-    def mark(self, tables: Tables) -> Mark:
+    def mark(self, tables: Tables) -> Watermark:
         rows = tables.snapshot(self._mark_table).scan().to_pylist()
-        return Mark(rows[0]["at"], rows[0]["late"]) if rows else Mark(None, 0)
+        return Watermark(rows[0]["at"], rows[0]["late"]) if rows else Watermark(None, 0)
 
     def merge(self, batch: pa.Table, tables: Tables, high: int | None = None) -> Merged:
         before, window = self.mark(tables), self._window
         batch, late = self._on_time(self._spread(batch), before.at)
-        after = Mark(self._advanced(before.at, high), before.late + late)
+        after = Watermark(self._advanced(before.at, high), before.late + late)
         kept = tables.snapshot(self.state_table)
         moves: Moves | None = None
         if window.kind == "session":

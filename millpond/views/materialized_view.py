@@ -33,8 +33,8 @@ from millpond.query.transaction import View
 from millpond.sql.catalog import Relation
 from millpond.steps import Steps, recording, timed
 from millpond.store.change_feed import Touched
-from millpond.store.query_states import Held
-from millpond.store.store import Moment, Store
+from millpond.store.query_states import QueryStates
+from millpond.store.store import Store, StoreSnapshot
 from millpond.store.undo import Undo
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
@@ -173,7 +173,7 @@ class Views:
         store: Store,
         evaluator: Evaluator,
         followers: Followers,
-        held: Held,
+        held: QueryStates,
         mask: Mask,
         open_source: Callable[[Relation], Source],
         keep_copy: Callable[[Relation], None],
@@ -345,9 +345,9 @@ class Views:
                     self._round()
 
     def _round(self) -> None:
-        moment, touched, commits = self._store.news()
+        snapshots, touched, commits = self._store.news()
         fresh: dict[str, Snapshot] = {}
-        now = View(moment, fresh)
+        now = View(snapshots, fresh)
         for view in self._ordered():
             if not view.wanted:
                 view.whole = True
@@ -364,7 +364,7 @@ class Views:
             self._seen = commits
             self._progress.notify_all()
 
-    def _step(self, view: LiveView, now: Moment, touched: Mapping[str, Touched]) -> Changes | None:
+    def _step(self, view: LiveView, now: StoreSnapshot, touched: Mapping[str, Touched]) -> Changes | None:
         """What a view has changed; None if its query failed."""
         began, target, renewed = time.perf_counter(), view.plan.target.name, view.renewed
         try:

@@ -24,8 +24,8 @@ from millpond.tables.base import Snapshot
 _SUM = re.compile(r"\s*SUM\s*\(\s*(?P<column>[^\W\d]\w*)\s*\)\s*", re.IGNORECASE)
 
 
-class Asking(ABC):
-    """The ``sql_…`` methods of a table and of its snapshots."""
+class TableQueries(ABC):
+    """Implements the ``sql_…`` methods of a table and of its snapshots."""
 
     _compiler: Compiler
     _queries: Counter

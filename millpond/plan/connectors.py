@@ -1,4 +1,4 @@
-"""What the checker asks of sources and tables."""
+"""Describes sources, sinks and table backends to the checker, and opens sources."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from millpond.types import Schema
 StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
 
 
-class Rooms:
-    """The sources and backends of this installation, as the checker sees them.
+class Connectors:
+    """Finds the sources, sinks and table backends of this installation for the checker.
 
     Sources that were opened to find their columns are kept, so that running does not open them again.
     """
@@ -90,8 +90,8 @@ class Rooms:
         self.found.pop(address, None)
         self._opened = {key: s for key, s in self._opened.items() if s.address != address}
 
-    def narrowed(self, widths: Mapping[str, int]) -> Rooms:
-        """The same rooms, in which sources have only the first of the columns that were discovered, as many as
+    def narrowed(self, widths: Mapping[str, int]) -> Connectors:
+        """The same connectors, whose sources have only the first of the columns that were discovered, as many as
         ``widths`` says of their URIs."""
         return _Narrowed(self, widths)
 
@@ -122,9 +122,9 @@ class Rooms:
         return abilities.keyed(self.open(uri, values, declared), wait=True)
 
 
-class _Narrowed(Rooms):
-    def __init__(self, rooms: Rooms, widths: Mapping[str, int]):
-        self.__dict__.update(rooms.__dict__)
+class _Narrowed(Connectors):
+    def __init__(self, connectors: Connectors, widths: Mapping[str, int]):
+        self.__dict__.update(connectors.__dict__)
         self._widths = widths
 
     def describe(

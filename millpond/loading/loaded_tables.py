@@ -1,10 +1,10 @@
-"""What fills a table from outside, by its kind."""
+"""Makes the objects that load tables from outside and keep them current."""
 
 from __future__ import annotations
 
 from millpond.clock import Clock
-from millpond.loading.bulk_load import Filling, Report, TakeIn
-from millpond.loading.capture_tables import Copying
+from millpond.loading.bulk_load import LoadedTable, Report, TakeIn
+from millpond.loading.capture_tables import CapturedTable
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import OpenSource
@@ -16,8 +16,11 @@ from millpond.sql.checked import Checked
 from millpond.store.store import Store
 
 
-class Fillings:
-    """Makes what fills tables. ``identity`` tells this app from others for databases that keep something for it."""
+class LoadedTables:
+    """Makes a ``LoadedTable`` or a ``CapturedTable`` for a statement.
+
+    ``identity`` tells this app from others in databases that store something for it.
+    """
 
     def __init__(
         self,
@@ -39,13 +42,13 @@ class Fillings:
         self._identity = identity
         self._mask = mask
 
-    def make(self, plan: LoadPlan, checked: Checked, report: Report) -> Filling:
-        """What fills the table of a statement."""
+    def make(self, plan: LoadPlan, checked: Checked, report: Report) -> LoadedTable:
+        """Makes what loads the table of a statement."""
         captured = any(i.relation.captured for i in plan.query.inputs if i.relation.kind == "source")
         if captured and checked.table_options.get("refresh") != "once":
             kept = self._store.keeps(plan.target.name) and self._store.journal.durable
-            return self._copying(plan, checked, report, kept=kept)
-        return Filling(
+            return self._captured(plan, checked, report, kept=kept)
+        return LoadedTable(
             plan,
             checked,
             report,
@@ -57,12 +60,14 @@ class Fillings:
             self._take_in,
         )
 
-    def copy(self, relation: Relation) -> Copying:
-        """What keeps a copy of a captured table that nobody sees."""
-        return self._copying(plan_copy(relation), None, lambda progress: None, kept=False)
+    def copy(self, relation: Relation) -> CapturedTable:
+        """Makes what keeps a hidden copy of a captured table."""
+        return self._captured(plan_copy(relation), None, lambda progress: None, kept=False)
 
-    def _copying(self, plan: LoadPlan, checked: Checked | None, report: Report, *, kept: bool) -> Copying:
-        return Copying(
+    def _captured(
+        self, plan: LoadPlan, checked: Checked | None, report: Report, *, kept: bool
+    ) -> CapturedTable:
+        return CapturedTable(
             plan,
             checked,
             report,
@@ -78,22 +83,22 @@ class Fillings:
         )
 
 
-def keep_copy(relation: Relation, store: Store, fillings: Fillings, followers: Followers) -> None:
-    """Keeps a copy of a captured table for statements that do more than to copy it, in a table that nobody sees."""
+def keep_copy(relation: Relation, store: Store, loaded_tables: LoadedTables, followers: Followers) -> None:
+    """Keeps a hidden copy of a captured table, for statements that do more than copy it."""
     name = relation.name
     if store.table(name) is not None:
         return
     store.create_hidden(name, relation.schema)
     store.journal.forget(plan_copy(relation).name)
     try:
-        copying = fillings.copy(relation)
+        captured = loaded_tables.copy(relation)
         try:
-            copying.advance()
+            captured.advance()
         except BaseException:
-            copying.abandon(new=True)
+            captured.abandon(new=True)
             raise
     except BaseException:
         store.drop(name)
         raise
     followers.beside.add(name.lower())
-    followers.add(name.lower(), copying)
+    followers.add(name.lower(), captured)
