@@ -165,6 +165,13 @@ def test_every_room_is_on_a_floor() -> None:
     assert rooms <= set(FLOOR), f"on no floor: {sorted(rooms - set(FLOOR))}"
 
 
+def test_files_that_the_design_names_are_there() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w.]+/[\w./]*)`", text)) - {"data/"}
+    missing = [n for n in sorted(named) if not (ROOT / PACKAGE / n).exists() and not (ROOT / n).exists()]
+    assert not missing, "docs/design.md names files that are not there"
+
+
 def test_the_ground_floor_has_no_circle() -> None:
     below: dict[str, set[str]] = {room: set() for room in FLOORS[0]}
     for i in imports(ROOT):
