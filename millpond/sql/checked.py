@@ -122,7 +122,7 @@ ON_CONFLICT = Option(
 )
 
 COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
-    Option("extension", "text", "The backend that keeps the rows.", default="memory"),
+    Option("extension", "text", "The backend that stores the rows.", default="memory"),
     Option(
         "primary.key",
         "text",
@@ -146,32 +146,33 @@ RUNNING_OPTIONS: tuple[Option, ...] = (
     Option(
         "on.error",
         "choice",
-        "What becomes of a row that cannot be processed. table: it goes to the error table of the query, the others"
-        " go on. fail: the query stops.",
+        "What happens to a row that cannot be processed. table: it goes to the error table of "
+        "the query, and the query continues. fail: the query stops.",
         default="table",
         choices=("table", "fail"),
     ),
     Option(
         "on.miss",
         "choice",
-        "What becomes of a row that finds no match in a joined table. null: the columns of the table are NULL, as"
-        " with LEFT JOIN. drop: the row is left out, as with INNER JOIN. default: the columns have the values of"
-        " 'default.<column>'. error: the row goes to the error table. fail: the query stops. retry: the row waits until"
-        " the match is there. Without it the join says, and misses are not counted.",
+        "What happens to a row without a match in a joined table. null: the columns of the table "
+        "are NULL, as with LEFT JOIN. drop: the row is dropped, as with INNER JOIN. default: the "
+        "columns have the values of 'default.<column>'. error: the row goes to the error table. "
+        "fail: the query stops. retry: the row waits for a match. Without this option the kind "
+        "of join decides, and rows without a match are not counted.",
         choices=("null", "drop", "default", "error", "fail", "retry"),
     ),
-    Option("on.miss.timeout", "duration", "How long a row of 'on.miss' = 'retry' waits; 60s by default."),
+    Option("on.miss.timeout", "duration", "How long a row waits with 'on.miss' = 'retry'; 60s by default."),
     Option(
         "on.miss.fallback",
         "choice",
-        "What becomes of a row whose 'on.miss.timeout' is over, as in 'on.miss'; error by default.",
+        "What happens to a row after 'on.miss.timeout', as in 'on.miss'; error by default.",
         choices=("null", "drop", "default", "error", "fail"),
     ),
     Option(
         "table.wait.timeout",
         "duration",
-        "How long the query waits for its tables to be loaded before it starts all the same, or, with 'on.miss' ="
-        " 'fail', fails.",
+        "How long the query waits for its tables to be loaded before it starts without them, or, "
+        "with 'on.miss' = 'fail', fails.",
         default=60.0,
     ),
 )
@@ -181,9 +182,9 @@ SELECT_OPTIONS: tuple[Option, ...] = (
     Option(
         "op.column",
         "text",
-        "Of a query that runs: a first column of this name says what happened to each row: insert or delete. A row that"
-        " changes is a delete of what it was and an insert of what it is. Groups of a stream are upsert, each version"
-        " in place of the one before, and delete.",
+        "The name of an additional first column with the operation of each row: insert or "
+        "delete. An update is a delete of the old row and an insert of the new one. Groups of a "
+        "stream are upsert, where each version replaces the previous one, and delete.",
     ),
 )
 """Options of SELECT."""
@@ -192,13 +193,13 @@ BATCH_OPTIONS: tuple[Option, ...] = (
     Option(
         "batch.max.rows",
         "int",
-        "The most rows of the stream in one batch, where its source can tell.",
+        "The maximum number of rows in one batch, if the source can tell.",
         1_000_000,
     ),
     Option(
         "batch.max.time",
         "duration",
-        "How long a batch should take at the most: the number of rows adapts to it.",
+        "The target for the maximum time of a batch: the number of rows adapts to it.",
         2.0,
     ),
 )
@@ -223,8 +224,8 @@ def limits_of(owner: str, settings: Sequence[Setting]) -> Limits:
 
 
 LATER: Mapping[str, str] = {
-    "retention": "keeping rows for a limited time",
-    "ttl": "keeping rows for a limited time",
+    "retention": "store rows for a limited time",
+    "ttl": "store rows for a limited time",
 }
 """Options of the language that this version cannot honour: they are refused by name."""
 

@@ -24,14 +24,15 @@ WINDOW_OPTIONS: tuple[Option, ...] = (
     Option(
         "late",
         "choice",
-        "What becomes of a row whose window has closed. drop: it is counted. update: it changes the window.",
+        "What happens to a late row, whose window has closed. drop: it is counted. update: it "
+        "changes the window.",
         default="drop",
         choices=("drop", "update"),
     ),
     Option(
         "retention",
         "duration",
-        "How long a closed window is kept, in the time of the watermark. Without it: for ever.",
+        "How long a closed window is stored, in event time. Without it: for ever.",
     ),
 )
 _FUNCTIONS = {"WINDOW": "window", "SESSION_WINDOW": "session_window"}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 HOT_OPTION = Option(
     "hot.records",
     "int",
-    "How many records that were read by key are kept as Python has them, for the next reader; about 400 bytes each."
-    " A table with max_memory, or with nested columns, keeps none.",
+    "How many records that were read by key stay cached as Python dicts; about 400 bytes "
+    "each. A table with max_memory, or with nested columns, caches none.",
     default=100_000,
 )
 _REST = 10

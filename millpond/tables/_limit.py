@@ -28,25 +28,25 @@ LIMIT_OPTIONS = (
     Option(
         "max_memory",
         "size",
-        "The memory that rows, keys and indexes may take. Past it the oldest rows and keys go to the disk.",
+        "The memory that rows, keys and indexes may use. Beyond it the oldest rows and keys spill to disk.",
     ),
     Option(
         "on.full",
         "choice",
-        "At max_memory, spill: rows go to the disk. error: the write fails and changes nothing.",
+        "At max_memory, spill: rows go to disk. error: the write fails and changes nothing.",
         default="spill",
         choices=("spill", "error"),
     ),
     Option(
         "spill.path",
         "text",
-        "The directory for rows beyond max_memory; by default one in the state directory. They are not kept there"
-        " when the app ends.",
+        "The directory for rows beyond max_memory; by default one in the state directory. It is "
+        "emptied when the app ends.",
     ),
     Option(
         "compression",
         "choice",
-        "How rows beyond max_memory are written.",
+        "How rows beyond max_memory are compressed.",
         default="lz4",
         choices=("none", "lz4", "zstd"),
     ),

@@ -35,18 +35,29 @@ class CacheTable(Backend):
     journalled = False
     options = (
         Option(
-            "max_size", "int", "Rows that it holds; the least recently used one goes first.", default=10_000
+            "max_size",
+            "int",
+            "The number of rows in the cache; the least recently used one is evicted first.",
+            default=10_000,
         ),
         Option(
-            "max_memory", "size", "Bytes that its rows may take, 200 for each row beside its values included."
+            "max_memory",
+            "size",
+            "The number of bytes that the rows may use, including 200 for each row in addition to "
+            "its values.",
         ),
-        Option("ttl", "duration", "How long a row stays after it was written, or read from behind."),
+        Option(
+            "ttl",
+            "duration",
+            "How long a row stays in the cache after it was written or read from the backend.",
+        ),
         Option(
             "cache.over",
             "secret",
-            "What it stands in front of: `postgresql://…`, `redis://…`, `sqlite:///…`, or the name of a backend.",
+            "The backend behind the cache: `postgresql://…`, `redis://…`, `sqlite:///…`, or the name "
+            "of a backend.",
         ),
-        Option("table", "text", "The table's name behind the cache. By default its name here."),
+        Option("table", "text", "The name of the table in the backend. By default its name here."),
     )
 
     def __init__(self, name: str, rows: BoundedRows, over: Backend | None):

@@ -52,9 +52,9 @@ class MemoryTable(SingleRows, Backend):
         Option(
             "durability",
             "choice",
-            "What a commit waits for, with a state directory. commit: it is on the disk. batch: it is written, and on"
-            " the disk 100 ms later at the most, and after drain and close. none: nothing is kept, the table is empty"
-            " after a restart.",
+            "What a commit waits for, with a state directory. commit: it is on disk. batch: it is "
+            "written, and on disk at most 100 ms later, and after drain and close. none: nothing is "
+            "stored, the table is empty after a restart.",
             default="commit",
             choices=("commit", "batch", "none"),
         ),

@@ -24,7 +24,7 @@ class ClickhouseSource(SqlSource):
         *SHARED_OPTIONS,
         *LOGIN_OPTIONS,
         SOCKET_OPTION,
-        Option("cdc", "bool", "cannot be true: ClickHouse has no log of changes that others may read", False),
+        Option("cdc", "bool", "cannot be true: ClickHouse has no change log that others can read", False),
     )
 
     def _check_options(self) -> None:

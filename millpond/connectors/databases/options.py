@@ -6,90 +6,87 @@ from millpond.options import Option
 
 ROWS_OPTIONS: tuple[Option, ...] = (
     Option("table", "text", "the table or view to read: name, or schema.name"),
-    Option("schema", "text", "the schema of the table, where it is not in its name"),
-    Option("where", "text", "a condition, in the SQL of the database, that rows must meet there"),
-    Option("query", "text", "a SELECT in the SQL of the database, in the place of a table"),
+    Option("schema", "text", "the schema of the table, if it is not part of its name"),
+    Option("where", "text", "a condition in the SQL of the database, which the database evaluates"),
+    Option("query", "text", "a SELECT in the SQL of the database, in place of a table"),
     Option(
         "query.params",
         "text",
-        "what the ? of the query stand for: a value, or several as a JSON array; they are bound",
+        "the values that are bound to the ? of the query: one value, or a JSON array",
     ),
-    Option("order.by", "text", "the order in which rows are read: columns, each with ASC or DESC"),
-    Option("limit", "int", "the most rows that are read", least=0),
+    Option("order.by", "text", "the order in which rows are read: columns, with ASC or DESC"),
+    Option("limit", "int", "the maximum number of rows to read", least=0),
 )
 POLLING_OPTIONS: tuple[Option, ...] = (
     Option(
         "poll.interval",
         "duration",
-        "how often to look for what is new; without it, and without 'cdc', a table is read once",
+        "how often to poll for new rows; without it, and without 'cdc', a table is read once",
     ),
     Option(
         "incremental.column",
         "text",
-        "a column of times or numbers that grows with every change: only rows from its last value on are read."
-        " Without it all rows are read each time, and compared",
+        "a column of times or numbers that grows with every change: a poll reads only rows from "
+        "its last value on. Without it each poll reads all rows and compares them",
     ),
     Option(
         "poll.query",
         "text",
-        "a SELECT that gives what is new, in the place of the table; its ? is the last value of"
-        " 'incremental.column' that was seen",
+        "a SELECT that returns new rows, in place of the table; its ? is the last value of "
+        "'incremental.column'",
     ),
     Option(
         "compare.interval",
         "duration",
-        "how often all rows are read and compared as well, which finds those that were deleted",
+        "how often to also read and compare all rows, which finds deleted rows",
     ),
 )
 CAPTURE_OPTIONS: tuple[Option, ...] = (
-    Option("cdc", "bool", "whether the table follows the changes that the database logs", False),
+    Option("cdc", "bool", "whether to follow the change log of the database", False),
     Option(
         "cdc.start",
         "text",
-        "where changes are read from when no rows are loaded before: earliest, latest, or a place as the database"
-        " writes it",
+        "where to start without an initial load: earliest, latest, or a position as the database writes it",
         "latest",
         aliases=("cdc.start.position",),
     ),
-    Option(
-        "initial.load", "choice", "whether the rows that are there are loaded first", "full", ("full", "none")
-    ),
+    Option("initial.load", "choice", "whether to load the existing rows first", "full", ("full", "none")),
     Option(
         "cdc.format",
         "choice",
-        "what a stream of changes gives: rows as they become, or Debezium's envelopes",
+        "the rows of a stream of changes: the new rows, or Debezium envelopes",
         "native",
         ("native", "debezium"),
     ),
 )
 LOGIN_OPTIONS: tuple[Option, ...] = (
-    Option("host", "text", "the host, where the URI names none"),
-    Option("port", "int", "the port, where the URI names none", least=1),
-    Option("database", "text", "the database, where the URI names none"),
-    Option("username", "text", "who logs in, where the URI does not say", aliases=("user",)),
-    Option("password", "secret", "the password of who logs in"),
+    Option("host", "text", "the host, if the URI has none"),
+    Option("port", "int", "the port, if the URI has none", least=1),
+    Option("database", "text", "the database, if the URI has none"),
+    Option("username", "text", "the user name, if the URI has none", aliases=("user",)),
+    Option("password", "secret", "the password, if the URI has none"),
     Option(
         "ssl.mode",
         "choice",
-        "how the connection is secured: not, if the server can, always, with a certificate of a known authority,"
-        " with one of this host",
+        "TLS: disable, prefer (if the server supports it), require, verify-ca (with a "
+        "certificate of a trusted authority), verify-full (with one for this host)",
         None,
         ("disable", "prefer", "require", "verify-ca", "verify-full"),
     ),
-    Option("ssl.ca", "text", "a file with the certificates of authorities that are trusted"),
-    Option("ssl.cert", "text", "a file with the certificate of who logs in"),
-    Option("ssl.key", "text", "a file with the key of that certificate"),
+    Option("ssl.ca", "text", "a file with the certificates of trusted authorities"),
+    Option("ssl.cert", "text", "a file with the client certificate"),
+    Option("ssl.key", "text", "a file with the key of the client certificate"),
 )
 CONNECTION_OPTIONS: tuple[Option, ...] = (
-    Option("connect.timeout", "duration", "how long to wait for a connection", 10.0),
+    Option("connect.timeout", "duration", "the time to open a connection", 10.0),
+    Option("retry.timeout", "duration", "how long a lost connection is retried before it is an error", 10.0),
     Option(
-        "retry.timeout", "duration", "how long a lost connection is tried again before that is an error", 10.0
+        "query.timeout", "duration", "the time limit for a query in the database; without it there is none"
     ),
-    Option("query.timeout", "duration", "how long a query may take in the database; without it, any time"),
     Option(
         "pool.size",
         "int",
-        "the most connections at a time, besides one for each reader",
+        "the maximum number of connections, in addition to one for each reader",
         5,
         aliases=("connection.pool.size",),
         least=1,
@@ -97,27 +94,33 @@ CONNECTION_OPTIONS: tuple[Option, ...] = (
     Option(
         "pool.max.idle",
         "int",
-        "the most connections that are kept open while nothing is read; with 0 their number has no limit",
+        "the maximum number of idle connections; 0 for no limit",
         2,
         least=0,
     ),
-    Option("pool.validation.query", "text", "what is asked of a kept connection before it is used again"),
-    Option("fetch.size", "int", "the rows that are fetched at a time", 10_000, least=1),
-    Option("batch.size", "int", "the rows that are handed on at a time", 65_536, least=1),
     Option(
-        "prefetch.count", "int", "the batches that each reader has read before they are asked for", 2, least=0
+        "pool.validation.query", "text", "the query that tests an idle connection before it is used again"
     ),
-    Option("parallel.readers", "int", "how many connections read ranges of the key at once", 1, least=1),
+    Option("fetch.size", "int", "the number of rows to fetch at a time", 10_000, least=1),
+    Option("batch.size", "int", "the number of rows in one batch from a reader", 65_536, least=1),
+    Option("prefetch.count", "int", "the number of batches that each reader reads ahead", 2, least=0),
+    Option(
+        "parallel.readers",
+        "int",
+        "the number of connections that read ranges of the key in parallel",
+        1,
+        least=1,
+    ),
     Option(
         "transaction.isolation",
         "choice",
-        "what a reader sees of changes while it reads",
+        "the isolation level of the reading transactions",
         "read committed",
         ("read uncommitted", "read committed", "repeatable read", "serializable"),
     ),
 )
 SOCKET_OPTION = Option(
-    "socket.timeout", "duration", "how long an answer of the server may be outstanding; without it, any time"
+    "socket.timeout", "duration", "the time to wait for data from the server; without it there is no limit"
 )
 SHARED_OPTIONS = (*ROWS_OPTIONS, *POLLING_OPTIONS, *CONNECTION_OPTIONS)
 """What every database has. Those with hosts have ``LOGIN_OPTIONS`` and ``SOCKET_OPTION`` too, those with a log

@@ -190,7 +190,7 @@ class SqlRows(Drifts, Narrows):
         return self._patience().wait_for(once, issues=self.issues)
 
     def _patience(self) -> Patience:
-        """How long a lost connection is tried again."""
+        """How long a lost connection is retried."""
         return for_connections(self.values["retry.timeout"] if self.patient else 0.0)
 
     # what the query needs

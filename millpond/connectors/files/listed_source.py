@@ -34,24 +34,28 @@ ROW_BITS = 40
 FILES_TO_DISCOVER = 8
 
 FORMAT_OPTIONS: tuple[Option, ...] = (
-    Option("format", "text", "csv, json, jsonl, parquet or avro; without it the suffix of the file tells"),
-    Option("header", "bool", "whether the first row of a CSV file holds the names of its columns", True),
-    Option("delimiter", "text", "what separates values in CSV: a comma, in .tsv files a tab"),
-    Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
-    Option("escape", "text", "what stands before a quote within a CSV value, if it is not doubled"),
-    Option("null.value", "text", "the text that is NULL in CSV when it is not quoted", ""),
-    Option("max.record", "size", "the longest line of JSON and row of CSV", LONGEST_RECORD),
-    Option("max.depth", "int", "how deep JSON may be nested", MAX_DEPTH),
+    Option("format", "text", "csv, json, jsonl, parquet or avro; by default the suffix of the file decides"),
+    Option("header", "bool", "whether the first row of a CSV file contains the column names", True),
+    Option("delimiter", "text", "the separator of values in CSV; by default a comma, in .tsv files a tab"),
+    Option("quote", "text", "the quote around CSV values that contain delimiters or line breaks", '"'),
+    Option(
+        "escape",
+        "text",
+        "the escape character before a quote inside a CSV value; by default quotes are doubled",
+    ),
+    Option("null.value", "text", "the unquoted text that means NULL in CSV", ""),
+    Option("max.record", "size", "the maximum size of a line of JSON or a row of CSV", LONGEST_RECORD),
+    Option("max.depth", "int", "the maximum nesting depth of JSON", MAX_DEPTH),
 )
 FOLLOWING_OPTIONS: tuple[Option, ...] = (
     Option(
         "on.remove",
         "choice",
-        "what becomes of the rows of a file that is gone: a table keeps or deletes them",
+        "what happens to the rows of a removed file: the table keeps or deletes them",
         "keep",
         ("keep", "delete"),
     ),
-    Option("batch.max.files", "int", "the most new files that a batch of a stream takes"),
+    Option("batch.max.files", "int", "the maximum number of new files in a batch of a stream"),
 )
 
 

@@ -31,22 +31,24 @@ class FileSource(ListedSource):
         Option(
             "watch",
             "bool",
-            "whether to go on with new and changed files: a table and a stream do unless it is 'false', a query does"
-            " if it is 'true'",
+            "whether to follow new and changed files: a table and a stream do unless it is 'false', "
+            "a query does if it is 'true'",
         ),
-        Option("watch.interval", "duration", "how often to look where the file system tells no changes", 0.1),
+        Option(
+            "watch.interval", "duration", "how often to check if the file system does not report changes", 0.1
+        ),
         Option(
             "watch.debounce",
             "duration",
-            "how long nothing must happen to a file before it counts as written anew or removed",
+            "how long a file must be unchanged before it counts as rewritten or removed",
             0.5,
         ),
-        Option("file.wait.timeout", "duration", "how long to wait for a file that is not there", 0.0),
-        Option("file.retry.interval", "duration", "how often to look for it meanwhile", 2.0),
+        Option("file.wait.timeout", "duration", "how long to wait for a missing file", 0.0),
+        Option("file.retry.interval", "duration", "how often to check for it meanwhile", 2.0),
         Option(
             "file.create.empty",
             "bool",
-            "whether a file that is not there is made, empty; a pattern begins without files",
+            "whether to create a missing file, empty; a pattern starts without files",
             False,
         ),
         *FOLLOWING_OPTIONS,

@@ -45,16 +45,14 @@ CLIENT_OPTIONS = (
     Option(
         "bearer.token", "secret", "sent as Authorization: Bearer …; take it from the environment: ${NAME}"
     ),
-    Option("header.*", "secret", "a header of every request, such as header.X-Api-Key"),
-    Option("redirect.hosts", "text", "other hosts that a redirect or link may lead to: a.org, b.org:8080"),
-    Option("connect.timeout", "duration", "how long a connection may take", 10.0),
-    Option("read.timeout", "duration", "how long the server may be silent", 30.0),
-    Option("request.timeout", "duration", "how long one request may take in all", 300.0),
-    Option(
-        "retry.timeout", "duration", "how long a request is tried again after a failure that may pass", 10.0
-    ),
-    Option("max.size", "size", "the most bytes that all pages together may have, unpacked", 100 << 20),
-    Option("ssl.ca", "text", "a file with the certificates to trust, in place of the system's"),
+    Option("header.*", "secret", "a header of each request, such as header.X-Api-Key"),
+    Option("redirect.hosts", "text", "other hosts that redirects and links may lead to: a.org, b.org:8080"),
+    Option("connect.timeout", "duration", "the time to open a connection", 10.0),
+    Option("read.timeout", "duration", "the time to wait for data from the server", 30.0),
+    Option("request.timeout", "duration", "the time limit for one request", 300.0),
+    Option("retry.timeout", "duration", "how long a request is retried after a temporary failure", 10.0),
+    Option("max.size", "size", "the maximum number of bytes of all pages, uncompressed", 100 << 20),
+    Option("ssl.ca", "text", "a file with trusted certificates, in place of those of the system"),
 )
 
 

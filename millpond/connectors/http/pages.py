@@ -20,26 +20,28 @@ PAGING_OPTIONS = (
     Option(
         "paging",
         "choice",
-        "how to get at the next page: by a link or cursor that the answer has, by page number, or by rows so far",
+        "how to get the next page: by a link or cursor in the response, by page number, or by "
+        "the number of rows so far",
         choices=("link", "cursor", "page", "offset"),
     ),
     Option(
         "paging.path",
         "text",
-        "where the cursor, or the link if it is not in the Link header, stands in the JSON: meta.next",
+        "the path of the cursor in the JSON, such as meta.next, or of the link if it is not in "
+        "the Link header",
     ),
     Option(
         "paging.param",
         "text",
-        "the parameter of the address: cursor, page or offset, unless it has another name",
+        "the name of the URL parameter; by default cursor, page or offset",
     ),
-    Option("paging.start", "int", "the number of the first page (1), or the first offset (0)"),
+    Option("paging.start", "int", "the number of the first page (1) or the first offset (0)"),
     Option(
         "paging.size",
         "int",
-        "the rows of a full page: one with fewer is the last; without it an empty one is",
+        "the number of rows in a full page: a smaller page is the last; by default an empty page is",
     ),
-    Option("paging.max.pages", "int", "the most pages; more are an error", 1000),
+    Option("paging.max.pages", "int", "the maximum number of pages; more are an error", 1000),
 )
 
 

@@ -57,23 +57,33 @@ class HttpSource(DriftingSource, Follows, Rejects):
         Option(
             "format",
             "text",
-            "json, jsonl, csv, parquet, …; without it the type of the answer tells, or the address",
+            "json, jsonl, csv, parquet, …; by default the content type of the response decides, or the URL",
         ),
         Option(
-            "rows.path", "text", "where the rows are in the JSON: data.items; without it they are all of it"
+            "rows.path",
+            "text",
+            "the path of the rows in the JSON, such as data.items; by default the whole document",
         ),
         Option(
             "poll.interval",
             "duration",
-            "how often to ask again: a table does every minute without it, a query only with it",
+            "how often to poll; by default a table polls every minute, and a query does not",
         ),
         *PAGING_OPTIONS,
         *CLIENT_OPTIONS,
-        Option("header", "bool", "whether the first row of CSV holds the names of its columns", True),
-        Option("delimiter", "text", "what separates values in CSV: a comma, or a tab where the type says so"),
-        Option("quote", "text", "what encloses a CSV value that holds delimiters or line breaks", '"'),
-        Option("escape", "text", "what stands before a quote within a CSV value, if it is not doubled"),
-        Option("null.value", "text", "the text that is NULL in CSV when it is not quoted", ""),
+        Option("header", "bool", "whether the first row of CSV contains the column names", True),
+        Option(
+            "delimiter",
+            "text",
+            "the separator of values in CSV; by default a comma, or a tab if the content type says so",
+        ),
+        Option("quote", "text", "the quote around CSV values that contain delimiters or line breaks", '"'),
+        Option(
+            "escape",
+            "text",
+            "the escape character before a quote inside a CSV value; by default quotes are doubled",
+        ),
+        Option("null.value", "text", "the unquoted text that means NULL in CSV", ""),
     )
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):

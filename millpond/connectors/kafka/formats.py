@@ -17,12 +17,14 @@ from millpond.formats.messages import MESSAGES, Messages
 from millpond.options import Option
 from millpond.types import Schema
 
-AVRO_SCHEMA = Option("avro.schema", "text", "the schema of values in avro: the path of a file, or its JSON")
+AVRO_SCHEMA = Option(
+    "avro.schema", "text", "the Avro schema of values: the path of a file, or the JSON itself"
+)
 FORMAT_OPTIONS = (
     Option(
         "format",
         "choice",
-        "how values are written",
+        "the format of values",
         "json",
         (*MESSAGES, "avro", "debezium"),
         aliases=("cdc.format",),
@@ -30,13 +32,13 @@ FORMAT_OPTIONS = (
     Option(
         "key.format",
         "choice",
-        "how keys are written; _key is BINARY for raw, else STRING: of a record an object of JSON",
+        "the format of keys; _key is BINARY for raw, else STRING: for a record a JSON object",
         "text",
         ("text", "raw", "json", "avro"),
     ),
-    Option("delimiter", "text", "what separates values in CSV", ","),
+    Option("delimiter", "text", "the separator of values in CSV", ","),
     AVRO_SCHEMA,
-    Option("avro.key.schema", "text", "the schema of keys in avro, as 'avro.schema'"),
+    Option("avro.key.schema", "text", "the Avro schema of keys, as in 'avro.schema'"),
     *REGISTRY_OPTIONS,
 )
 Decoder = Messages | Envelopes

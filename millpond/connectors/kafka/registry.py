@@ -23,12 +23,12 @@ REGISTRY_OPTIONS = (
     Option(
         "schema.registry.url",
         "text",
-        "the registry of schemas, for avro and json: each message bears the number of its schema there",
+        "the schema registry, for avro and json: each message contains the id of its schema",
     ),
     Option(
         "schema.registry.basic.auth.user.info",
         "secret",
-        "the login at the registry of schemas: user:password",
+        "the login for the schema registry: user:password",
     ),
 )
 

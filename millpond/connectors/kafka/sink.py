@@ -64,21 +64,21 @@ class KafkaSink(NativeSink):
             "at-least-once",
             ("at-least-once", "exactly-once"),
         ),
-        Option("format", "choice", "how values are written", "json", tuple(WRITERS)),
+        Option("format", "choice", "the format of values", "json", tuple(WRITERS)),
         AVRO_SCHEMA,
         *REGISTRY_OPTIONS,
         Option(
             "mode",
             "choice",
-            "batch: rows are written batch by batch. realtime: from topic to topic by Spark's real-time mode, each row"
-            " as it comes",
+            "batch: rows are written batch by batch. realtime: Spark's real-time mode, from topic to "
+            "topic, writes each row as it arrives",
             "batch",
             ("batch", "realtime"),
         ),
         Option(
             "commit.interval",
             "duration",
-            "in real-time mode: how often the place in the stream is noted and tables that have changed are read again",
+            "in real-time mode: how often the position is committed and changed tables are read again",
             5.0,
         ),
         *(

@@ -63,44 +63,51 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         Option(
             "bootstrap.servers",
             "text",
-            "the brokers, host:port, separated by commas; those of the URI come first, then these, then"
-            " MILLPOND_KAFKA_BROKERS, then localhost:9092",
+            "the brokers, host:port, separated by commas, if the URI has none; the default is "
+            "MILLPOND_KAFKA_BROKERS, then localhost:9092",
         ),
         Option(
             "auto.offset.reset",
             "text",
-            "where a new query begins: earliest, or latest for what comes after it was started",
+            "where a new query starts: earliest, or latest for messages that arrive after its start",
             "earliest",
         ),
         Option(
-            "topic.wait.timeout", "duration", "how long to wait for a topic or broker that is not there", 0.0
+            "topic.wait.timeout",
+            "duration",
+            "how long to wait for a missing topic or an unreachable broker",
+            0.0,
         ),
-        Option("topic.retry.interval", "duration", "the first pause before another try (2s)"),
+        Option("topic.retry.interval", "duration", "the first pause between retries (2s)"),
         Option(
             "topic.retry.strategy",
             "choice",
-            "how pauses grow (exponential)",
+            "how the pauses grow (exponential)",
             None,
             ("exponential", "linear", "fixed"),
         ),
-        Option("topic.retry.multiplier", "text", "by what an exponential pause grows (1.5)"),
+        Option("topic.retry.multiplier", "text", "the factor of exponential pauses (1.5)"),
         Option("topic.retry.max.delay", "duration", "the longest pause (120s)"),
         Option("topic.create.if.missing", "bool", "whether a missing topic is created", False),
         Option(
-            "topic.partitions", "int", "partitions of a topic that is created; without it the broker's number"
+            "topic.partitions",
+            "int",
+            "the number of partitions of a created topic; by default the broker decides",
         ),
         Option(
-            "topic.replication", "int", "replicas of a topic that is created; without it the broker's number"
+            "topic.replication",
+            "int",
+            "the number of replicas of a created topic; by default the broker decides",
         ),
         Option(
             "topic.recreated",
             "choice",
-            "what becomes of a query whose topic was deleted and made again: it fails, or goes on with the new one as"
-            " 'auto.offset.reset' says",
+            "what happens to a query whose topic was deleted and created again: it fails, or reads "
+            "the new topic as 'auto.offset.reset' says",
             "fail",
             ("fail", "restart"),
         ),
-        Option("kafka.*", "secret", "any setting of Kafka's own client, e.g. 'kafka.security.protocol'"),
+        Option("kafka.*", "secret", "any setting of the Kafka client, such as 'kafka.security.protocol'"),
     )
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):

@@ -33,14 +33,14 @@ class MysqlSource(CapturingSource):
         Option(
             "binlog.file",
             "text",
-            "the file of the binary log from which changes are read, with 'initial.load' = 'none'; auto: as"
-            " 'cdc.start' says",
+            "the file of the binary log to start from, with 'initial.load' = 'none'; auto: as "
+            "'cdc.start' says",
             "auto",
         ),
         Option(
             "binlog.position",
             "int",
-            "the place in 'binlog.file'; auto: its beginning, or, without a file, as 'cdc.start' says",
+            "the position in 'binlog.file'; auto: its beginning, or, without a file, as 'cdc.start' says",
             "auto",
             ("auto",),
             least=4,

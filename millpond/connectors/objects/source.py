@@ -29,15 +29,17 @@ class ObjectSource(ListedSource):
         Option(
             "watch",
             "bool",
-            "whether to go on with new and changed objects: a table and a stream do unless it is 'false', a query"
-            " does if it is 'true'",
+            "whether to follow new and changed objects: a table and a stream do unless it is "
+            "'false', a query does if it is 'true'",
         ),
         Option("watch.interval", "duration", "how often to list them", 30.0),
         Option(
-            "queue", "text", "the address of an SQS queue that tells of new objects: they are listed then"
+            "queue",
+            "text",
+            "the URL of an SQS queue with notifications of new objects; each triggers a listing",
         ),
-        Option("file.wait.timeout", "duration", "how long to wait for an object if there is none", 0.0),
-        Option("file.retry.interval", "duration", "how often to look for it meanwhile", 2.0),
+        Option("file.wait.timeout", "duration", "how long to wait if there is no object", 0.0),
+        Option("file.retry.interval", "duration", "how often to check for it meanwhile", 2.0),
         *FOLLOWING_OPTIONS,
     )
 

@@ -51,14 +51,14 @@ _opened: dict[tuple[int, str, str], Any] = {}
 
 STORE_OPTIONS = (
     Option(
-        "endpoint", "text", "the address of the store, if it is not the provider's: http://localhost:9000"
+        "endpoint", "text", "the URL of the store, if it is not the provider's own: http://localhost:9000"
     ),
     Option("region", "text", "the region of the bucket"),
-    Option("profile", "text", "the profile of ~/.aws to take the login from"),
-    Option("key", "secret", "the access key; without it the login is that of the environment or the profile"),
+    Option("profile", "text", "the profile in ~/.aws with the login"),
+    Option("key", "secret", "the access key; by default the login comes from the environment or the profile"),
     Option("secret", "secret", "the secret access key"),
-    Option("token", "secret", "the session token, for logins that last a while"),
-    Option("anonymous", "bool", "whether to ask without a login", False),
+    Option("token", "secret", "the session token of a temporary login"),
+    Option("anonymous", "bool", "whether to read without a login", False),
     Option("fs.*", "secret", "any other setting of the file system, by its name in fsspec: fs.account_name"),
 )
 

@@ -32,12 +32,13 @@ class PostgresqlSource(CapturingSource):
         Option(
             "slot.name",
             "text",
-            "the name of the replication slot, and of the publication; without it one is made for the table",
+            "the name of the replication slot and of the publication; by default Millpond chooses "
+            "one for the table",
         ),
         Option(
             "slot.lag.warn",
             "size",
-            "how much log the server may keep for the slot before a warning says so",
+            "how much log the server may retain for the slot before Millpond warns",
             1 << 30,
         ),
     )

@@ -48,13 +48,13 @@ class PostgresTable(SqlTable):
         Option(
             "pool.size",
             "int",
-            "Connections that are kept open when nobody uses them.",
+            "The number of idle connections that stay open.",
             default=4,
             aliases=("connection.pool.size",),
         ),
         Option("replica.urls", "secret", "Replicas for reading, separated by commas. They may be behind."),
-        Option("connect.timeout", "duration", "How long a new connection may take.", default=10.0),
-        Option("retry.timeout", "duration", "How long a lost connection is tried again.", default=30.0),
+        Option("connect.timeout", "duration", "The time to open a connection.", default=10.0),
+        Option("retry.timeout", "duration", "How long a lost connection is retried.", default=30.0),
     )
 
     database: PostgresDatabase

@@ -74,16 +74,17 @@ class RedisTable(RedisBacked):
         Option(
             "prefix",
             "text",
-            "What the keys begin with; tables with one change together.",
+            "The prefix of all keys; tables with the same prefix change together.",
             default="millpond:",
         ),
         Option("ttl", "duration", "How long a row stays after it was last written."),
         Option(
             "range.columns",
             "text",
-            "Columns with numbers or times, separated by commas, by whose ranges rows are found without reading all.",
+            "Columns with numbers or times, separated by commas, that range conditions can use "
+            "without reading all rows.",
         ),
-        Option("retry.timeout", "duration", "How long a lost connection is tried again.", default=30.0),
+        Option("retry.timeout", "duration", "How long a lost connection is retried.", default=30.0),
     )
 
     database: RedisDatabase

@@ -22,7 +22,7 @@ class AnySqlSource(SqlSource):
     extra: ClassVar[str] = "sql"
     options: ClassVar[tuple[Option, ...]] = (
         *SHARED_OPTIONS,
-        Option("driver", "text", "the driver that SQLAlchemy takes, in the place of the URL's"),
+        Option("driver", "text", "the SQLAlchemy driver, in place of the one in the URL"),
     )
 
     def _place(self, rest: tuple[tuple[str, str], ...]) -> Place:

@@ -49,7 +49,7 @@ class SqliteTable(SqlTable):
         Option(
             "sync",
             "bool",
-            "true: a commit is on the disk when it returns. false: a power failure may lose the last ones.",
+            "true: a commit is on disk when it returns. false: a power failure may lose the last commits.",
             default=True,
         ),
     )
