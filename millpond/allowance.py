@@ -52,7 +52,7 @@ class Allowance:
         if self.over and not self._shields:
             raise TimedOut(
                 f"not answered within {self.seconds:g} s",
-                hint="ask for less, or keep the answer in a live table",
+                hint="request less, or store the result in a live table",
             )
 
     def check_size(self, rows: int, size: int) -> None:
@@ -64,7 +64,7 @@ class Allowance:
         else:
             return
         raise QueryFailed(
-            f"the answer has {what}", hint="ask for less: LIMIT, a condition, or a page of rows"
+            f"the answer has {what}", hint="request less: LIMIT, a condition, or a page of rows"
         )
 
     def end(self) -> None:

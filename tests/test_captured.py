@@ -206,10 +206,10 @@ def test_a_stream_meets_rows_that_change(app: App, shop: Shop) -> None:
 
 def test_what_explain_says(app: App, shop: Shop) -> None:
     lines = app.sql(f"EXPLAIN CREATE TABLE t AS SELECT * FROM '{shop.uri()}'").to_arrow()["plan"].to_pylist()
-    assert "follows its sources: by the changes that the database logs, a transaction at a time" in lines
+    assert "follows its sources: by the change log of the database, one transaction at a time" in lines
     query = f"SELECT who, count(*) AS n FROM '{shop.uri()}' GROUP BY who"
     lines = app.sql(f"EXPLAIN CREATE TABLE t AS {query}").to_arrow()["plan"].to_pylist()
-    assert "follows its inputs: the parts by who that a change touches are answered anew" in lines
+    assert "follows its inputs: a change recomputes the rows with the same who" in lines
     assert shop.slots() in (0, None)
 
 

@@ -352,10 +352,10 @@ def test_an_error_in_the_middle_of_rows(uri: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"cdc": True}, "no log of changes"),
+        ({"cdc": True}, "no change log"),
         ({"parallel_readers": 2}, "keys are not unique"),
         ({"transaction_isolation": "serializable"}, "no transactions"),
-        ({"ssl_mode": "prefer"}, "nothing is negotiated"),
+        ({"ssl_mode": "prefer"}, "cannot negotiate"),
         ({"ssl_mode": "disable", "ssl_ca": "x.pem"}, "ssl.ca"),
         ({"query": "SELECT 1"}, "name rows too"),
     ],

@@ -83,9 +83,9 @@ SELECT o.id FROM o JOIN plain ON o.id = plain.id;
     *_, left, unmarked, endless = ("\n".join(lines) for _, lines in explain_text(check_text(text)))
     assert "stream stage: read o (id, x, ts)" in left
     assert "join stage: LEFT JOIN of o and p on" in left
-    assert "meets the kept rows of the other by o_id = p_id" in left
+    assert "is joined with the stored rows of the other by o_id = p_id" in left
     assert "state: each row of o until the watermark of p (ts - 60 s) is more than 10 s past its o_ts" in left
-    assert "given out then if it has met none" in left
+    assert "emitted then if it has no match" in left
     assert "state: every row of o: without a watermark of plain" in unmarked
     assert "warning" not in unmarked
     assert 'warning: "o" and "plain" are joined without a time bound' in endless

@@ -191,7 +191,7 @@ def test_a_topic_that_is_made_again(kafka: Kafka, tmp_path: Path) -> None:
         assert "topic_missing: " in described(app, "b")["issues"]
     with App(sql, state=tmp_path / "state") as app:
         until(lambda: query(app, "table:a")["state"] == "failed")
-        with pytest.raises(TopicReplaced, match="deleted and made again") as caught:
+        with pytest.raises(TopicReplaced, match="deleted and created again") as caught:
             app.drain()
         assert "START QUERY" in str(caught.value)
         app.sql("START QUERY a")

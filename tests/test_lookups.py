@@ -327,7 +327,7 @@ def test_the_methods_of_a_table_use_plans() -> None:
         assert table.sql_column_values("id", f"name = 'n{i}' AND id < 20") == [i, i + 10]
     stats = table.get_stats()
     assert (stats.query_cache_misses, stats.query_cache_hits) == (6, 80)
-    with pytest.raises(Error, match="2 values, and one is asked for"):
+    with pytest.raises(Error, match="2 values, and one is expected"):
         table.sql_scalar("name", "name = 'n1' AND id < 20")
     with pytest.raises(UnknownName):
         table.find("nam = 'x'")

@@ -2,7 +2,7 @@
 --
 --   millpond demo                              sends 40,000 trades through it
 --   millpond run examples/pnl/app.sql          runs it; the six trades below are in it
---   millpond query "SELECT * FROM pnl"         asks it, from another terminal
+--   millpond query "SELECT * FROM pnl"         queries it, from another terminal
 --
 -- The data is beside this file; PNL_DATA names another place.
 

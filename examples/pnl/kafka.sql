@@ -3,7 +3,7 @@
 --   make demo KAFKA=1                          starts a broker and sends 40,000 trades through it
 --   make kafka                                 a broker on localhost:9092, until Ctrl-C
 --   millpond run examples/pnl/kafka.sql        runs it; MILLPOND_KAFKA_BROKERS names other brokers
---   millpond query "SELECT * FROM pnl"         asks it, from another terminal
+--   millpond query "SELECT * FROM pnl"         queries it, from another terminal
 --
 -- The data is beside this file; PNL_DATA names another place.
 

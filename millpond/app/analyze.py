@@ -50,7 +50,7 @@ class Analysis:
         if name is None and (checked.running or (checked.live and isinstance(inner, st.Select))):
             raise SqlError(
                 "this statement runs for as long as the app, and is not running yet",
-                hint="run it, then EXPLAIN ANALYZE tells what it has taken; EXPLAIN tells its plan",
+                hint="run it first, then EXPLAIN ANALYZE shows what it took; EXPLAIN shows its plan",
                 place=inner.place,
             )
         if name is None:

@@ -132,7 +132,7 @@ def _not_told(statement: st.Statement, error: Error, script: Script) -> Caution:
             f"the columns cannot be checked: {why}", hint="the app waits for it", place=statement.place
         )
     return Caution(
-        f"whether the messages have keys, which would be those of the table, cannot be told: {why}",
+        f"the key of the table is not known, because it depends on whether the messages have keys: {why}",
         hint="say which: PRIMARY KEY (_key), or WITH ('primary.key' = '') to append every message",
         place=statement.place,
     )

@@ -98,7 +98,7 @@ class Launcher:
         if self.read_only:
             raise NotSupported(
                 "this statement runs for as long as an app, and the state directory is open for reading only",
-                hint="start the app with millpond run, then ask it",
+                hint="start the app with millpond run, then query it",
                 place=checked.statement.place,
             )
         if self.held.get(plan.name) == DROPPED:

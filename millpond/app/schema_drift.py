@@ -79,7 +79,7 @@ class SchemaDrift:
                 return None
         except Error as error:
             why = self._mask(error.message)
-            log.warning("query %s goes on with the columns that it had: %s", plan.name, why)
+            log.warning("query %s continues with the columns that it had: %s", plan.name, why)
             return None
         entry.widths = widths_of(checked)
         self._journal.put_entry(entry.entry())
@@ -98,7 +98,7 @@ class SchemaDrift:
                 return None
         except Error as error:
             why = self._mask(error.message)
-            log.warning('table "%s" goes on with the columns that it had: %s', table.name, why)
+            log.warning('table "%s" continues with the columns that it had: %s', table.name, why)
             return None
         return checked, plan_load(checked, plan.name, plan.target)
 
@@ -134,7 +134,7 @@ class SchemaDrift:
                 except Error as error:
                     why = self._mask(error.message)
                     log.warning(
-                        "table %s goes on with the columns that it had: %s", view.plan.target.name, why
+                        "table %s continues with the columns that it had: %s", view.plan.target.name, why
                     )
                     self._views.replace(view, None, view.schema)
         return True

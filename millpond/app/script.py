@@ -177,7 +177,7 @@ def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iter
         s = step.checked.statement if step.checked is not None and step.checked.running else None
         for name in sorted(targets_of(s) & left) if s is not None else ():
             yield StateForeign(
-                f'the query that changes "{name}" was another one when the state directory was made',
+                f'the query that changes "{name}" was another one when the state directory was created',
                 hint=f"start with the old text, DROP TABLE {print_name(name)} CASCADE, then start with the new one; "
                 "or name another state directory",
                 place=s.place if s is not None else None,
@@ -205,7 +205,7 @@ def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None
     if entry.identity == identity(statement) or statement.if_not_exists:
         return entry
     raise StateForeign(
-        f'"{statement.name}" was declared differently when the state directory was made',
+        f'"{statement.name}" was declared differently when the state directory was created',
         hint=f"drop it first (DROP {entry.kind.upper()} {print_name(entry.name)}), or name another state directory",
         place=statement.place,
     )

@@ -212,7 +212,7 @@ class Texts:
         if self.text.in_file and self.saved.unclaimed and not any(s.claimed for s in steps):
             raise StateForeign(
                 f'the state directory "{self.home}" belongs to another app: none of its statements is in this SQL',
-                hint="name another directory, or start with the SQL that it was made with",
+                hint="use another directory, or the SQL that this one was created with",
             )
 
     def _step(self, step: Step) -> Result:

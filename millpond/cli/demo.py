@@ -49,7 +49,7 @@ def demo(
     http: Annotated[
         int | None,
         typer.Option(
-            help="Show it in the browser, at this port of 127.0.0.1; trades go on until Ctrl-C. 0: a free one.",
+            help="Show it in the browser, at this port of 127.0.0.1; trades continue until Ctrl-C. 0: a free port.",
             metavar="PORT",
             min=0,
             max=65535,
@@ -126,7 +126,7 @@ def _feed(app: App, trades: int) -> None:
 
 def _go_on(app: App, first: int, url: str, stopping: Stopping) -> None:
     """Sends some trades a second, for those who look at them."""
-    say(f"trades go on; look at them at {url}, Ctrl-C ends it")
+    say(f"trades continue; see them at {url}, Ctrl-C ends it")
     stopping.gently()
     while not stopping.asked.wait(1 / TRICKLE[0]):
         app.send("trades", make_trades(first, TRICKLE[1]))
@@ -163,7 +163,7 @@ def _next_steps(example: Path) -> str:
         [
             ("millpond demo --http 8080", "shows it at work in the browser"),
             (f"{data}millpond run {file}", "runs the same app; Ctrl-C stops it"),
-            ('millpond query "SELECT * FROM pnl"', "asks it, from another terminal"),
+            ('millpond query "SELECT * FROM pnl"', "queries it, from another terminal"),
             (f"{data}millpond explain {file}", "shows how each statement runs"),
             ("millpond --help", "lists all commands"),
         ]

@@ -50,7 +50,7 @@ def next_steps(file: str, data: str) -> list[tuple[str, str]]:
     return [
         ("make kafka", "starts a broker on localhost:9092, until Ctrl-C"),
         (f"{data}millpond run {file}", "runs the same app on it, from another terminal"),
-        ('millpond query "SELECT * FROM by_trader"', "asks it, from a third"),
+        ('millpond query "SELECT * FROM by_trader"', "queries it, from a third"),
         (f"{data}millpond explain {file}", "shows how each statement runs, and what the sink guarantees"),
     ]
 

@@ -25,9 +25,9 @@ Examples:
 
   millpond query "SELECT * FROM file:///data/prices.csv LIMIT 5"
 
-It asks the app that runs on the state directory, or, when none does, reads what the last one left there.
-Without --state it is the one app that you are running; it is named, and nothing of it is changed. A query on a
-stream prints rows until Ctrl-C.
+It connects to the app that runs on the state directory or, if none does, reads the directory itself.
+Without --state it reads from the one app that you are running, and names it. A query on a stream prints rows until
+Ctrl-C.
 
 Exit code: 0 answered, 1 an error, 2 wrong usage.
 """
@@ -39,7 +39,7 @@ def query(
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
-    """Asks the tables of an app, running or not."""
+    """Queries the tables of an app, running or not."""
     with reporting("query", verbose=verbose):
         from millpond.cli.sessions import open_session
 

@@ -36,9 +36,10 @@ Examples:
 
   millpond run app.sql --http 8080
 
-The rows of queries on streams are printed as they come. Queries on tables are answered once, when everything
-that was there at the start has been processed. Ctrl-C or SIGTERM stop the app; with --state it goes on where
-it stopped. A row is printed before its position is kept: after kill -9 the last rows may come twice, none is lost.
+The rows of queries on streams are printed as they arrive. Queries on tables are answered once, after everything
+that was there at the start has been processed. Ctrl-C or SIGTERM stops the app; with --state it continues where
+it stopped. A row is printed before its position is stored: after kill -9 the last rows may be printed twice, none
+is lost.
 
 Exit code: 0 stopped or, with --once, done; 1 an error in the app or no such file; 2 wrong usage;
 130 --once was interrupted.
@@ -50,9 +51,9 @@ _LOCK_PATIENCE = 2.0
 
 def run(
     file: Annotated[Path, typer.Argument(help="The SQL file.", metavar="APP.SQL")],
-    once: Annotated[bool, typer.Option("--once", help="Process what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, then exit.")] = False,
     state: Annotated[
-        Path | None, typer.Option(help="Keep everything here; without it nothing is kept.", metavar="DIR")
+        Path | None, typer.Option(help="The state directory; without it nothing is stored.", metavar="DIR")
     ] = None,
     master: Annotated[
         str | None, typer.Option(help="The Spark master; this machine by default.", metavar="URL")
@@ -60,19 +61,20 @@ def run(
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     http: Annotated[
         str | None,
-        typer.Option(help="Answer over HTTP too; port 0 takes a free one.", metavar="[HOST:]PORT"),
+        typer.Option(help="Serve HTTP as well; port 0 picks a free one.", metavar="[HOST:]PORT"),
     ] = None,
     http_allow: Annotated[
         list[str] | None,
-        typer.Option(help="The beginning of a URI that HTTP clients may name.", metavar="PREFIX"),
+        typer.Option(help="A prefix of the URIs that HTTP clients may use.", metavar="PREFIX"),
     ] = None,
     http_origin: Annotated[
-        list[str] | None, typer.Option(help="A site whose pages may ask over HTTP.", metavar="ORIGIN")
+        list[str] | None,
+        typer.Option(help="A web origin whose pages may use the HTTP API.", metavar="ORIGIN"),
     ] = None,
     compact_after: Annotated[
         str,
         typer.Option(
-            help="Changes of a table that the state directory keeps beside its rows.", metavar="SIZE"
+            help="Minimum size of the changes of a table before they are compacted.", metavar="SIZE"
         ),
     ] = "8MB",
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
@@ -245,7 +247,7 @@ class Run:
         for name in failed.keys() - self._told:
             error = failed[name].error
             self._report.note(
-                f"{parts.secrets.mask(error.message) if error else name}; the other queries go on"
+                f"{parts.secrets.mask(error.message) if error else name}; the other queries continue"
             )
         self._told = set(failed)
 
@@ -272,8 +274,8 @@ class Run:
         queries = _many(len(list(runtime_of(app).runner)), "query", "queries")
         self._report.note(
             f"running {self._file}: {_many(len(tables), 'table', 'tables')}, {queries}; "
-            + (f"state in {self._state}" if self._state else "no --state, nothing is kept")
-            + f"\n  ask it:   millpond query {asked}{where}\n  stop it:  Ctrl-C"
+            + (f"state in {self._state}" if self._state else "no --state, nothing is stored")
+            + f"\n  query it: millpond query {asked}{where}\n  stop it:  Ctrl-C"
         )
 
 

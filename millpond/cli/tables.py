@@ -18,8 +18,8 @@ Examples:
 
   millpond tables --state ./state --format json
 
-It asks the app that runs on the state directory, or, when none does, reads what the last one left there.
-Without --state it is the one app that you are running.
+It connects to the app that runs on the state directory or, if none does, reads the directory itself.
+Without --state it uses the one app that you are running.
 """
 
 
@@ -28,7 +28,7 @@ def tables(
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
-    """Lists the tables of an app: rows, columns, what fills them, and how they are."""
+    """Lists the tables of an app: rows, columns, source and health."""
     with reporting("tables", verbose=verbose):
         from millpond.cli.sessions import open_session
 

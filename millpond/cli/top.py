@@ -27,7 +27,7 @@ Examples:
 
   millpond top --once
 
-It asks the app that runs on the state directory, or the one app that you are running. Ctrl-C leaves.
+It connects to the app that runs on the state directory, or to the one app that you are running. Ctrl-C exits.
 """
 _COLOURS = {
     "running": "green",
@@ -49,12 +49,12 @@ _COLOURS = {
 def top(
     state: Annotated[Path | None, typer.Option(help="The state directory of the app.", metavar="DIR")] = None,
     interval: Annotated[
-        float, typer.Option(help="Seconds between two looks.", metavar="SECONDS", min=0.1)
+        float, typer.Option(help="Seconds between two updates.", metavar="SECONDS", min=0.1)
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show once, then exit.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
-    """Shows the queries and tables of an app, again and again."""
+    """Shows the queries and tables of an app, and updates the display."""
     with reporting("top", verbose=verbose):
         from rich.console import Console
 

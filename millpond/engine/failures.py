@@ -67,11 +67,11 @@ def _kafka(text: str) -> Error:
     found = _KAFKA.search(text)
     name, said = (found[1], found[2].strip()) if found else ("", text.strip().splitlines()[0])
     if "Auth" in name:
-        return AuthenticationIssue(f"the Kafka brokers refuse the login or what was asked: {said}")
+        return AuthenticationIssue(f"the Kafka brokers refuse the login or the request: {said}")
     if name == "UnknownTopicOrPartitionException":
         return TopicMissing(f"a topic is not there any more: {said}")
     if "Config" in name or name in ("RecordTooLargeException", "InvalidTopicException"):
-        return ConfigurationIssue(f"Kafka refuses what was asked: {said}")
+        return ConfigurationIssue(f"Kafka refuses the request: {said}")
     return NetworkIssue(f"Kafka does not answer: {said}")
 
 
@@ -114,7 +114,7 @@ def explain(error: BaseException) -> Error:
         why = "" if match[1] == "INTERNAL_ERROR" else f": {last.lower().replace('_', ' ')}"
         return QueryFailed(
             f"Spark has no plan for this query{why}",
-            hint="only Spark can answer it (EXPLAIN says why); ask it in steps, or in another form",
+            hint="only Spark can evaluate it (EXPLAIN says why); split it into steps, or write it in another form",
         )
     unknown = _UNKNOWN_TYPE.search(text)
     if unknown is not None:

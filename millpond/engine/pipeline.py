@@ -200,7 +200,7 @@ class Pipeline:
         if lost:
             self.lost += lost
             log.warning(
-                'query "%s": %s rows of %s were removed before they were read: going on with the first that is kept',
+                'query "%s": %s rows of %s were removed before they were read: continuing with the first that is left',
                 self.name,
                 f"{lost:,}",
                 without_passwords(self.source.uri),

@@ -133,7 +133,7 @@ class Container:
             raise ValueError(f"a block of {size} bytes")
         self._fill(size + _MARK)
         if self._data[size : size + _MARK] != header.mark:
-            raise ValueError("the mark behind a block is missing")
+            raise ValueError("the sync marker after a block is missing")
         data = self._take(size)
         self._take(_MARK)
         # What cannot be unpacked ends here: reading goes on behind it.

@@ -35,7 +35,7 @@ def columns_of(text: str) -> Schema:
     except ValueError as error:
         raise InvalidOption(f"not a JSON Schema: {error}") from None
     if not pa.types.is_struct(found):
-        raise InvalidOption("the JSON Schema has no properties: columns cannot be told from it")
+        raise InvalidOption("the JSON Schema has no properties, so it declares no columns")
     return Schema(tuple(Column(f.name, f.type) for f in found))
 
 

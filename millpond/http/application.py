@@ -107,7 +107,7 @@ def check_request(service: Service, request: Request) -> None:
     host = request.headers.get("host", "")
     if not service.settings.tokens and not is_own_host(host.encode("latin-1")):
         raise Refused(
-            421, "misdirected", f'this server is not "{host[:100]}"', hint="ask 127.0.0.1 or localhost"
+            421, "misdirected", f'this server is not "{host[:100]}"', hint="use 127.0.0.1 or localhost"
         )
     origin = request.headers.get("origin")
     if origin is None or origin in service.settings.origins or "*" in service.settings.origins:
@@ -116,7 +116,7 @@ def check_request(service: Service, request: Request) -> None:
         raise Refused(
             403,
             "cross_origin",
-            f'pages of "{origin[:100]}" may not ask this server',
+            f'pages of "{origin[:100]}" may not use this server',
             hint="allow them with --http-origin",
         )
 

@@ -157,7 +157,7 @@ class Channel:
         """What clients get of the commits since the last time."""
         if self._lost:
             self._lost = False
-            yield from self.start_over("the changes came faster than they could be told")
+            yield from self.start_over("changes arrived faster than they could be sent")
         while (found := self._next()) is not None:
             number, change = found
             self._seen = number

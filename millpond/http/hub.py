@@ -140,7 +140,7 @@ class Hub:
                     looked = time.monotonic()
                     self._look_around()
             except Exception:
-                log.exception("changes could not be told to clients; they start over")
+                log.exception("changes could not be sent to clients; they start over")
                 for channel in self._channels.values():
                     self._deliver(channel.start_over("an internal error"))
 
@@ -175,7 +175,7 @@ class Hub:
             missed = channel.since(last, number, group)
             if missed is not None:
                 return missed or event("ready", b"{}", id_)
-            lead = reset("what was missed is not kept any more", id_)
+            lead = reset("the missed changes are no longer stored", id_)
         else:
             lead = b"" if rows else event("ready", b"{}", id_)
         return lead + self._rows(table, wish, group.select, view, id_) if rows else lead
@@ -207,7 +207,7 @@ class Hub:
         channel = self._channels.get(name)
         if channel is None or channel.table is not table:
             if channel is not None:
-                self._let_go(name, channel, "the table was made again")
+                self._let_go(name, channel, "the table was created again")
             channel = self._channels[name] = Channel(
                 table, self._limits, secrets.token_hex(6), self._news.set, self._failed
             )
@@ -220,7 +220,7 @@ class Hub:
         for name, channel in list(self._channels.items()):
             idle = channel.idle_since
             if not self._stands(name, channel):
-                self._let_go(name, channel, "the table was dropped or made again")
+                self._let_go(name, channel, "the table was dropped or created again")
             elif idle is not None and now - idle > self._limits.history_seconds:
                 self._let_go(name, channel, "")
 

@@ -25,9 +25,7 @@ def key_of(schema: Schema, raw: str, table: str) -> tuple[Any, ...]:
     within a part is written %2C; a key of one column may have commas as they are."""
     columns = [c for name in schema.key if (c := schema.find(name)) is not None]
     if not columns:
-        raise Refused(
-            409, "no_key", f'table "{table}" has no primary key', hint="ask for /rows?where=… instead"
-        )
+        raise Refused(409, "no_key", f'table "{table}" has no primary key', hint="use /rows?where=… instead")
     parts = raw.split(",") if len(columns) > 1 else [raw]
     if len(parts) != len(columns):
         listed = ", ".join(f"{c.name} {type_name(c.type)}" for c in columns)

@@ -25,9 +25,9 @@ _TABLE_GAUGES = {
 }
 _TABLE_COUNTERS = {
     "lookups": "Searches by key or by equal values.",
-    "queries": "Searches that looked at all rows.",
-    "query_cache_hits": "Queries that a kept plan answered.",
-    "evictions": "Rows that a cache let go.",
+    "queries": "Searches that scanned all rows.",
+    "query_cache_hits": "Queries that a cached plan answered.",
+    "evictions": "Rows that a cache evicted.",
 }
 _QUERY_COUNTERS = {
     "rows": "Rows that the query gave.",

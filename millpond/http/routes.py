@@ -196,7 +196,7 @@ ROUTES: tuple[Route, ...] = (
             Param(
                 "unknown",
                 "query",
-                "What becomes of fields that the stream does not have.",
+                "What happens to fields that the stream does not have.",
                 {"type": "string", "enum": ["error", "ignore"]},
             ),
             Param(

@@ -54,7 +54,7 @@ def inspect(directory: Path) -> None:
     if mark is not None and mark > revision:
         raise corrupt(f'"{directory / FILE}" has lost its last {mark - revision} writes')
     if mark is None and not has_log and not closed:
-        raise corrupt(f'"{directory / LOG}" and the mark beside it are missing')
+        raise corrupt(f'"{directory / LOG}" and its journal.mark are missing')
 
 
 def remove_copies(directory: Path) -> None:

@@ -98,7 +98,7 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping
         waits = explain_misses(checked)
         yield from waits
         if join is None and not waits:
-            yield "state: none beside the target"
+            yield "state: none besides the target"
         return
     conditions = pushed(checked.resolved)
     for i in checked.resolved.inputs:
@@ -110,23 +110,23 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping
             )
         yield line
         if i.view in asked:
-            yield f"asks for: {asked[i.view]}"
+            yield f"sends: {asked[i.view]}"
     if checked.live:
         parts = find_parts(checked.resolved)
         yield (
-            f"follows its inputs: the parts by {', '.join(parts.columns)} that a change touches are answered anew"
+            f"follows its inputs: a change recomputes the rows with the same {', '.join(parts.columns)}"
             if parts is not None
-            else "follows its inputs: answered as a whole after a change, and compared"
+            else "follows its inputs: a change recomputes all rows and compares them"
         )
     elif isinstance(statement, st.CreateTable):
         load = plan_load(checked, "", Target("table", statement.name))
         yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
         if _follows(checked, statement):
             if any(i.relation.captured for i in checked.resolved.inputs):
-                yield "follows its sources: by the changes that the database logs, a transaction at a time"
+                yield "follows its sources: by the change log of the database, one transaction at a time"
             else:
-                added = "what is new is added, " if load.by is not None else ""
-                yield f"follows its sources: {added}what is otherwise by now is answered anew as a whole, and compared"
+                added = "new rows are appended; " if load.by is not None else ""
+                yield f"follows its sources: {added}after other changes all rows are recomputed and compared"
     who, why = ways.way(checked.resolved)
     yield f"evaluated by: {who} ({why})"
     if who == "spark":

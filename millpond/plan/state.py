@@ -24,7 +24,7 @@ def explain_state(aggregation: Aggregation) -> Iterator[str]:
         columns = [c.name for c in kept.schema if c.name not in (*aggregation.state.key, COUNT, SEQUENCE)]
         what = "each distinct value" if len(columns) == 1 else f"each distinct {len(columns)} values"
         if SEQUENCE in kept.schema.names:
-            what = "every value, with its place in the stream,"
+            what = "every value, with its sequence number,"
         grows = f"; {_bound(window)}" if window is not None else ": it grows with the stream"
         read = "" if kept.fresh is not None else "; those of a group are read when a batch touches it"
         yield f"state: {what} of each group{grows}{read}"
@@ -37,18 +37,18 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
     yield f"join stage: {join.kind} JOIN of {names}{' on ' + join.condition if join.condition else ''}, {by}"
     found = f" by {', '.join(f'{a} = {b}' for a, b in join.keys)}" if join.keys else ""
     yield (
-        f"join stage: a batch of either meets the kept rows of the other{found}; what it gives, what is kept"
-        " and its position are one commit"
+        f"join stage: a batch of one side is joined with the stored rows of the other{found}; its result,"
+        " its stored rows and its position are one commit"
     )
     for n, side in enumerate(join.sides):
         other = join.sides[1 - n]
         if join.bounded(n):
             assert other.mark is not None and side.reach is not None
-            unmet = ", and is given out then if it has met none" if side.outer else ""
+            unmet = ", and is emitted then if it has no match" if side.outer else ""
             yield (
                 f"state: each row of {side.stream.name} until the watermark of {other.stream.name}"
                 f" ({other.mark.column} - {_length(other.mark.delay)}) is more than {_length(side.reach)}"
-                f" past its {side.time}{unmet}; late rows of {other.stream.name} are left out and counted"
+                f" past its {side.time}{unmet}; late rows of {other.stream.name} are dropped and counted"
             )
         else:
             why = (
@@ -76,7 +76,7 @@ def _window(window: Window) -> str:
         text += f" every {_length(window.slide)}"
     if window.mark is None:
         return text + "; no watermark: none is late, none closes"
-    late = "are left out and counted" if window.late == "drop" else "change the window"
+    late = "are dropped and counted" if window.late == "drop" else "change the window"
     return text + f"; watermark {window.mark} - {_length(window.delay)}; late rows {late}"
 
 

@@ -169,7 +169,8 @@ class Duck:
             if told is None and isinstance(error, planning):
                 _log.info("DuckDB does not take %s: %s", sql, error)
                 return NotAccepted(
-                    "the query cannot be answered in this form", hint="ask it in steps, or in another form"
+                    "the query cannot be answered in this form",
+                    hint="split it into steps, or write it in another form",
                 )
             message, hint = told or (str(error).splitlines()[0], None)
             return QueryFailed(message, hint=hint)

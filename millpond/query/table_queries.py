@@ -89,7 +89,7 @@ class TableQueries(ABC):
         found = self._ask(expression, condition)
         if found.num_rows > 1:
             raise QueryFailed(
-                f'"{expression}" gives {found.num_rows} values, and one is asked for',
+                f'"{expression}" gives {found.num_rows} values, and one is expected',
                 hint="use an aggregate, a narrower condition, or sql_column_values",
             )
         return to_values(found.column(0))[0] if found.num_rows else None

@@ -356,7 +356,7 @@ class Runner:
                     )
                     raise TimedOut(
                         f"not drained after {timeout:g} s: {behind or pipeline.name} is behind",
-                        hint="wait longer with drain(timeout=…); SHOW QUERIES tells how far each is",
+                        hint="wait longer with drain(timeout=…); SHOW QUERIES shows how far each is",
                     )
                 with self._progress:
                     if not pipeline.reached(end):
@@ -369,7 +369,7 @@ class Runner:
             if time.monotonic() > deadline:
                 listed = ", ".join(f'"{name}"' for name in waiting)
                 raise TimedOut(
-                    f"not drained: {listed} has not started", hint="SHOW QUERIES tells what it waits for"
+                    f"not drained: {listed} has not started", hint="SHOW QUERIES shows what it waits for"
                 )
             if self.starter.unstarted():
                 time.sleep(0.02)

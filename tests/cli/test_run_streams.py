@@ -72,7 +72,7 @@ def test_a_query_that_fails_ends_the_run_with_its_error(cli):
 
 def test_the_demo(cli):
     run = cli.start("demo", "--trades", "2000", "--http", "0")
-    run.wait_for("trades go on")
+    run.wait_for("trades continue")
     said, shown = run.err.read_text(), run.out.read_text()
     assert "profit by trader" in shown and "trades/s" in said and "Hana" in shown
     url = re.search(r"http://127\.0\.0\.1:\d+", said)[0]

@@ -75,13 +75,13 @@ class ClickhouseDatabase(Database):
             mode = "disable" if ca is None and cert is None else "verify-full"
         if mode == "prefer":
             raise InvalidOption(
-                "option \"ssl.mode\" cannot be 'prefer' for ClickHouse: over HTTP nothing is negotiated",
+                "option \"ssl.mode\" cannot be 'prefer' for ClickHouse: HTTP cannot negotiate TLS",
                 hint="'disable', 'require', 'verify-ca' or 'verify-full'",
             )
         if mode == "disable":
             if ca is not None or cert is not None:
                 raise InvalidOption(
-                    "options \"ssl.ca\" and \"ssl.cert\" are nothing with 'ssl.mode' = 'disable'"
+                    "options \"ssl.ca\" and \"ssl.cert\" cannot be set with 'ssl.mode' = 'disable'"
                 )
             return {}
         more: dict[str, Any] = {} if mode == "verify-full" else {"assert_hostname": False}

@@ -70,9 +70,7 @@ def explain(error: BaseException, name: str, names: Names, *, asked: str | None)
     if code in BUSY:
         return ConnectionLost(text)
     if code in DIGITS:
-        return BadData(
-            text, hint="a number has more digits than can be held: toString(…) in a query gives them as text"
-        )
+        return BadData(text, hint="a number has too many digits: toString(…) in a query returns them as text")
     if code in WRONG and asked is not None:
         return InvalidOption(f'option "{asked}": {said}')
     return SourceError(text)

@@ -31,18 +31,18 @@ class ClickhouseSource(SqlSource):
         super()._check_options()
         if self.values["cdc"]:
             raise InvalidOption(
-                'option "cdc" cannot be true for ClickHouse: it has no log of changes that others may read',
+                'option "cdc" cannot be true for ClickHouse: it has no change log that others can read',
                 hint="'poll.interval' = '10s', and 'incremental.column' = '…' if one grows",
             )
         if self.values["parallel.readers"] != 1:
             raise InvalidOption(
-                'option "parallel.readers" is nothing for ClickHouse: its keys are not unique, and several queries see'
-                " no common moment",
+                'option "parallel.readers" does not apply to ClickHouse: its keys are not unique, and several'
+                " queries share no snapshot",
                 hint="leave it out: the server reads with all its cores",
             )
         if self.values["transaction.isolation"] != "read committed":
             raise InvalidOption(
-                'option "transaction.isolation" is nothing for ClickHouse: it has no transactions',
+                'option "transaction.isolation" does not apply to ClickHouse: it has no transactions',
                 hint="leave it out: one SELECT sees each table as it was when it began",
             )
 

@@ -106,8 +106,8 @@ def check_column(name: str, dtype: pa.DataType | None) -> None:
     types = pa.types
     if dtype == pa.float32():
         raise InvalidOption(
-            f'the column "{name}" of option "incremental.column" is of floats with 32 bits, whose values cannot be'
-            " asked for exactly",
+            f'the column "{name}" of option "incremental.column" has 32-bit floats, which cannot be compared'
+            " exactly",
             hint="a column of whole numbers, decimals, times or 64-bit floats",
         )
     if dtype is not None and not (

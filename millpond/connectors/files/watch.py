@@ -26,7 +26,7 @@ def watch(path: str, interval: float, stop: threading.Event) -> Iterator[None]:
             OSError,
             RuntimeError,
         ) as error:  # a network file system, no inotify handle left, not there any more
-            log.debug("changes in %s are not told: %s", directory, error)
+            log.debug("changes in %s are not reported: %s", directory, error)
             if not stop.wait(interval):
                 yield
 

@@ -108,7 +108,7 @@ def _unpack(raw: Path, answer: Answer, most: int) -> None:
     if encoding in ("gzip", "x-gzip"):
         _unpack_as("gzip", raw, answer, most)
     elif encoding not in ("identity", ""):
-        raise BadData(f'"{answer.url}" answers in the encoding "{encoding}", which was not asked for')
+        raise BadData(f'"{answer.url}" answers in the encoding "{encoding}", which was not requested')
     path = urlsplit(answer.url).path.lower()
     codec = _PACKED.get(_type(answer)) or next((c for s, c in COMPRESSIONS.items() if path.endswith(s)), None)
     if codec is not None and _start(raw).startswith(_MAGIC[codec]):
@@ -140,7 +140,7 @@ def _suffix(raw: Path, answer: Answer, named: str | None) -> str:
         )
         raise BadData(
             f'"{answer.url}" answers {kind}{wanted}',
-            hint="check the address; it may be a page for people, or ask for a login",
+            hint="check the address; it may be a web page, or require a login",
         )
     path = urlsplit(answer.url).path
     if named is not None:

@@ -275,7 +275,7 @@ def issue_of(error: Any, servers: str, said: Sequence[Any] = ()) -> Error:
     for one in (*said, error):
         if _name(one) in _REFUSED:
             return AuthenticationIssue(
-                f"the brokers at {servers} refuse the login or what was asked: {_text(one)}",
+                f"the brokers at {servers} refuse the login or the request: {_text(one)}",
                 hint="check 'kafka.security.protocol', 'kafka.sasl.mechanism' and 'kafka.sasl.jaas.config', and "
                 "what the user may do",
             )

@@ -334,7 +334,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         if self.values["topic.recreated"] == "fail":
             raise self._replaced(TopicReplaced)
         log.warning(
-            'topic "%s" was deleted and made again: going on with the new one, %s', self.topic, self.reset
+            'topic "%s" was deleted and created again: continuing with the new one, %s',
+            self.topic,
+            self.reset,
         )
         found = self._brokers.ends(self.topic) if self.reset == "latest" else self._brokers.begins(self.topic)
         return {str(p): offset for p, offset in sorted(found.items())} | {ID: fresh}
@@ -353,10 +355,10 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     def _replaced(self, kind: type[TopicReplaced]) -> TopicReplaced:
         return kind(
-            f'topic "{self.topic}" at {self.servers} was deleted and made again: what came after the records that were'
-            " read is gone",
-            hint="START QUERY goes on with the new topic, as 'auto.offset.reset' says; with"
-            " 'topic.recreated' = 'restart' that is not asked",
+            f'topic "{self.topic}" at {self.servers} was deleted and created again: records that were not read are'
+            " gone",
+            hint="START QUERY continues with the new topic, as 'auto.offset.reset' says;"
+            " 'topic.recreated' = 'restart' does so by itself",
         )
 
     def lag(self, at: Offset | None) -> dict[str, int]:

@@ -112,7 +112,7 @@ def check_server(login: Login, desk: Connected) -> None:
         )
     if level != "logical":
         raise CaptureRefused(
-            f'{login.name} has wal_level "{level}": its log does not tell changes of rows',
+            f'{login.name} has wal_level "{level}": its log does not contain row changes',
             hint="ALTER SYSTEM SET wal_level = 'logical', then restart the server",
         )
     if not allowed:

@@ -88,8 +88,8 @@ class PostgresLog(Log):
         if isinstance(error, gone):
             said = str(error).strip().partition("\n")[0]
             return CaptureLost(
-                f'{self._login.name} cannot go on with the slot "{self._slot.name}": {said}',
-                hint="load the table anew; slot and publication must be left to their reader",
+                f'{self._login.name} cannot continue with the slot "{self._slot.name}": {said}',
+                hint="drop the table and create it again; nothing else may use its slot and publication",
             )
         return explained(error, self._login.name, self._login.user, lost=True)
 
@@ -102,7 +102,7 @@ class PostgresLog(Log):
             if system != start["system"] or end < place:
                 raise CaptureLost(
                     f"{self._login.name} is another server than the one that was read, or an older state of it",
-                    hint="load the table anew",
+                    hint="drop the table and create it again",
                 )
             command = sql.SQL(
                 "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {})"
@@ -205,7 +205,7 @@ class PostgresLog(Log):
         if wanted not in ("earliest", "latest") and not _LSN.fullmatch(where.strip()):
             raise InvalidOption(
                 f'option "cdc.start" cannot be "{where}"',
-                hint="earliest, latest, or a place in the log: 16/B374D848",
+                hint="earliest, latest, or a position in the log: 16/B374D848",
             )
         state = self._slot.state(self._asking)
         if wanted == "latest" or (state is None and wanted == "earliest"):
@@ -270,7 +270,7 @@ class PostgresLog(Log):
                     raise SourceChanged(
                         f'the column "{part.name}" of {relation.namespace}.{relation.name} is'
                         f" {type_name(kind.arrow)} now, and was {type_name(known.type)}",
-                        hint="make the table anew",
+                        hint="drop the table and create it again",
                     )
         return Schema(tuple(found.values()))
 
@@ -333,13 +333,13 @@ class PostgresLog(Log):
             raise CaptureLost(
                 f'the slot "{self._slot.name}" of {self._login.name} was read up to {lsn_text(state.confirmed)} by'
                 f" another reader: what lies after {start['lsn']} is gone",
-                hint="load the table anew; each reader needs a 'slot.name' of its own",
+                hint="drop the table and create it again; each reader needs a 'slot.name' of its own",
             )
         table = by_oid(self._login, desk, start["table"])
         if table is None:
             raise CaptureLost(
                 f"the table of the slot {self._slot.name} is not in {self._login.name} any more",
-                hint="if there is a new one of its name, load it anew",
+                hint="if there is a new table of that name, drop the table here and create it again",
             )
         if self._table is not None and table.quoted != self._table.quoted:
             log.warning("%s is %s now: its changes are followed", self._table.quoted, table.quoted)
@@ -348,7 +348,7 @@ class PostgresLog(Log):
         if self._slot.published(desk, table) is False:
             raise CaptureLost(
                 f'the publication "{self._slot.name}" does not give all changes of {table.quoted} any more',
-                hint="load the table anew; slot and publication must be left to their reader",
+                hint="drop the table and create it again; nothing else may use its slot and publication",
             )
         self._looked = time.monotonic()
         self._warn(state.lag, state.status, state.left)

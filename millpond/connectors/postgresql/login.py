@@ -172,7 +172,7 @@ def explained(error: Exception, name: str, user: str, *, lost: bool) -> Error:
 def _grant(text: str, user: str) -> str:
     found = _DENIED.search(text)
     if found is None:
-        return "ask who runs the database for the right"
+        return "ask the administrator of the database for the privilege"
     return f'GRANT {_RIGHTS.get(found[1], "SELECT ON")} {found[2]} TO "{user}"'
 
 

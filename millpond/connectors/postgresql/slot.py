@@ -53,7 +53,8 @@ def slot_name(given: str | None, owner: str) -> str:
         return f"millpond_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
     if not _SLOT.fullmatch(given):
         raise InvalidOption(
-            f'option "slot.name" cannot be "{given}"', hint="small letters, digits and _, at most 63 of them"
+            f'option "slot.name" cannot be "{given}"',
+            hint="lower-case letters, digits and _, at most 63 characters",
         )
     return given
 
@@ -137,7 +138,7 @@ class Slot:
         except psycopg.errors.InsufficientPrivilege as error:
             raise CaptureRefused(
                 f"{self._login.name}: {said(error)}",
-                hint=f"the owner of the table, who may create in the database, must say: {wanted}",
+                hint=f"the owner of the table, with CREATE on the database, must run: {wanted}",
             ) from None
         except psycopg.Error as error:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
@@ -240,12 +241,12 @@ class Slot:
         if state is None:
             raise CaptureLost(
                 f'{self._login.name} has no slot "{self.name}" any more: changes since then are not known',
-                hint="load the table anew; whoever has dropped the slot must leave it",
+                hint="drop the table and create it again; nothing else may drop the slot",
             )
         if state.status == "lost":
             raise CaptureLost(
                 f'{self._login.name} has given up the slot "{self.name}": it kept more log than max_slot_wal_keep_size',
-                hint="load the table anew; raise max_slot_wal_keep_size, or keep the reader running",
+                hint="drop the table and create it again; raise max_slot_wal_keep_size, or keep the reader running",
             )
         return state
 

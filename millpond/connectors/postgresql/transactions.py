@@ -324,7 +324,7 @@ def explained(error: psycopg.Error, name: str, *, lost: bool) -> Error:
             )
         case "locked":
             return Conflict(
-                f"{name}: the table is in use: {text}", hint="let go of its snapshots, then try again"
+                f"{name}: the table is in use: {text}", hint="release its snapshots, then try again"
             )
         case "name":
             return UnknownName(f"{name}: {text}", hint="its tables were changed since they were declared")

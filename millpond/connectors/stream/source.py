@@ -39,7 +39,7 @@ class StreamSource(Follows, Steps):
         Option(
             "start",
             "choice",
-            "where a new query begins: with the earliest kept row, or with what comes after it was started",
+            "where a new query starts: at the earliest row, or with rows that arrive after its start",
             "earliest",
             ("earliest", "latest"),
         ),
