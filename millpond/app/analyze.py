@@ -1,4 +1,4 @@
-"""EXPLAIN ANALYZE: what the steps of a statement took. One that ends is run for it; one that runs is looked at."""
+"""Runs EXPLAIN ANALYZE: measures the steps of a statement that ends, or reports those of one that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of queries that have an end."""
+"""Evaluates queries that have an end."""
 
 from __future__ import annotations
 

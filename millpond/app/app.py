@@ -1,4 +1,4 @@
-"""The app: one SQL text, its tables and streams, and the queries between them."""
+"""Offers the app to programs: one SQL text, its tables and streams, and the queries between them."""
 
 from __future__ import annotations
 

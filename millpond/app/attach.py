@@ -1,4 +1,4 @@
-"""A table of a program becomes one of an app."""
+"""Attaches a table of a program to an app."""
 
 from __future__ import annotations
 

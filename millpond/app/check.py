@@ -1,4 +1,4 @@
-"""A SQL text checked as a whole: no Spark, no state directory, nothing runs."""
+"""Checks a SQL text as a whole, without Spark and without a state directory; nothing runs."""
 
 from __future__ import annotations
 

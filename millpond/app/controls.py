@@ -1,4 +1,4 @@
-"""DROP, PAUSE, RESUME, STOP, START and REPLAY: what was made goes, or is told what to do."""
+"""Runs DROP, PAUSE, RESUME, STOP, START and REPLAY."""
 
 from __future__ import annotations
 

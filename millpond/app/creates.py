@@ -1,4 +1,4 @@
-"""CREATE STREAM, TABLE and VIEW, and the index of a table."""
+"""Runs CREATE STREAM, TABLE, VIEW and INDEX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, tables and views that statements declare: opened, and kept so that a restart finds them."""
+"""Declares streams, tables and views: opens them and stores them, so that a restart finds them."""
 
 from __future__ import annotations
 

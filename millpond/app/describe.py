@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE, EXPLAIN: the app about itself, as rows."""
+"""Runs SHOW, DESCRIBE and EXPLAIN: describes the app as rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DROP: what goes with a relation or a query, and what must not.
+"""Drops relations and queries with what depends on them, or refuses to.
 
 All that goes is gathered first. The journal forgets all of it in one transaction, and then the app lets go of it: a
 failure before that leaves everything as it was, a kill after it finds nothing. A statement that fails is taken back in

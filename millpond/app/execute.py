@@ -1,4 +1,4 @@
-"""Runs statements that have been checked, each by its kind. If one fails the app is as it was before."""
+"""Runs checked statements, each by its kind. If one fails the app is as it was before."""
 
 from __future__ import annotations
 

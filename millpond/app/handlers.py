@@ -1,4 +1,4 @@
-"""What runs a statement that was checked."""
+"""Declares what runs a checked statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tables of an app are: what fills each of them, and whether that goes on. No lock is taken to tell."""
+"""Reports the health of the tables of an app: what fills each of them, and whether it still does. Takes no lock."""
 
 from __future__ import annotations
 

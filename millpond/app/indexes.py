@@ -1,4 +1,4 @@
-"""CREATE INDEX and DROP INDEX: an index is an entry of the catalog, and of the backend of its table."""
+"""Creates and drops indexes: each is an entry of the catalog, and of the backend of its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running statements are put in line: with their names, their inputs, and where their rows go."""
+"""Queues running statements, with their names, their inputs and their targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an app is open."""
+"""Knows whether an app is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements of somebody who may not do everything."""
+"""Restricts statements of callers that may not do everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the plans that ``App.sql`` keeps: a statement that was run before is not parsed, checked and rendered again.
+"""Makes the plans that ``App.sql`` caches: a statement that ran before is not parsed, checked and rendered again.
 
 A plan is run for whoever sends its text, clients over HTTP too. One that a gate might not let through is not public:
 for clients its statement goes the long way.

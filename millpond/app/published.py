@@ -1,4 +1,4 @@
-"""What other apps of the process can read of this one, as ``memory://name``: its tables, and streams that it keeps."""
+"""Publishes tables and streams of an app to other apps of the process, as ``memory://name``."""
 
 from __future__ import annotations
 

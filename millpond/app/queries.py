@@ -1,4 +1,4 @@
-"""The queries of an app by their names, whatever keeps them running; and what they are told."""
+"""Finds the queries of an app by name, whatever runs them, and pauses, stops and starts them."""
 
 from __future__ import annotations
 

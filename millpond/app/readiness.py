@@ -1,4 +1,4 @@
-"""Whether an app is ready, and if not, what it waits for."""
+"""Tells whether an app is ready, and if not, what it waits for."""
 
 from __future__ import annotations
 

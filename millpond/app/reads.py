@@ -1,4 +1,4 @@
-"""SELECT, SHOW, DESCRIBE and EXPLAIN."""
+"""Runs SELECT, SHOW, DESCRIBE and EXPLAIN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restart: what a state directory holds becomes a running app again."""
+"""Restores a running app from a state directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of an app in one place."""
+"""Holds the parts of an app in one object."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from millpond.views.materialized_view import Views
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Settings:
-    """What an app was opened with."""
+    """Holds what an app was opened with."""
 
     master: str | None
     compact_after: int

@@ -1,4 +1,4 @@
-"""The statements that a state directory keeps."""
+"""Holds the statements that a state directory stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from millpond.store.catalog import Saved
 
 
 class SavedStatements:
-    """Holds them by their ids: kind and name, in lower case."""
+    """Holds saved statements by their ids: kind and name, in lower case."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Saved] = {}

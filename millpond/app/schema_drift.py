@@ -1,4 +1,4 @@
-"""Fields that come up in a stream whose columns were discovered: they become columns of what reads all of them.
+"""Adds new fields of a stream with discovered columns to the tables that read all of its columns.
 
 The source notices them, and each statement takes them in before the batch that has them: its text is checked again
 with the columns that there are now. What cannot take them goes on with those that it knew, also after a restart. First

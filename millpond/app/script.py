@@ -1,4 +1,4 @@
-"""A text against what the app already has: every statement is checked before the first one runs."""
+"""Checks a text against what the app already has: every statement, before the first one runs."""
 
 from __future__ import annotations
 

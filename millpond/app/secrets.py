@@ -1,4 +1,4 @@
-"""Secrets of an app: what came from the environment is not shown to anybody."""
+"""Masks the secrets of an app: values from the environment are never shown."""
 
 from __future__ import annotations
 

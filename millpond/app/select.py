@@ -1,4 +1,4 @@
-"""Queries on tables, answered without the lock of the app: one that takes long keeps nobody else waiting."""
+"""Answers queries on tables without the lock of the app, so that a long one delays nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that programs send to streams which the app keeps itself."""
+"""Sends rows of programs to embedded streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that a person types one after another, among them BEGIN, and later COMMIT or ROLLBACK."""
+"""Runs statements that a person types one after another, with BEGIN, COMMIT and ROLLBACK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark, as an app uses it: it starts when it is first needed."""
+"""Starts Spark when an app first needs it."""
 
 from __future__ import annotations
 

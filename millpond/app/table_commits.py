@@ -1,4 +1,4 @@
-"""A table of an app: its changes are commits of the app's store."""
+"""Commits the changes of a table handle to the store of its app."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Edit = Callable[[str, Make], int | None]
 
 
 class AppHome:
-    """Where the changes of one table of an app are made."""
+    """Commits the changes of one table of an app."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The tables of an app, as programs use them."""
+"""Gives programs the tables of an app."""
 
 from __future__ import annotations
 

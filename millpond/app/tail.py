@@ -1,4 +1,4 @@
-"""The rows of a running SELECT for someone who reads along."""
+"""Gives the rows of a running SELECT to a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text that is being run: how its statements are told from one another, and the transaction that they are in."""
+"""Tracks the text that is being run: the identities of its statements, and the transaction that they are in."""
 
 from __future__ import annotations
 

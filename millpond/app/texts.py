@@ -1,4 +1,4 @@
-"""Texts of statements: parsed, checked as a whole, and run one statement after another."""
+"""Parses texts, checks them as a whole, and runs one statement after another."""
 
 from __future__ import annotations
 

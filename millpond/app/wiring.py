@@ -1,4 +1,4 @@
-"""The objects that an app is made of, each given what it uses."""
+"""Creates the objects of an app, and gives each what it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, MERGE, UPSERT, TRUNCATE, and blocks of them: run once, or for as long as the app."""
+"""Runs INSERT, UPDATE, DELETE, MERGE, UPSERT, TRUNCATE and blocks of them, once or for as long as the app."""
 
 from __future__ import annotations
 

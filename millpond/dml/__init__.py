@@ -1,1 +1,1 @@
-"""UPDATE, DELETE and MERGE that run once: what they change."""
+"""Runs UPDATE, DELETE and MERGE once."""

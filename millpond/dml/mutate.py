@@ -1,4 +1,4 @@
-"""What a mutation changes, found on the rows as they are."""
+"""Finds what a mutation changes, on the rows as they are."""
 
 from __future__ import annotations
 

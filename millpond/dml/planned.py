@@ -1,4 +1,4 @@
-"""Statements that were planned before: each is a small object that runs with the values that come.
+"""Runs statements that were planned before, with the values of the next text.
 
 They answer None where the statement must go the long way; then nothing was done.
 """
@@ -28,7 +28,7 @@ from millpond.store.store import Store, StoreSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What plans of one version of the catalog run on."""
+    """Provides what plans of one version of the catalog run on."""
 
     store: Store
     current: Callable[[], bool]

@@ -1,1 +1,1 @@
-"""The app over HTTP: statements, tables, streams, changes as they come, and what a monitor wants to know."""
+"""Serves the app over HTTP: statements, tables, streams, changes, health and metrics."""

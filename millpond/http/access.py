@@ -1,4 +1,4 @@
-"""Who asks, and what they may: tokens to roles, and statements that a role may run."""
+"""Maps tokens to roles, and checks what a role may do."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a statement of a client may name and call: URIs that the server's settings allow, functions whose values depend
-on nothing but their arguments, time and chance, and nothing else."""
+"""Restricts what a statement of a client may name and call: URIs that the server's settings allow, and functions
+whose values depend on nothing but their arguments, time and chance."""
 
 from __future__ import annotations
 

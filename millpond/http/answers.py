@@ -1,4 +1,4 @@
-"""Rows as answers: JSON, JSON lines or an Arrow stream, as the client asks (``Accept``), sent in pieces."""
+"""Encodes rows as responses: JSON, JSON lines or an Arrow stream, as the client accepts, sent in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The ASGI application: each request finds its route, is checked, answered, and never takes the server down."""
+"""Handles requests as an ASGI application: each finds its route, is checked and answered, and never takes the server
+down."""
 
 from __future__ import annotations
 

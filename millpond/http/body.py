@@ -1,4 +1,4 @@
-"""What a client sends: no more of it than is allowed, in time, and JSON."""
+"""Reads the body of a request: JSON, no larger than allowed, and in time."""
 
 from __future__ import annotations
 

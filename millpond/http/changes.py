@@ -1,4 +1,4 @@
-"""The changes of a table as they come: ``GET /tables/{table}/changes``, server-sent events."""
+"""Streams the changes of a table: ``GET /tables/{table}/changes``, server-sent events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.http.failures import bad_request
 from millpond.http.follower import EventStream
 from millpond.http.keys import key_of
 from millpond.http.rows import table_of
-from millpond.http.selection import Conditional, Wish
+from millpond.http.selection import Conditional, Selection
 from millpond.options import parse_duration
 from millpond.sql.filters import resolve_filter
 
@@ -42,9 +42,9 @@ async def changes(service: Service, request: Request) -> Response:
     select = None
     if query.get("where"):
         select = await service.run(_conditional, service, table, query["where"])
-    wish = Wish(key, query.get("where") or None, _seconds(query.get("conflate")))
+    selection = Selection(key, query.get("where") or None, _seconds(query.get("conflate")))
     last = request.headers.get("last-event-id") or None
-    follower = await service.hub.follow(table, wish, select, last=last, rows=rows == "true")
+    follower = await service.hub.follow(table, selection, select, last=last, rows=rows == "true")
     return EventStream(follower, partial(service.hub.leave, follower))
 
 

@@ -1,4 +1,4 @@
-"""One table and those who follow it. Used by the thread of the hub alone, but for ``told``."""
+"""Collects the events of one table for its followers. Used by the thread of the hub alone, but for ``told``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.errors import Error
 from millpond.http.answers import encode, objects
 from millpond.http.follower import Follower, event
 from millpond.http.netted import Netted, netted
-from millpond.http.selection import Conditional, Key, Wish, data_of, encoded, keys_of, of_keys
+from millpond.http.selection import Conditional, Key, Selection, data_of, encoded, keys_of, of_keys
 from millpond.http.settings import Limits
 from millpond.types import Schema
 
@@ -32,10 +32,10 @@ MOST_WAITING = 1_000_000
 
 
 class Group:
-    """Clients with the same wish."""
+    """Groups clients with the same selection."""
 
-    def __init__(self, wish: Wish, select: Conditional | None):
-        self.wish = wish
+    def __init__(self, selection: Selection, select: Conditional | None):
+        self.selection = selection
         self.select = select
         self.followers: tuple[Follower, ...] = ()
         self.waiting: list[Changes] = []
@@ -59,7 +59,7 @@ class Channel:
         self._limits = limits
         self._wake = wake
         self.boot = boot
-        self.groups: dict[Wish, Group] = {}
+        self.groups: dict[Selection, Group] = {}
         self.number = 0
         """Of the newest change."""
         self._seen = 0
@@ -109,26 +109,31 @@ class Channel:
     # joining
 
     def join(
-        self, follower: Follower, wish: Wish, select: Conditional | None, view: Snapshot, number: int
+        self,
+        follower: Follower,
+        selection: Selection,
+        select: Conditional | None,
+        view: Snapshot,
+        number: int,
     ) -> Group:
         """``view`` is the table after the change ``number``."""
-        group = self.groups.get(wish)
+        group = self.groups.get(selection)
         if group is None:
             if select is not None:
                 select.begin(select.of(view))
-            group = self.groups[wish] = Group(wish, select)
+            group = self.groups[selection] = Group(selection, select)
         follower.after = number
         group.followers = (*group.followers, follower)
         self.idle_since = None
         return group
 
-    def leave(self, follower: Follower, wish: Wish) -> None:
-        group = self.groups.get(wish)
+    def leave(self, follower: Follower, selection: Selection) -> None:
+        group = self.groups.get(selection)
         if group is None:
             return
         group.followers = tuple(f for f in group.followers if f is not follower)
         if not group.followers:
-            del self.groups[wish]
+            del self.groups[selection]
         if not self.groups:
             self.idle_since = time.monotonic()
 
@@ -175,11 +180,11 @@ class Channel:
 
     def _of_commit(self, number: int, change: Changes) -> Iterator[Delivery]:
         now = time.monotonic()
-        direct = [g for g in self.groups.values() if not g.wish.seconds]
+        direct = [g for g in self.groups.values() if not g.selection.seconds]
         for group in self.groups.values():
-            if group.wish.seconds:
+            if group.selection.seconds:
                 if not group.waiting:
-                    group.due = now + group.wish.seconds
+                    group.due = now + group.selection.seconds
                 group.waiting.append(change)
         if not direct:
             return
@@ -187,9 +192,11 @@ class Channel:
         if net.anew:
             yield from self._anew(direct)
             return
-        yield from self._by_key(number, net, {g.wish.key: g for g in direct if g.wish.key is not None})
+        yield from self._by_key(
+            number, net, {g.selection.key: g for g in direct if g.selection.key is not None}
+        )
         for group in direct:
-            if group.wish.key is None:
+            if group.selection.key is None:
                 yield from self._told(number, group, net, 1)
 
     def due(self) -> Iterator[Delivery]:
@@ -218,7 +225,7 @@ class Channel:
             yield group.followers, number, event("change", data, self.id_of(number))
 
     def _fail(self, group: Group, error: Error) -> None:
-        del self.groups[group.wish]
+        del self.groups[group.selection]
         if not self.groups:
             self.idle_since = time.monotonic()
         self._on_failed(group.followers, error)
@@ -226,9 +233,9 @@ class Channel:
     def _narrowed(self, net: Netted, group: Group, *, told: bool) -> Netted:
         if group.select is not None:
             return group.select.narrow(net, told=told)
-        if group.wish.key is None:
+        if group.selection.key is None:
             return net
-        key = group.wish.key
+        key = group.selection.key
         near = of_keys(net, self.schema.key, self._values([key]))
         rows = pa.array([k == key for k in keys_of(near.rows, self.schema.key)], pa.bool_())
         gone = pa.array([k == key for k in keys_of(near.deleted, self.schema.key)], pa.bool_())

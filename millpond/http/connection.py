@@ -1,4 +1,4 @@
-"""A connection of a client: it sends the head of each request in time and in few bytes, and there are only so many."""
+"""Limits connections of clients: their number, and the time and size of the head of each request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as answers: a status by the class, and a body that says what, where and what to do."""
+"""Turns errors into responses: a status by the class, and a body that says what, where and what to do."""
 
 from __future__ import annotations
 

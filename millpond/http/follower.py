@@ -1,4 +1,4 @@
-"""A client that follows changes: what waits for it, and when it has had its time."""
+"""Sends events to a client that follows changes, from a bounded queue."""
 
 from __future__ import annotations
 

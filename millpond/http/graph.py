@@ -1,4 +1,4 @@
-"""The graph of the app: sources, streams, queries, tables and sinks, and what flows between them."""
+"""Builds the graph of the app: sources, streams, queries, tables and sinks, and what flows between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the app is alive, and whether it is ready."""
+"""Tells whether the app is alive, and whether it is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From commits to those who follow them: one thread encodes, the event loop hands out, no commit waits for either."""
+"""Passes commits to followers: one thread encodes, the event loop sends, and no commit waits for either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millpond.http.channel import Channel, Delivery, reset
 from millpond.http.failures import Refused
 from millpond.http.follower import BEAT, Follower, event
 from millpond.http.keyed_row import as_arrow
-from millpond.http.selection import Conditional, Wish
+from millpond.http.selection import Conditional, Selection
 from millpond.http.settings import Limits
 from millpond.sql.catalog import Catalog
 from millpond.store.store import Store
@@ -44,7 +44,7 @@ class Hub:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._followers: dict[Follower, tuple[str, Wish]] = {}
+        self._followers: dict[Follower, tuple[str, Selection]] = {}
         self.dropped = 0
         """Clients that did not read fast enough."""
         self.events = 0
@@ -66,7 +66,7 @@ class Hub:
     # in the event loop
 
     async def follow(
-        self, table: Table, wish: Wish, select: Conditional | None, *, last: str | None, rows: bool
+        self, table: Table, selection: Selection, select: Conditional | None, *, last: str | None, rows: bool
     ) -> Follower:
         """A new client. It gets what it has missed since the event ``last``, or with ``rows`` all rows first."""
         if len(self._followers) >= self._limits.followers:
@@ -76,12 +76,12 @@ class Hub:
         loop = asyncio.get_running_loop()
         follower = Follower(self._limits.follower_bytes)
         follower.on_drop = self._dropped
-        self._followers[follower] = (table.name.lower(), wish)
+        self._followers[follower] = (table.name.lower(), selection)
         joined: asyncio.Future[None] = loop.create_future()
 
         def join() -> None:
             try:
-                first = self._join(follower, table, wish, select, last, rows)
+                first = self._join(follower, table, selection, select, last, rows)
             except Exception as error:
                 loop.call_soon_threadsafe(_settle, joined, error)
             else:
@@ -158,7 +158,7 @@ class Hub:
         self,
         follower: Follower,
         table: Table,
-        wish: Wish,
+        selection: Selection,
         select: Conditional | None,
         last: str | None,
         rows: bool,
@@ -169,7 +169,7 @@ class Hub:
             # A database is not asked while commits wait: what it has meanwhile comes again, as a change.
             view = table._view() if table._backend.database is None else None
         view = view or table._view()
-        group = channel.join(follower, wish, select, view, number)
+        group = channel.join(follower, selection, select, view, number)
         id_ = channel.id_of(number)
         if last is not None:
             missed = channel.since(last, number, group)
@@ -178,13 +178,15 @@ class Hub:
             lead = reset("the missed changes are no longer stored", id_)
         else:
             lead = b"" if rows else event("ready", b"{}", id_)
-        return lead + self._rows(table, wish, group.select, view, id_) if rows else lead
+        return lead + self._rows(table, selection, group.select, view, id_) if rows else lead
 
-    def _rows(self, table: Table, wish: Wish, select: Conditional | None, view: Any, id_: str) -> bytes:
+    def _rows(
+        self, table: Table, selection: Selection, select: Conditional | None, view: Any, id_: str
+    ) -> bytes:
         if select is not None:
             found = select.of(view)
-        elif wish.key is not None:
-            found = as_arrow(table, wish.key, view)
+        elif selection.key is not None:
+            found = as_arrow(table, selection.key, view)
         else:
             found = view.scan()
         if found.num_rows > self._limits.first_rows:
@@ -197,10 +199,10 @@ class Hub:
         head = encode({"columns": columns_of(found.schema)})[:-1]
         return event("rows", head + b',"rows":[' + b",".join(objects(found)) + b"]}", id_)
 
-    def _leave(self, follower: Follower, table: str, wish: Wish) -> None:
+    def _leave(self, follower: Follower, table: str, selection: Selection) -> None:
         channel = self._channels.get(table)
         if channel is not None:
-            channel.leave(follower, wish)
+            channel.leave(follower, selection)
 
     def _channel(self, table: Table) -> Channel:
         name = table.name.lower()

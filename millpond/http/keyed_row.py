@@ -1,4 +1,4 @@
-"""One row of a table by its key, as Arrow."""
+"""Reads one row of a table by its key, as Arrow."""
 
 from __future__ import annotations
 

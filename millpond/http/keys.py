@@ -1,4 +1,4 @@
-"""Keys as they stand in a URL: ``/rows/7``, ``/rows/AAPL,2024-01-05``."""
+"""Parses keys in a URL: ``/rows/7``, ``/rows/AAPL,2024-01-05``."""
 
 from __future__ import annotations
 

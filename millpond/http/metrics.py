@@ -1,4 +1,4 @@
-"""Numbers for Prometheus."""
+"""Exports metrics for Prometheus."""
 
 from __future__ import annotations
 

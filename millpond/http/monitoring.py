@@ -1,4 +1,4 @@
-"""What monitors and plots ask: ``GET /metrics`` and ``GET /stats``."""
+"""Answers monitors and plots: ``GET /metrics`` and ``GET /stats``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commits do to a table, as those who follow it want it: each key once, as it is in the end."""
+"""Combines the changes of several commits: each key once, in its last state."""
 
 from __future__ import annotations
 

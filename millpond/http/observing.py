@@ -1,4 +1,4 @@
-"""What the app is doing, in numbers: looked at once for the graph, the plots and the metrics."""
+"""Observes the app in numbers, once for the graph, the plots and the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI description, made of the declared routes."""
+"""Builds the OpenAPI description from the declared routes."""
 
 from __future__ import annotations
 

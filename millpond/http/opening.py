@@ -1,4 +1,4 @@
-"""Opening the HTTP server: by ``App.serve`` and by ``millpond run --http``. Loads the server's packages only then."""
+"""Opens the HTTP server, for ``App.serve`` and ``millpond run --http``. Loads the server's packages only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The dashboard: one page and its parts, files of this package. They hold no data: the page asks the routes for it."""
+"""Serves the dashboard: one page and its parts, files of this package without data, which the page gets from the
+routes."""
 
 from __future__ import annotations
 

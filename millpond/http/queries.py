@@ -1,4 +1,4 @@
-"""The running queries: how each is, and holding them."""
+"""Answers requests about running queries, and pauses, stops and starts them."""
 
 from __future__ import annotations
 

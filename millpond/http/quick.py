@@ -1,4 +1,4 @@
-"""The short way for the most frequent request: a row of a table in memory, by a key of one column, as JSON.
+"""Answers the most frequent request quickly: a row of a table in memory, by a key of one column, as JSON.
 
 It answers in a few microseconds what the long way would answer; whatever is not plain is left to that.
 """

@@ -1,4 +1,4 @@
-"""What a route is declared as."""
+"""Defines how a route is declared."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The routes: what each is for, who may use it, what it takes. The server, the OpenAPI description and the reference
-in docs are made of this one list."""
+"""Declares the routes: what each is for, who may use it, what it takes. The server, the OpenAPI description and the
+reference in docs are built from this one list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a table: one by its key, and pages of them in the order of the key."""
+"""Answers with rows of a table: one by its key, and pages of them in the order of the key."""
 
 from __future__ import annotations
 

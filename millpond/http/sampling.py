@@ -1,4 +1,4 @@
-"""The last minutes in numbers, for plots."""
+"""Samples the numbers of the last minutes, for plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The path of a request, segment by segment: a slash that is written %2F belongs to a name."""
+"""Splits the path of a request: a slash that is written %2F belongs to a name."""
 
 from __future__ import annotations
 

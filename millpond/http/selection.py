@@ -1,5 +1,5 @@
-"""Which changes of a table a client wants: all, those of one key, or of rows under a condition. Clients that want the
-same share what is made for them."""
+"""Selects which changes of a table a client gets: all, those of one key, or of rows under a condition. Clients with
+the same selection share its events."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a client asks for. Wishes that are equal are one group: its events are encoded once."""
+class Selection:
+    """Describes the changes that a client wants. Equal selections are one group: its events are encoded once."""
 
     key: Key | None = None
     where: str | None = None

@@ -1,4 +1,4 @@
-"""The HTTP server of an app: in its process, in a thread of its own, until it is closed."""
+"""Runs the HTTP server of an app, in a thread of the app's process, until it is closed."""
 
 from __future__ import annotations
 

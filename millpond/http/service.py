@@ -1,4 +1,4 @@
-"""What the routes share: parts of the app, the settings, and the threads in which everything runs that may wait."""
+"""Holds what the routes share: parts of the app, the settings, and the threads for everything that may wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the server listens, who may ask it what, and how much: everything with its default."""
+"""Declares the settings of the server with their defaults: where it listens, who may do what, and how much."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_PORT = 8080
 
 
 class Role(IntEnum):
-    """What a client may do; each role may do what the ones before it may."""
+    """Names what a client may do; each role may also do what the ones before it may."""
 
     NONE = 0
     READ = 1
@@ -35,7 +35,7 @@ SHORTEST_TOKEN = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client, and all of them, may take."""
+    """Limits what one client, and all of them, may use."""
 
     body: int = 16 * 1024 * 1024
     """Bytes of a request's body."""

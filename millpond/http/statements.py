@@ -1,4 +1,4 @@
-"""Statements over HTTP: ``POST /sql`` and ``POST /explain``."""
+"""Runs statements over HTTP: ``POST /sql`` and ``POST /explain``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FORMS = {JSON: "json", TEXT: "text", MERMAID: "mermaid", SVG: "svg"}
 
 
 class HttpPermissions:
-    """What a role may ask, and name."""
+    """Checks what a role may run and name."""
 
     def __init__(self, service: Service, role: Role):
         self._service = service

@@ -1,4 +1,4 @@
-"""Rows for embedded streams: ``POST /streams/{stream}``. The answer comes when they are durable."""
+"""Takes rows for embedded streams: ``POST /streams/{stream}``. The response is sent when they are durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: which there are, and what is known of each."""
+"""Lists the tables and describes each."""
 
 from __future__ import annotations
 

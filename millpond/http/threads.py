@@ -1,4 +1,4 @@
-"""The threads in which requests are answered, so that the event loop waits for nothing and no request for long ones."""
+"""Answers requests in threads, so that the event loop waits for nothing and no request for long ones."""
 
 from __future__ import annotations
 

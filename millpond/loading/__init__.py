@@ -1,1 +1,1 @@
-"""Tables that are filled from outside: bulk loads, followers, change capture, side inputs."""
+"""Loads tables from outside and keeps them current: bulk loads, followers, change capture, side inputs."""

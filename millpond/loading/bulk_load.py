@@ -1,4 +1,4 @@
-"""Filling tables from sources outside: with all that is there, then with what is new."""
+"""Loads tables from sources outside: first with all that is there, then with what is new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of the changes that a database logs: each is an envelope, as Debezium makes them.
+"""Sends the changes that a database logs to a stream, as the envelopes that Debezium writes.
 
 A stream of this kind is kept by the app as any other that programs send to; what is sent is what the log has, with the
 place in the log in the same commit.

@@ -1,4 +1,4 @@
-"""Tables that are copies of tables in databases, kept by the changes that the databases log.
+"""Keeps tables equal to tables in databases, by the changes that the databases log.
 
 First come all rows, as they were at one place in the log, then the changes after it: each commit holds whole
 transactions of the database and the place behind them.

@@ -1,4 +1,4 @@
-"""Columns of sources that were discovered: kept in the journal, so that a restart sees the same ones."""
+"""Stores discovered columns of sources in the journal, so that a restart sees the same ones."""
 
 from __future__ import annotations
 

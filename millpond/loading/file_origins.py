@@ -1,4 +1,5 @@
-"""Whose rows a table over files has: for each file the hashes of its rows, beside the table and in its commits.
+"""Stores which file the rows of a table come from: for each file the hashes of its rows, in the commits of the
+table.
 
 When a file is gone its rows count on, and nobody can read them again. By their hashes they are found in the table, so
 that a comparison with files that were written anew leaves them as they are, and ends all others that should.

@@ -1,4 +1,4 @@
-"""Tables that follow what is outside of the app and no stream: files, answers of servers, tables of other apps.
+"""Keeps tables current that follow something outside: files, HTTP responses, databases, tables of other apps.
 
 Each has a thread for each of its sources, which waits until there may be something new. What goes wrong leaves the
 table as it was; it is stale then, and tried again.

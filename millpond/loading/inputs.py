@@ -1,4 +1,4 @@
-"""The rows that a query reads: of tables as of one commit, of sources outside as they are now."""
+"""Reads the rows of a query: of tables as of one commit, of sources outside as they are now."""
 
 from __future__ import annotations
 

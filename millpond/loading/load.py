@@ -1,4 +1,4 @@
-"""Loading tables from sources outside, and letting them follow these."""
+"""Loads the table of a statement from its sources, and lets it follow them."""
 
 from __future__ import annotations
 

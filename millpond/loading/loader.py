@@ -1,4 +1,4 @@
-"""The loads of an app's file: side by side, while the app goes on with what does not need their tables."""
+"""Runs the loads of an app's file in threads, while the app runs what does not need their tables."""
 
 from __future__ import annotations
 

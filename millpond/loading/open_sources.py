@@ -1,4 +1,4 @@
-"""The sources behind the streams and URIs of an app."""
+"""Opens the sources behind the streams and URIs of an app."""
 
 from __future__ import annotations
 

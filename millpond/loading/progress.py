@@ -1,4 +1,4 @@
-"""How far the load of a table is, and how it ended."""
+"""Tracks how far the load of a table is, and how it ended."""
 
 from __future__ import annotations
 

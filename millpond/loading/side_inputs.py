@@ -1,4 +1,4 @@
-"""Sources outside that a query meets beside tables and streams: kept whole, and read again when they have changed."""
+"""Keeps side inputs: outside sources that a query joins, held completely and read again when they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The column that says what happened to each row that a running SELECT emits."""
+"""Adds the column with the operation of each row that a running SELECT emits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update or a delete changes, found on the rows as they are."""
+"""Finds what an update or a delete of a table changes, on the rows as they are."""
 
 from __future__ import annotations
 

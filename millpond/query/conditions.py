@@ -1,4 +1,4 @@
-"""Conditions and assignments, compiled once and used often, and the rows that a condition finds."""
+"""Compiles conditions and assignments, once for many uses, and finds the rows of a condition."""
 
 from __future__ import annotations
 

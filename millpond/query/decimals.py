@@ -1,4 +1,4 @@
-"""Arithmetic of decimals of up to 38 digits whose exact results have more: what DuckDB cannot do, as Spark does it.
+"""Computes with decimals of up to 38 digits whose exact results have more, as Spark does and DuckDB cannot.
 
 Spark multiplies to 38 digits, divides to 38 digits after the point, and then rounds to the scale of the result, each
 time half up. Here whole columns are computed with integers of any length. (Arrow's decimals of 256 bits would be twice

@@ -1,4 +1,4 @@
-"""The difference of two tables: which rows came and which went, each row as often as it is there."""
+"""Computes the difference of two tables as multisets: which rows came and which went."""
 
 from __future__ import annotations
 

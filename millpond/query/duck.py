@@ -1,4 +1,4 @@
-"""Queries answered by DuckDB over Arrow tables, without a copy."""
+"""Evaluates queries with DuckDB over Arrow tables, without a copy."""
 
 from __future__ import annotations
 

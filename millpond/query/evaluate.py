@@ -1,4 +1,4 @@
-"""One way to ask: DuckDB where it answers as Spark would, else Spark."""
+"""Evaluates queries: with DuckDB where it answers as Spark would, else with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the changes of a table are made, and the home of a table that has no app."""
+"""Declares how a table changes its rows, and implements it for a table without an app."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 
 
 class Home(Protocol):
-    """Where the changes of a table are made: in an app, or alone."""
+    """Changes the rows of a table: in an app, or alone."""
 
     def commit(self, changes: Changes) -> object:
         """Applies the changes, all or none."""

@@ -1,4 +1,4 @@
-"""The rows of a table that a query reads."""
+"""Reads the rows of a table for a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths into JSON text, for the evaluators: functions over columns that DuckDB and Spark call.
+"""Evaluates paths into JSON text: functions over columns that DuckDB and Spark call.
 
 A path is given as the JSON of its steps. Text that is not JSON, and what a path does not find, gives no value.
 """

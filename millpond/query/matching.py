@@ -1,4 +1,4 @@
-"""Rows and others: which of them are among these, and all columns that these have."""
+"""Matches rows with others: which of them are among these, with all columns of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot with changes on top that nobody else sees: what a transaction reads.
+"""Lays changes over a snapshot: what a transaction reads, and nobody else.
 
 Rows are known by the key, or by the row number of a table without one; rows that the transaction adds to such a table
 have provisional numbers that no table reaches.

@@ -1,4 +1,5 @@
-"""Paths into nested values: ``positions.*.shares``, ``portfolio.**.price > 10``, ``orders[*].amount``, ``a[0].b``.
+"""Evaluates paths into nested values: ``positions.*.shares``, ``portfolio.**.price > 10``, ``orders[*].amount``,
+``a[0].b``.
 
 A path begins at a column, or with ``*`` or ``**`` at the row itself. ``*`` and ``[*]`` are all fields of a STRUCT,
 values of a MAP or elements of an ARRAY, ``**`` any number of such levels, ``[0]`` the first element. Text that holds

@@ -1,4 +1,4 @@
-"""Plans of repeated statements, found by their text without its literals.
+"""Caches plans of repeated statements, by their text without its literals.
 
 Most of the time is spent on finding the literals, so the frequent forms have a way of their own: one text at the end of
 the statement is found by splitting at quotes, one number at the end by taking the digits off, parameters not at all;

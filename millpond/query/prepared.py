@@ -1,4 +1,4 @@
-"""Queries that are rendered once and answered with other values."""
+"""Renders queries once and evaluates them with other values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ask = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How an evaluator writes a query and a text, and how it is asked."""
+    """Renders a query and a literal for one evaluator, and runs it."""
 
     render: Render
     text: Callable[[str], str]

@@ -1,4 +1,4 @@
-"""What a program reads from a table: by key, by condition, in pages, as a stream, by expression and path."""
+"""Reads a table for a program: by key, by condition, in pages, as a stream, by expression and path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers: rows that a person, a program or a notebook can take."""
+"""Gives the rows of an answer to a person, a program or a notebook."""
 
 from __future__ import annotations
 

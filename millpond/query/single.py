@@ -1,4 +1,4 @@
-"""Statements that change one row by its key: a function for each, which takes the values of its text."""
+"""Runs statements that change one row by its key: a function for each, which takes the values of its text."""
 
 from __future__ import annotations
 

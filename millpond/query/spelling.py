@@ -1,4 +1,4 @@
-"""What rendered SQL asks of Python: texts that DuckDB reads or writes otherwise than Spark does.
+"""Implements in Python what rendered SQL calls: texts that DuckDB reads or writes differently from Spark.
 
 They are slow, a microsecond or so for each row, and called only for the rows that need them.
 """

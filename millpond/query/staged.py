@@ -1,4 +1,4 @@
-"""A table inside a transaction: the Table API over rows that nobody else sees yet."""
+"""Offers a table inside a transaction: the Table API over rows that nobody else sees yet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Begun(Protocol):
 
 
 class StagedTable(Backend):
-    """What a transaction sees of a table. It is also the home of its changes, which go to the transaction."""
+    """Shows a table as a transaction sees it. It is also the home of its changes, which go to the transaction."""
 
     def __init__(self, transaction: Begun, name: str, real: Backend):
         self._transaction = transaction

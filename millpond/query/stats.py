@@ -1,4 +1,4 @@
-"""What a table says about itself: numbers and health. Reading them takes no lock that a writer holds."""
+"""Reports the numbers and the health of a table, without a lock that a writer holds."""
 
 from __future__ import annotations
 

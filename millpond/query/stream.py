@@ -1,4 +1,4 @@
-"""Rows one after another, for ``for`` and for ``async for``."""
+"""Iterates over rows, with ``for`` and with ``async for``."""
 
 from __future__ import annotations
 

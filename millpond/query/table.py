@@ -1,4 +1,4 @@
-"""A table as a program sees it."""
+"""Offers a table to programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program asks a table in SQL: by condition, by expression, by path into nested values."""
+"""Implements the SQL methods of a table: by condition, by expression, by path into nested values."""
 
 from __future__ import annotations
 

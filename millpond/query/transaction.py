@@ -1,4 +1,4 @@
-"""Transactions: changes of several tables that become one commit, or none."""
+"""Runs transactions: changes of several tables that become one commit, or none."""
 
 from __future__ import annotations
 

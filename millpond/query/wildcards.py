@@ -1,4 +1,4 @@
-"""Values of paths, for all rows of a table, and the text of an aggregate over them."""
+"""Reads the values of paths for all rows of a table, and parses an aggregate over them."""
 
 from __future__ import annotations
 

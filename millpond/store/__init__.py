@@ -1,1 +1,1 @@
-"""The commit: tables, what changes them, and what the journal keeps of them."""
+"""Commits changes: the tables of an app, the journal that makes them durable, and the catalog."""

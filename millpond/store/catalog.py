@@ -1,4 +1,4 @@
-"""The catalog as the journal keeps it: each statement that declares something, with the columns it had."""
+"""Stores the catalog in the journal: each statement that declares something, with the columns that it had."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a table have changed: since somebody last looked, or with each commit."""
+"""Tells which rows of a table have changed: since the last look, or with each commit."""
 
 from __future__ import annotations
 

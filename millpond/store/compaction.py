@@ -1,4 +1,4 @@
-"""Keeps the journal small while an app runs, in a thread of its own."""
+"""Compacts the journal while an app runs, in a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in databases that were dropped: the journal says so first, and then their database removes them.
+"""Drops tables in databases: the journal notes it first, and then the database removes them.
 
 If that fails, or a kill comes in between, it is done at the next start, or before a table of that name is made.
 """

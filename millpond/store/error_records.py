@@ -1,4 +1,4 @@
-"""Error records: rows that a running statement could not process, kept with the reason, to be seen and replayed."""
+"""Stores error records: rows that a running statement could not process, with the reason, to be read and replayed."""
 
 from __future__ import annotations
 

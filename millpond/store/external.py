@@ -1,4 +1,4 @@
-"""Tables that live outside of the journal: what may change together, and how they are read."""
+"""Checks which tables outside of the journal can change in one commit, and copies their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of single rows that wait for the disk together.
+"""Commits changes of single rows in groups that wait for the disk together.
 
 A thread leaves what it wants and waits for its turn to write. Whoever gets it does all that is left there, in one
 commit with one sync; the others find that theirs is done.
@@ -30,7 +30,7 @@ _MOST = 1_000
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """What one thread wants, and what came of it: how many rows are touched, None for the long way."""
+    """Holds the edit of one thread and its result: the number of rows touched, or None for the usual way."""
 
     table: str
     make: Make

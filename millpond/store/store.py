@@ -1,4 +1,4 @@
-"""The tables of an app and the one way in which they change: a commit."""
+"""Holds the tables of an app and commits all of their changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A statement as a unit: if it fails, what it has done so far is taken back, and the app is as it was."""
+"""Undoes a statement that fails: what it has done so far is taken back, and the app is as it was."""
 
 from __future__ import annotations
 

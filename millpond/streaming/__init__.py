@@ -1,1 +1,1 @@
-"""Running statements: what becomes of each batch of a stream."""
+"""Runs statements over streams, batch by batch."""

@@ -1,4 +1,4 @@
-"""Live aggregates: a batch's groups merged with what is kept of them."""
+"""Maintains live aggregates: merges the groups of a batch with their stored state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live aggregate as a running statement: state, target and position change in one commit."""
+"""Runs a live aggregate: state, target and position change in one commit."""
 
 from __future__ import annotations
 

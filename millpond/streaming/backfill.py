@@ -1,4 +1,4 @@
-"""Tables over sources that go on: each is loading until it has what was there when that began, then it follows.
+"""Tracks backfills of endless sources: a table is loading until it has what was there at the start of its statement.
 
 How far a load is is told by offsets: what a topic has compacted away counts as read.
 """

@@ -1,4 +1,5 @@
-"""BEGIN … COMMIT over a stream: in each batch the statements run in text order; their changes are one commit."""
+"""Runs BEGIN … COMMIT over a stream: in each batch the statements run in text order, and their changes are one
+commit."""
 
 from __future__ import annotations
 

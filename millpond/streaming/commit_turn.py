@@ -1,4 +1,4 @@
-"""Running statements commit one after another."""
+"""Serializes the commits of running statements."""
 
 from __future__ import annotations
 

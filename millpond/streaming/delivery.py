@@ -1,4 +1,4 @@
-"""Running statements whose rows leave the app: INSERT INTO a URI.
+"""Runs statements whose target is a sink: INSERT INTO a URI.
 
 Rows are written before the position counts here, so that a kill loses none. A sink that is exact holds the position
 itself: where it is further than ours, a kill came between the two, and ours follows.

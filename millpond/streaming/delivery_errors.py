@@ -1,4 +1,4 @@
-"""Rows that are put aside before a sink has their batch: each counts once, also if the batch has to be done again.
+"""Commits error records of a batch before its sink has the batch, each once, also if the batch is repeated.
 
 They are committed with a mark: for which batch, and from which row of the error table on. If the mark is further than
 the position of the query, a fault came before the sink had the batch; what stands from there on is not added again.

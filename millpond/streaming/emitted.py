@@ -1,4 +1,4 @@
-"""The rows of running SELECTs, for whoever reads along."""
+"""Hands the rows of running SELECTs to their readers."""
 
 from __future__ import annotations
 

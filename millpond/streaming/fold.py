@@ -1,4 +1,4 @@
-"""The events of a batch, applied to the rows of a table as they are when the batch is committed."""
+"""Applies the events of a batch to the rows of a table as they are when the batch is committed."""
 
 from __future__ import annotations
 

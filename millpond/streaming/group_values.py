@@ -1,4 +1,4 @@
-"""The values of the groups of a live aggregate, for functions that cannot be merged from less."""
+"""Stores the values of the groups of a live aggregate, for functions that cannot be merged from a smaller state."""
 
 from __future__ import annotations
 

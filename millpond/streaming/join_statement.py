@@ -1,4 +1,4 @@
-"""A statement over joined streams: each stream has a position of its own, and its batches are commits of the whole."""
+"""Runs a statement over joined streams: each stream has its own position, and each batch is one commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A keyed topic as a table: the last message of a key is its row, and one without a value ends it."""
+"""Maintains a keyed topic as a table: the last message of a key is its row, and a tombstone deletes it."""
 
 from __future__ import annotations
 

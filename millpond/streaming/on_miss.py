@@ -1,4 +1,5 @@
-"""Rows of a batch that find no match in a joined table: counted, put aside, or kept until the match is there."""
+"""Handles rows of a batch without a match in a joined table: counts them, makes them error records, or lets them
+wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that wait for a match are tried again when tables change, without a batch that would do it."""
+"""Retries rows that wait for a match when tables change and no batch does it."""
 
 from __future__ import annotations
 

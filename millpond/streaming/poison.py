@@ -1,4 +1,4 @@
-"""Which rows of a batch cannot be processed."""
+"""Finds the rows of a batch that cannot be processed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The running statements of an app: started together, drained in the order of their streams."""
+"""Runs the statements of an app: starts them together, drains them in the order of their streams."""
 
 from __future__ import annotations
 

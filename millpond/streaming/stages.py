@@ -1,4 +1,4 @@
-"""Evaluating the plans of running statements over batches."""
+"""Evaluates the plans of running statements over batches."""
 
 from __future__ import annotations
 

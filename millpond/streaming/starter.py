@@ -1,4 +1,4 @@
-"""Running statements that have not started: they wait for their tables, or for what they failed on before.
+"""Starts running statements when their tables are loaded, and retries those that could not be started.
 
 A statement of a text that was just run is started by who ran it, and taken back if that fails. What starts later, after
 its tables are loaded or at a restart, fails alone: it is retried if that can help, or when somebody asks for it.
@@ -79,7 +79,7 @@ class Pipelines(Protocol):
 
 
 class Starter:
-    """Those in line, and those that could not be started, by the names of their parts and queries."""
+    """Holds queued statements, and those that could not be started, by the names of their parts and queries."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Running statements: what becomes of a batch of their stream.
+"""Runs a statement over a stream: evaluates each batch and commits the result with the position.
 
 A statement gets a batch and the position after it, and makes both count in one commit. Each kind is a class; the
 engine knows only ``apply``.

@@ -1,4 +1,4 @@
-"""The kinds of running statements, and what each of them uses."""
+"""Makes the running statement of a plan, by its kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millpond.streaming.statement import Rows, RunningStatement, TakeIn
 
 
 class _Every(TypedDict):
-    """What statements of every kind use."""
+    """Lists what statements of every kind use."""
 
     plan: PipelinePlan
     store: Store

@@ -1,4 +1,4 @@
-"""A join of two streams: a batch of one side meets what is kept of the other.
+"""Joins two streams: a batch of one side is joined with the stored rows of the other.
 
 What is kept is in tables, changed in the same commit as what the batch gives and the position of its side. A batch of
 either side is met by all rows of the other that were committed before it, and kept for all that come after it, so

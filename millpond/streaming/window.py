@@ -1,4 +1,4 @@
-"""Live aggregates over windows of time: late rows, windows that close, sessions that grow together.
+"""Maintains live aggregates over windows of time: late rows, windows that close, sessions that merge.
 
 How far time has come is a row of a table of its own, changed in the same commit as the groups, so that a batch that
 is repeated decides the same: its rows are late against the watermark that the batch before it left.

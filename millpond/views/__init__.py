@@ -1,1 +1,1 @@
-"""Materialized views: tables that follow queries over tables."""
+"""Maintains materialized views: tables that follow queries over tables."""

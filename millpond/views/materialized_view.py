@@ -1,4 +1,4 @@
-"""Tables that follow queries over tables.
+"""Maintains materialized views: tables that follow queries over tables.
 
 A view hangs on the commits of its inputs. In a round all inputs are read as of one commit; a view that reads another
 view sees that one as it is after its own step of the same round. What a view holds is made of its inputs alone, so that

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from millpond import App
 from millpond.http.channel import Channel, Group
 from millpond.http.follower import Follower
-from millpond.http.selection import Conditional, Wish
+from millpond.http.selection import Conditional, Selection
 from millpond.http.settings import Limits
 
 KEYS = ["a", "b", "c", "d"]
 WISHES = [
-    Wish(),
-    Wish(key=("a",)),
-    Wish(where="v > 5"),
-    Wish(seconds=0.001),
-    Wish(where="v > 5", seconds=0.001),
+    Selection(),
+    Selection(key=("a",)),
+    Selection(where="v > 5"),
+    Selection(seconds=0.001),
+    Selection(where="v > 5", seconds=0.001),
 ]
 
 _put = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 10)), min_size=1, max_size=4)
@@ -44,8 +44,8 @@ _steps = st.lists(
 class Client:
     """Has what the events say, and where it stands."""
 
-    def __init__(self, channel: Channel, wish: Wish):
-        self.channel, self.wish = channel, wish
+    def __init__(self, channel: Channel, selection: Selection):
+        self.channel, self.selection = channel, selection
         self.rows: dict[str, int] = {}
         self.last: str | None = None
         self.follower: Follower | None = None
@@ -53,11 +53,11 @@ class Client:
 
     def come(self) -> None:
         table = self.channel.table
-        where = self.wish.where
+        where = self.selection.where
         select = None if where is None else Conditional(table.compile_condition(where), table.schema.key)
         self.follower = Follower.__new__(Follower)  # what it does in an event loop is not asked for
         view, number = table._view(), self.channel.number
-        group: Group = self.channel.join(self.follower, self.wish, select, view, number)
+        group: Group = self.channel.join(self.follower, self.selection, select, view, number)
         missed = None if self.last is None else self.channel.since(self.last, number, group)
         if missed is None:
             self.rows = self._wanted()
@@ -67,7 +67,7 @@ class Client:
 
     def leave(self) -> None:
         assert self.follower is not None
-        self.channel.leave(self.follower, self.wish)
+        self.channel.leave(self.follower, self.selection)
 
     def hear(self, data: bytes) -> None:
         fields = dict(line.split(": ", 1) for line in data.decode().strip().split("\n"))
@@ -80,8 +80,12 @@ class Client:
             self.rows.pop(key["k"], None)
 
     def _wanted(self) -> dict[str, int]:
-        rows = self.channel.table.find(self.wish.where) if self.wish.where else self.channel.table.all_rows()
-        return {r["k"]: r["v"] for r in rows if self.wish.key is None or r["k"] == self.wish.key[0]}
+        rows = (
+            self.channel.table.find(self.selection.where)
+            if self.selection.where
+            else self.channel.table.all_rows()
+        )
+        return {r["k"]: r["v"] for r in rows if self.selection.key is None or r["k"] == self.selection.key[0]}
 
     def check(self) -> None:
         assert self.rows == self._wanted()
@@ -103,7 +107,7 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
         table, Limits(history_commits=kept), "boot", lambda: None, lambda followers, error: None
     )
     app._runtime.store.watch("t", channel)
-    clients = [Client(channel, wish) for wish in WISHES]
+    clients = [Client(channel, selection) for selection in WISHES]
 
     def hear() -> None:
         found = list(channel.deliveries())
