@@ -238,7 +238,7 @@ class App:
         >>> server.url
         'http://127.0.0.1:8080'
         """
-        from millpond.http.opening import open_server
+        from millpond.http.open_server import open_server
 
         self._runtime.lifetime.check_open()
         server = open_server(self._runtime, host, port, allow=allow, origins=origins, limits=limits)

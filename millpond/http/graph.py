@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.http.answers import as_json
-from millpond.http.observing import Observation, Query
+from millpond.http.observation import Observation, Query
 from millpond.loading.progress import Load
 from millpond.plan.graph import Graph
 from millpond.sql.catalog import Catalog

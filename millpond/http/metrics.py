@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from millpond.engine.states import State
 from millpond.http.hub import Hub
-from millpond.http.observing import Observation, Observer
+from millpond.http.observation import Observation, Observer
 from millpond.query.stats import Status
 from millpond.version import __version__
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from millpond.http.answers import as_json
 from millpond.http.failures import bad_request
-from millpond.http.sampling import INTERVAL
+from millpond.http.samples import INTERVAL
 
 if TYPE_CHECKING:
     from millpond.http.service import Service

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.allowance import Allowance, given
 from millpond.http.answers import objects
-from millpond.http.netted import Netted
+from millpond.http.net_changes import Netted
 
 if TYPE_CHECKING:
     from millpond.query.conditions import Condition

@@ -8,8 +8,8 @@ from millpond.app.runtime import Runtime
 from millpond.http.allowed import Allowed, Calls
 from millpond.http.hub import Hub
 from millpond.http.metrics import Requests, registry_of
-from millpond.http.observing import Observer
-from millpond.http.sampling import Sampler
+from millpond.http.observation import Observer
+from millpond.http.samples import Sampler
 from millpond.http.settings import Settings
 from millpond.http.threads import Threads
 

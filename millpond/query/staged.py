@@ -8,10 +8,10 @@ from typing import Any, Protocol, Self
 
 from millpond.changes import Changes, Position
 from millpond.errors import Closed, NotSupported
-from millpond.query.changing import Found
 from millpond.query.overlay import Overlay
-from millpond.query.reading import Record
 from millpond.query.stats import Health
+from millpond.query.table_changes import Found
+from millpond.query.table_reader import Record
 from millpond.tables._single import Patch
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable

@@ -12,7 +12,15 @@ import pyarrow as pa
 from millpond.changes import Changes
 from millpond.errors import InvalidRecord
 from millpond.lookup import Lookup, Run
-from millpond.query.changing import (
+from millpond.query.conditions import Compiler, Condition, UpdateSet
+from millpond.query.evaluate import Evaluator
+from millpond.query.home import Alone, Home, declared, no_spark, table_options
+from millpond.query.plans import Asked, Plan, Plans
+from millpond.query.result import SHOWN, LookupResult, drawn
+from millpond.query.single import compile_write
+from millpond.query.staged import Begun, StagedTable
+from millpond.query.stats import Counter, Health, TableStats
+from millpond.query.table_changes import (
     Step,
     check_fields,
     deleted,
@@ -22,15 +30,7 @@ from millpond.query.changing import (
     merged,
     updated,
 )
-from millpond.query.conditions import Compiler, Condition, UpdateSet
-from millpond.query.evaluate import Evaluator
-from millpond.query.home import Alone, Home, declared, no_spark, table_options
-from millpond.query.plans import Asked, Plan, Plans
-from millpond.query.reading import Keys, Reader, Record, Rows, TableSnapshot
-from millpond.query.result import SHOWN, LookupResult, drawn
-from millpond.query.single import compile_write
-from millpond.query.staged import Begun, StagedTable
-from millpond.query.stats import Counter, Health, TableStats
+from millpond.query.table_reader import Keys, Reader, Record, Rows, TableSnapshot
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import resolve_lookup

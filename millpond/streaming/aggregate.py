@@ -20,14 +20,14 @@ from millpond.types import Schema
 
 
 class Tables(Protocol):
-    """All tables as of one commit."""
+    """Gives a snapshot of each table as of one commit."""
 
     def snapshot(self, table: str) -> Snapshot: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a batch does to a live aggregate.
+    """Holds what a batch changes in a live aggregate.
 
     ``changes`` are those of the tables that keep it, ``seen`` what a reader sees of the groups, ``gone`` the groups
     that are there no more: HAVING takes them away, or a session has become part of another. ``ended`` are windows

@@ -1,5 +1,5 @@
 """Whatever commits come, however they are put together, and however often a client goes and comes back: what it has in
-the end is what the table has under its wish."""
+the end is what the table has under its selection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.http.selection import Conditional, Selection
 from millpond.http.settings import Limits
 
 KEYS = ["a", "b", "c", "d"]
-WISHES = [
+SELECTIONS = [
     Selection(),
     Selection(key=("a",)),
     Selection(where="v > 5"),
@@ -107,7 +107,7 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
         table, Limits(history_commits=kept), "boot", lambda: None, lambda followers, error: None
     )
     app._runtime.store.watch("t", channel)
-    clients = [Client(channel, selection) for selection in WISHES]
+    clients = [Client(channel, selection) for selection in SELECTIONS]
 
     def hear() -> None:
         found = list(channel.deliveries())

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from millpond.http.observing import Observation, Observer
+from millpond.http.observation import Observation, Observer
 
 log = logging.getLogger("millpond")
 INTERVAL = 2.0
