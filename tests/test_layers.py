@@ -189,7 +189,6 @@ PRIVATE_OF_THE_APP = 0
 CIRCLES = {
     "millpond.connectors": 13,
     "millpond.sql": 26,
-    "millpond.tables": 7,
 }
 """Files of a room that import one another in circles, imports for types alone included. They may only fall."""
 

@@ -205,7 +205,7 @@ def test_keys_that_cannot_go_to_the_disk() -> None:
 @pytest.mark.parametrize("integers", [True, False])
 def test_the_index_of_keys_is_a_dict(integers: bool, tmp_path: Path) -> None:
     numbers = random.Random(3)
-    cold, plain = ColdKeys(Shelf(tmp_path, "lz4", 0), 100_000, integers=integers), dict[Any, int]()
+    cold, plain = ColdKeys(Shelf(tmp_path, "lz4"), 100_000, integers=integers), dict[Any, int]()
     kinds: list[Callable[[int], Any]] = [
         lambda n: f"k{n}",
         lambda n: (n % 100, f"x{n % 7}", None),

@@ -1,4 +1,4 @@
-"""A block of rows, in memory or on the disk."""
+"""A block of rows in memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.tables._columns import ColumnStore, bitmap, flags_of, store_of
-from millpond.tables._rows import MakeReader, Row
-from millpond.tables._shelf import Shelf
+from millpond.tables._columns import ColumnStore, bitmap, flags_of
+from millpond.tables._rows import MakeReader
 
 SHIFT = 16
 SIZE = 1 << SHIFT
@@ -24,13 +23,13 @@ class Block:
     column comes, before readers see that row, and so are the ``readers``, functions that others keep here. ``cells``
     are the single cells by column; those of a ``plain`` block are all there is to a row."""
 
-    __slots__ = ("_make_row", "capacity", "cells", "plain", "readers", "room", "row", "stores", "valid")
+    __slots__ = ("capacity", "cells", "make_row", "plain", "readers", "room", "row", "stores", "valid")
 
     def __init__(
         self, stores: Sequence[ColumnStore], make_row: MakeReader, capacity: int, old: Block | None = None
     ):
         self.stores = stores
-        self._make_row = make_row
+        self.make_row = make_row
         self.capacity = capacity
         self.room: list[Any] = [s.room(capacity) for s in stores]
         self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
@@ -81,7 +80,7 @@ class Block:
     def _renew(self) -> None:
         self.cells = [s.view(r) for s, r in zip(self.stores, self.room, strict=True)]
         flags = [None if v is None else v.data for v in self.valid]
-        self.row = self._make_row(self.cells, flags, self.stores)
+        self.row = self.make_row(self.cells, flags, self.stores)
         self.plain = all(v is None for v in self.valid) and all(s.words == 1 for s in self.stores)
         # Last: a reader that is made of the cells as they were goes into the old dict.
         self.readers: dict[Any, Callable[..., Any]] = {}
@@ -96,62 +95,3 @@ class Block:
             valid = [None if v is None else v.data for v in self.valid]
             found = readers[make] = make(self.cells, valid, self.stores)
         return found
-
-
-class Cold:
-    """A full block whose rows are on the disk. It reads as the block did: single rows from a copy in memory that is
-    kept for a while, columns from the file."""
-
-    __slots__ = ("_file", "_make_row", "_schema", "_shelf", "size")
-    capacity = SIZE
-    plain = False
-
-    def __init__(self, block: Block, schema: pa.Schema, shelf: Shelf):
-        """Writes the block. Raises OSError."""
-        columns = [block.column(at, 0, SIZE) for at in range(len(schema))]
-        self._file = shelf.write(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self._schema = schema
-        self._make_row = block._make_row
-        self._shelf = shelf
-        self.size = self._file.size
-
-    def thawed(self) -> Block:
-        """A block of its own with the rows."""
-        block = Block([store_of(f.type) for f in self._schema], self._make_row, SIZE)
-        block.write(0, self._file.read())
-        return block
-
-    @property
-    def _block(self) -> Block:
-        return self._shelf.copy_of(self, self.thawed)
-
-    def row(self, within: int) -> Row:
-        row: Row = self._block.row(within)
-        return row
-
-    def reader(self, make: MakeReader) -> Callable[..., Any]:
-        return self._block.reader(make)
-
-    @property
-    def readers(self) -> dict[Any, Callable[..., Any]]:
-        return self._block.readers
-
-    @property
-    def stores(self) -> Sequence[ColumnStore]:
-        return self._block.stores
-
-    @property
-    def cells(self) -> list[Any]:
-        return self._block.cells
-
-    @property
-    def room(self) -> list[Any]:
-        return self._block.room
-
-    @property
-    def valid(self) -> list[npt.NDArray[np.bool_] | None]:
-        return self._block.valid
-
-    def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
-        array = self._file.read([at]).column(0).combine_chunks().slice(start, end - start)
-        return array if keep is None else array.filter(keep)

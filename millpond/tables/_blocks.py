@@ -6,7 +6,7 @@ is still being filled and one that is full are the same to them. Nothing is merg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.records.outgoing import to_rows
-from millpond.tables._block import MASK, SHIFT, SIZE, Block, Cold
+from millpond.tables._block import MASK, SHIFT, SIZE, Block
+from millpond.tables._cold import Cold, Copies
 from millpond.tables._columns import Coded, bitmap, store_of
 from millpond.tables._rows import Row, row_maker, rows_maker
-from millpond.tables._shelf import Shelf
 
 __all__ = ["MASK", "SHIFT", "SIZE", "Block", "Blocks", "Cold", "Slots", "take"]
 
@@ -33,12 +33,19 @@ _ONE_NULL = np.zeros(1, dtype=np.bool_)
 class Blocks:
     """All rows of a table that ever were, until a compaction.
 
-    With ``shelf`` each block has stores of its own, so that all that belongs to it can go to the disk and back.
+    With ``copies`` each block has stores of its own, so that all that belongs to it can go to the disk and back.
+    ``filled`` is called when a block is full while rows are being added.
     """
 
-    def __init__(self, schema: pa.Schema, shelf: Shelf | None = None):
+    def __init__(
+        self,
+        schema: pa.Schema,
+        copies: Copies | None = None,
+        filled: Callable[[Blocks], None] | None = None,
+    ):
         self.schema = schema
-        self._shelf = shelf
+        self._copies = copies
+        self._filled = filled
         self._stores = [store_of(f.type) for f in schema]
         self._make_row = row_maker(schema.names, self._stores)
         self._make_rows = rows_maker(schema.names, self._stores)
@@ -55,8 +62,8 @@ class Blocks:
             self.reserve(slot + part.num_rows)
             self._to_write(slot).write(slot & MASK, part)
             done += part.num_rows
-            if self._shelf is not None and done < count:
-                self._shelf.filled(self)
+            if self._filled is not None and done < count:
+                self._filled(self)
 
     def put(self, slot: int, values: Sequence[Any]) -> None:
         """Writes one row of raw values into a slot that no reader sees yet."""
@@ -109,7 +116,7 @@ class Blocks:
                 self.blocks[-1] = Block(last.stores, self._make_row, more, last)
             else:
                 small = last is None and end <= _FIRST_CAPACITY
-                stores = self._stores if self._shelf is None else [store_of(f.type) for f in self.schema]
+                stores = self._stores if self._copies is None else [store_of(f.type) for f in self.schema]
                 self.blocks.append(Block(stores, self._make_row, _FIRST_CAPACITY if small else SIZE))
             self.room = ((len(self.blocks) - 1) << SHIFT) + self.blocks[-1].capacity
 
@@ -132,11 +139,11 @@ class Blocks:
     def spill(self, end: int) -> int:
         """Brings the oldest full block of the slots below ``end`` to the disk; answers the bytes that it had, 0 if
         there is none. Readers of the old one keep it. Raises OSError, and nothing has changed."""
-        assert self._shelf is not None
+        assert self._copies is not None
         for number in range(min(len(self.blocks), end >> SHIFT)):
             block = self.blocks[number]
             if isinstance(block, Block):
-                self.blocks[number] = Cold(block, self.schema, self._shelf)
+                self.blocks[number] = Cold(block, self.schema, self._copies)
                 return block.nbytes(with_stores=True)
         return 0
 
@@ -191,8 +198,8 @@ class Blocks:
     def nbytes(self) -> int:
         """The bytes of the blocks that are in memory."""
         hot = [b for b in list(self.blocks) if isinstance(b, Block)]
-        if self._shelf is not None:
-            return sum(b.nbytes(with_stores=True) for b in hot) + self._shelf.nbytes()
+        if self._copies is not None:
+            return sum(b.nbytes(with_stores=True) for b in hot) + self._copies.nbytes()
         return sum(b.nbytes() for b in hot) + sum(s.nbytes() for s in self._stores)
 
 

@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.records.values import Unfit, exact
 from millpond.tables._blocks import MASK, SHIFT
+from millpond.tables._live import LiveTable
 from millpond.tables._rows import DAYS, EPOCH, WIDE
 from millpond.tables.base import Get, Has
 from millpond.types import Schema
-
-if TYPE_CHECKING:
-    from millpond.tables.memory import MemoryTable
 
 
 def is_plain(dtype: pa.DataType | None) -> bool:
@@ -25,7 +23,7 @@ def is_plain(dtype: pa.DataType | None) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_string(dtype))
 
 
-def make_reads(table: MemoryTable, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+def make_reads(table: LiveTable, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
     """``get`` and ``has`` by the key, in half a microsecond where the key is found as it stands.
 
     A slot that is not published yet is left to ``get`` and ``has``, which take the newest snapshot.

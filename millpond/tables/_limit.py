@@ -19,6 +19,7 @@ from millpond.changes import Changes
 from millpond.errors import TableFull
 from millpond.options import Option
 from millpond.tables._blocks import SIZE, Blocks, Slots
+from millpond.tables._cold import Copies
 from millpond.tables._coldkeys import ColdKeys, Keys, is_integer_key
 from millpond.tables._keys import average_size
 from millpond.tables._shelf import Shelf
@@ -69,11 +70,13 @@ class Limit:
         self.most: int | None = values.get("max_memory")
         self._what = what
         self.shelf: Shelf | None = None
+        self.copies: Copies | None = None
         self.enforced = True
         if self.most is not None and values.get("on.full") != "error":
             given = values.get("spill.path")
             parent = Path(given) if given else None if home is None else home / "spill"
-            self.shelf = Shelf(parent, str(values.get("compression") or "lz4"), self.most // 8)
+            self.shelf = Shelf(parent, str(values.get("compression") or "lz4"))
+            self.copies = Copies(self.shelf, self.most // 8)
 
     def keys(self, types: Sequence[pa.DataType | None], null_keys: bool) -> Keys:
         """An index of keys of these types that keeps to the limit."""
@@ -119,12 +122,12 @@ class Limit:
         over = fixed + blocks.nbytes() + coming - self.most
         if over <= 0:
             return
-        if self.shelf is None:
+        if self.shelf is None or self.copies is None:
             raise TableFull(
                 f"{self._what} is full: the write would take {over} bytes more than max_memory ({self.most} bytes)",
                 hint="delete rows, raise max_memory, or let rows go to the disk: 'on.full' = 'spill'",
             )
-        over -= self.shelf.forget()
+        over -= self.copies.forget()
         try:
             while over > 0 and (freed := blocks.spill(mark.slots)):
                 over -= freed
@@ -166,7 +169,8 @@ class Limit:
             self._warn(e)
 
     def close(self) -> None:
-        if self.shelf is not None:
+        if self.shelf is not None and self.copies is not None:
+            self.copies.forget()
             self.shelf.close()
 
 

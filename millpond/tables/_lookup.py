@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,11 +17,9 @@ from millpond.tables._answers import AggregateAnswer, ColumnAnswer, RowAnswer
 from millpond.tables._blocks import MASK, SHIFT
 from millpond.tables._columns import store_of
 from millpond.tables._index import MANY
+from millpond.tables._live import LiveTable
 from millpond.tables._rows import DAYS, EPOCH
 from millpond.tables._tests import compile_test
-
-if TYPE_CHECKING:
-    from millpond.tables.memory import MemoryTable
 
 _LONG = 1 << 63
 _RECORD = f"blocks[s >> {SHIFT}].row(s & {MASK})"
@@ -29,7 +27,7 @@ _EPOCH_UTC = EPOCH.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def compile_lookup(table: MemoryTable, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
+def compile_lookup(table: LiveTable, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
     """The function that runs the lookup; it counts its answers by ``next(step)``."""
     stores = [store_of(f.type) for f in table.schema.arrow()]
     way = _Way(table, lookup)
@@ -63,7 +61,7 @@ def compile_lookup(table: MemoryTable, lookup: Lookup, step: Iterator[int], made
 class _Way:
     """How a lookup finds its slots, as lines of Python."""
 
-    def __init__(self, table: MemoryTable, lookup: Lookup):
+    def __init__(self, table: LiveTable, lookup: Lookup):
         self._schema = table.schema
         self._lookup = lookup
         self._equal = {c.column: c.value for c in lookup.equal}

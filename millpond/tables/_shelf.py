@@ -11,24 +11,17 @@ import mmap
 import os
 import shutil
 import tempfile
-import threading
 import uuid
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import StateCorrupt, StateUnwritable
-
-if TYPE_CHECKING:
-    from millpond.tables._block import Block, Cold
-    from millpond.tables._blocks import Blocks
 
 _PREFIX = "millpond-spill-"
 _LOCK = "lock"
@@ -60,9 +53,9 @@ class SpillFile:
 
 
 class Shelf:
-    """The files of one table, and copies in memory of the blocks that were read last, up to ``keep`` bytes."""
+    """The files of one table."""
 
-    def __init__(self, parent: Path | None, compression: str, keep: int):
+    def __init__(self, parent: Path | None, compression: str):
         try:
             if parent is not None:
                 parent.mkdir(parents=True, exist_ok=True)
@@ -74,12 +67,6 @@ class Shelf:
             ) from e
         self._close = weakref.finalize(self, _closed, str(self.path), lock)
         self._options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-        self._keep = keep
-        self._copies: OrderedDict[Cold, tuple[Block, int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self.filled: Callable[[Blocks], None] = lambda blocks: None
-        """Called when a block is full while rows are being added."""
 
     def write(self, rows: pa.RecordBatch) -> SpillFile:
         """Writes the rows. Raises OSError; then no file is left."""
@@ -117,35 +104,7 @@ class Shelf:
             mapped.madvise(mmap.MADV_DONTNEED)
         return numbers
 
-    def copy_of(self, cold: Cold, make: Callable[[], Block]) -> Block:
-        """The copy of a block, made if need be."""
-        with self._lock:
-            found = self._copies.get(cold)
-            if found is not None:
-                self._copies.move_to_end(cold)
-                return found[0]
-        block = make()
-        size = block.nbytes(with_stores=True)
-        with self._lock:
-            if cold not in self._copies:
-                self._copies[cold] = (block, size)
-                self._bytes += size
-            while self._bytes > self._keep and len(self._copies) > 1:
-                self._bytes -= self._copies.popitem(last=False)[1][1]
-        return block
-
-    def nbytes(self) -> int:
-        return self._bytes
-
-    def forget(self) -> int:
-        """Lets go of the copies; answers the bytes that they had."""
-        with self._lock:
-            freed, self._bytes = self._bytes, 0
-            self._copies.clear()
-        return freed
-
     def close(self) -> None:
-        self.forget()
         self._close()
 
 

@@ -81,9 +81,8 @@ class MemoryTable(SingleRows, Backend):
         self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
         self._limit = limit or Limit("", {}, None)
         if self._limit.shelf is not None:
-            self._limit.shelf.filled = self._ease
             self.abilities = self.abilities - {"widen"}
-        self._blocks = Blocks(schema.arrow(), self._limit.shelf)
+        self._blocks = self._no_rows()
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self._generation = Generation(self._no_keys())
         if self._limit.most is not None:
@@ -160,7 +159,7 @@ class MemoryTable(SingleRows, Backend):
     def rewind(self, point: Point) -> None:
         """Takes back everything since the point, also what was only begun. If that fails, the table is of no use."""
         try:
-            blocks = Blocks(self.schema.arrow(), self._limit.shelf)
+            blocks = self._no_rows()
             made = rebuilt(self._key, point, blocks, self._no_keys(), self._ease)
             commit, version = point.moment.mark.commit, self._mark.version + 1
             rows = made.slots
@@ -218,6 +217,11 @@ class MemoryTable(SingleRows, Backend):
     @property
     def spills(self) -> bool:
         return self._limit.shelf is not None
+
+    def _no_rows(self) -> Blocks:
+        """Blocks of this table without a row, which keep to the limit."""
+        copies = self._limit.copies
+        return Blocks(self.schema.arrow(), copies, None if copies is None else self._ease)
 
     def _make_room(self, fixed: int, rows: int) -> None:
         """Room for so many bytes of keys and of rows; rows that nobody needs go first."""
@@ -372,7 +376,7 @@ class MemoryTable(SingleRows, Backend):
             self._marks = deque([mark], maxlen=_KEPT_COMMITS + 1)
         died = self._died[: mark.slots]
         keep = died > self._marks[0].version
-        blocks = Blocks(self.schema.arrow(), self._limit.shelf)
+        blocks = self._no_rows()
         kept = np.flatnonzero(keep)
         # Part by part where memory is limited, the old rows being on the disk.
         self._limit.ease(self._blocks, self._limit.most or 0, mark.slots)
