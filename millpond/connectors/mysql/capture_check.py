@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -16,9 +16,6 @@ from millpond.connectors.mysql.table_map import Field, TableMap
 from millpond.connectors.mysql.types import BINARY
 from millpond.errors import CaptureRefused, Error, SourceChanged, TableMissing
 from millpond.types import Schema
-
-if TYPE_CHECKING:
-    from millpond.connectors.mysql.client import MysqlDatabase
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 AS_TEXT = frozenset(MADE)
@@ -39,11 +36,11 @@ _CASCADES = (
 _COLUMNS = "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 
 
-def name_of(ask: Ask, database: MysqlDatabase) -> TableName:
-    """The table as the server spells it."""
-    found = ask(_TABLE, database.home, database.rows.table)
+def name_of(ask: Ask, home: str | None, given: str | None) -> TableName:
+    """The table of a database as the server spells it."""
+    found = ask(_TABLE, home, given)
     folds = variables(ask, "lower_case_table_names")["lower_case_table_names"] != "0"
-    schema, table = found[0][:2] if found else (database.home, database.rows.table)
+    schema, table = found[0][:2] if found else (home, given)
     return TableName(str(schema), str(table), folds)
 
 
@@ -55,8 +52,9 @@ def variables(ask: Ask, *names: str) -> dict[str, str]:
     }
 
 
-def check(ask: Ask, database: MysqlDatabase, name: TableName, schema: Schema) -> None:
-    """Raises CaptureRefused with the statement that helps."""
+def check(ask: Ask, server: str, name: TableName, schema: Schema, what: str) -> None:
+    """Raises CaptureRefused with the statement that helps. Messages call the database ``server``, and what is read
+    of it ``what``."""
     found = variables(ask, "log_bin", *_SETTINGS)
     if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
         raise no_log()
@@ -64,15 +62,15 @@ def check(ask: Ask, database: MysqlDatabase, name: TableName, schema: Schema) ->
         value = found.get(setting)
         if value is None:
             raise CaptureRefused(
-                f"{database.name} has no setting {setting}: it is too old for its changes to be followed",
+                f"{server} has no setting {setting}: it is too old for its changes to be followed",
                 hint="MariaDB 10.5 or newer, MySQL 8.0.14 or newer",
             )
         if value.upper() != wanted:
-            raise CaptureRefused(f"{setting} of {database.name} is {value}, and must be {wanted}", hint=way)
+            raise CaptureRefused(f"{setting} of {server} is {value}, and must be {wanted}", hint=way)
     _refuse_filters(ask, name)
     there = ask(_TABLE, name.schema, name.table)
     if not there:
-        raise TableMissing(f"{database.name} has no {database.rows.what}")
+        raise TableMissing(f"{server} has no {what}")
     _, _, kind, engine = there[0]
     if kind != "BASE TABLE":
         why = (

@@ -10,21 +10,23 @@ import logging
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pymysql
 
 from millpond.changes import Offset
 from millpond.connectors.cdc.log import Log
+from millpond.connectors.databases.selects import Rows
 from millpond.connectors.mysql import capture_check
 from millpond.connectors.mysql.events import Dump
 from millpond.connectors.mysql.gather import Gather, Layout
 from millpond.connectors.mysql.layout import Layouts
+from millpond.connectors.mysql.login import Login
 from millpond.connectors.mysql.snapshot import Moment, ask, end_of
 from millpond.connectors.mysql.statements import TableName
 from millpond.connectors.mysql.table_map import TableMap
@@ -38,9 +40,6 @@ from millpond.errors import (
     TimedOut,
 )
 from millpond.types import Schema
-
-if TYPE_CHECKING:
-    from millpond.connectors.mysql.client import MysqlDatabase
 
 BEGINNING = 4
 """The place of the first event of a file."""
@@ -73,8 +72,26 @@ def _alone(method: Callable[..., Any]) -> Any:
     return locked
 
 
+class TableDatabase(Protocol):
+    """The database of the table whose log is read."""
+
+    login: Login
+    values: Mapping[str, Any]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def home(self) -> str | None: ...
+    @property
+    def rows(self) -> Rows: ...
+
+    def discovered(self) -> Schema: ...
+    def hold(self) -> Moment: ...
+    def let_go(self, moment: Moment) -> None: ...
+
+
 class BinLog(Log):
-    def __init__(self, database: MysqlDatabase, owner: str, schema: Schema):
+    def __init__(self, database: TableDatabase, owner: str, schema: Schema):
         self.schema = schema
         self._database = database
         self._owner = owner
@@ -84,7 +101,7 @@ class BinLog(Log):
         self._dump: Dump | None = None
         self._moment: Moment | None = None
         self._named: TableName | None = None
-        self._layouts = Layouts(database, self._ask, lambda: self._name)
+        self._layouts = Layouts(database.discovered, self._ask, lambda: self._name)
         self._lock = threading.Lock()
         self._using = threading.RLock()
         self._closed = False
@@ -117,12 +134,13 @@ class BinLog(Log):
     @property
     def _name(self) -> TableName:
         if self._named is None:
-            self._named = capture_check.name_of(self._ask, self._database)
+            self._named = capture_check.name_of(self._ask, self._database.home, self._database.rows.table)
         return self._named
 
     @_alone
     def check(self) -> None:
-        capture_check.check(self._ask, self._database, self._name, self.schema)
+        database = self._database
+        capture_check.check(self._ask, database.name, self._name, self.schema, database.rows.what)
         Dump(self._database.login, self._server_id, *self._status()).close()
 
     # where to begin

@@ -94,7 +94,7 @@ class MysqlDatabase(HostedDatabase):
     def hold(self) -> Moment:
         """A moment that as many connections see as there are readers, until it is let go."""
         with self.explaining():
-            moment = Moment(self)
+            moment = Moment(self.engine, self.login, self.values)
         with self._changing:
             self._moments[moment.name] = moment
         return moment
@@ -115,6 +115,11 @@ class MysqlDatabase(HostedDatabase):
     def _quoted(self) -> str | None:
         parts = [p for p in (self.home, self.rows.table) if p is not None]
         return ".".join(f"`{p.replace('`', '``')}`" for p in parts) if self.rows.table else None
+
+    def discovered(self) -> Schema:
+        """The columns and the key that the table has now."""
+        with self.connected() as connection:
+            return self.discover(connection)
 
     def discover(self, connection: sa.Connection) -> Schema:
         if self.rows.table is None:

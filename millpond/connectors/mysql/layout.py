@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,17 +14,14 @@ from millpond.connectors.mysql.table_map import Field, TableMap
 from millpond.errors import SourceChanged
 from millpond.types import Column, Schema, type_name
 
-if TYPE_CHECKING:
-    from millpond.connectors.mysql.client import MysqlDatabase
-
 _AGAIN = "make the table anew, so that it is loaded again"
 
 
 class Layouts:
-    """Asks the server for what its log does not tell."""
+    """Asks the server for what its log does not tell; ``discover`` gives the columns that the table has now."""
 
-    def __init__(self, database: MysqlDatabase, ask: capture_check.Ask, name: Callable[[], TableName]):
-        self._database = database
+    def __init__(self, discover: Callable[[], Schema], ask: capture_check.Ask, name: Callable[[], TableName]):
+        self._discover = discover
         self._ask = ask
         self._name = name
         self._charsets = Charsets(ask)
@@ -80,6 +76,5 @@ class Layouts:
             )
 
     def _discovered(self) -> Schema:
-        with self._database.connected() as connection:
-            found = self._natural = self._database.discover(connection)
+        found = self._natural = self._discover()
         return found

@@ -7,15 +7,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pymysql
 import sqlalchemy as sa
 
+from millpond.connectors.mysql.login import Login
 from millpond.errors import CaptureRefused, Error, SourceChanged, SourceError
-
-if TYPE_CHECKING:
-    from millpond.connectors.mysql.client import MysqlDatabase
 
 _TRIES = 3
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -28,39 +26,37 @@ class Moment:
     place in the log that they all see. MariaDB tells it for each transaction; elsewhere, and where several
     connections never meet, the database is kept from changing for as long as it takes to begin them."""
 
-    def __init__(self, database: MysqlDatabase):
+    def __init__(self, engine: sa.Engine, login: Login, values: Mapping[str, Any]):
         self.name = uuid.uuid4().hex
         self.place: tuple[str, int]
-        self._patience = database.values["retry.timeout"]
-        self._connections = [
-            database.engine.connect() for _ in range(max(1, database.values["parallel.readers"]))
-        ]
+        self._patience = values["retry.timeout"]
+        self._connections = [engine.connect() for _ in range(max(1, values["parallel.readers"]))]
         self._free: queue.SimpleQueue[sa.Connection] = queue.SimpleQueue()
         try:
             for connection in self._connections:
-                set_up(driver_of(connection), database.values)
+                set_up(driver_of(connection), values)
                 ask(driver_of(connection), "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            self._begin(database)
+            self._begin(login)
         except BaseException:
             self.end()
             raise
         for connection in self._connections:
             self._free.put(connection)
 
-    def _begin(self, database: MysqlDatabase) -> None:
+    def _begin(self, login: Login) -> None:
         for _ in range(_TRIES):
             places = {self._begun(connection) for connection in self._connections}
             if len(places) == 1 and None not in places:
                 self.place = next(p for p in places if p is not None)
                 return
-        driver = database.login.open()
+        driver = login.open()
         try:
             try:
                 ask(driver, "FLUSH TABLES WITH READ LOCK")
             except pymysql.err.OperationalError as error:
                 if error.args[0] != NO_PRIVILEGE:
                     raise
-                self._alone(database)
+                self._alone(login)
                 return
             for connection in self._connections:
                 self._begun(connection)
@@ -68,7 +64,7 @@ class Moment:
         finally:
             driver.close()  # which unlocks
 
-    def _alone(self, database: MysqlDatabase) -> None:
+    def _alone(self, login: Login) -> None:
         """One connection knows its place where the server tells it."""
         for connection in self._connections[1:]:
             connection.close()
@@ -76,8 +72,8 @@ class Moment:
         place = self._begun(self._connections[0])
         if place is None:
             raise CaptureRefused(
-                f"{database.name}: the rows that are there and the place of the log cannot be read as of one moment",
-                hint=f"GRANT RELOAD ON *.* TO '{database.login.user}'",
+                f"{login.name}: the rows that are there and the place of the log cannot be read as of one moment",
+                hint=f"GRANT RELOAD ON *.* TO '{login.user}'",
             )
         self.place = place
 
