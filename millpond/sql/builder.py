@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -12,13 +11,11 @@ from millpond.errors import SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql import statements as st
 from millpond.sql.assign import assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checking.queries import Queries
 from millpond.sql.fold import identity_columns
 from millpond.sql.resolve import Resolved
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema, type_name
-
-if TYPE_CHECKING:
-    from millpond.sql.check import Checker
 
 _OLD = "__old_"
 
@@ -26,7 +23,7 @@ _OLD = "__old_"
 class MutationBuilder:
     """Makes the queries of one statement on one target."""
 
-    def __init__(self, checker: Checker, statement: st.Statement, target: Relation, alias: str):
+    def __init__(self, checker: Queries, statement: st.Statement, target: Relation, alias: str):
         self.checker = checker
         self.statement = statement
         self.target = target

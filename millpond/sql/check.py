@@ -17,33 +17,30 @@ from millpond.errors import (
     InvalidOption,
     SqlError,
 )
-from millpond.options import read_options, unknown_option
+from millpond.options import read_options
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, stream_of, whole_stream
-from millpond.sql.catalog import Relation
 from millpond.sql.checked import (
-    RUNNING_OPTIONS,
     Checked,
 )
 from millpond.sql.checking.creates import Creates
 from millpond.sql.checking.inserts import Inserts
-from millpond.sql.errortables import check_errors_into, error_relation
-from millpond.sql.fold import Fold
-from millpond.sql.identity import identity
-from millpond.sql.indexes import check_create_index, check_drop_index
-from millpond.sql.live import follows_its_query
-from millpond.sql.misses import check_misses, miss_options
-from millpond.sql.mutation import (
-    Mutation,
+from millpond.sql.checking.mutations import (
     check_delete,
     check_merge,
     check_truncate,
     check_update,
     check_upsert,
 )
+from millpond.sql.errortables import check_errors_into, error_relation
+from millpond.sql.fold import Fold
+from millpond.sql.identity import identity
+from millpond.sql.indexes import check_create_index, check_drop_index
+from millpond.sql.misses import check_misses, miss_options
+from millpond.sql.mutation import Mutation
 from millpond.sql.printer import print_name
 from millpond.sql.querynames import FILLS, filling, made_name, unknown_query
-from millpond.sql.words import point_at_word
+from millpond.sql.words import point_at_word, title
 
 _CREATES = (st.CreateStream, st.CreateTable, st.CreateView)
 
@@ -60,7 +57,7 @@ class Checker(Creates, Inserts):
         self._defaults = {}
         method = getattr(self, "_" + type(statement).__name__.lower(), None)
         if method is None:
-            self.refuse(_title(statement), statement)
+            self.refuse(title(statement), statement)
             return None
         checked = self._checked(method, statement)
         for error in self.errors[before:]:
@@ -182,52 +179,14 @@ class Checker(Creates, Inserts):
             )
         return Checked(s, target=mutation.target, mutation=mutation, source_options=self._source_values)
 
-    def writable(self, name: str, s: st.Statement) -> Relation | None:
-        """The table that a statement changes."""
-        target = self.catalog.find(name)
-        if target is None:
-            self.errors.append(self.catalog.unknown(name, "table", s.place))
-        elif target.kind != "table":
-            self.errors.append(
-                SqlError(f'"{target.name}" is a {target.kind}: its rows cannot be changed', place=s.place)
-            )
-            return None
-        elif target.live:
-            self.errors.append(follows_its_query(target.name, s.place))
-            return None
-        elif target.is_open:
-            return None
-        return target
-
-    def plain_write(self, s: st.Update | st.Delete | st.Merge | st.Upsert) -> bool:
-        """Whether the statement has no clause that only a running one can have."""
-        if s.settings:
-            raise unknown_option(_title(s), (), s.settings[0])
-        if isinstance(s, st.Update | st.Delete) and s.returning_into:
-            self.errors.append(
-                SqlError(
-                    "RETURNING … INTO belongs to a statement that a stream drives",
-                    hint="name the stream: UPDATE t SET … FROM stream s WHERE …",
-                    place=s.place,
-                )
-            )
-        return True
-
-    def running_write(self, s: st.Update | st.Delete | st.Merge | st.Upsert) -> bool:
-        """Whether a statement that a stream drives has no clause that it cannot have."""
-        left = self._running_settings(self._later(s.settings), _title(s))
-        if left:
-            raise unknown_option(_title(s), RUNNING_OPTIONS, left[0])
-        return True
-
     # the rest
 
     def _createindex(self, s: st.CreateIndex) -> Checked | None:
-        return check_create_index(self, s)
+        return check_create_index(self.catalog, s)
 
     def _drop(self, s: st.Drop) -> Checked | None:
         if s.kind == "index":
-            return check_drop_index(self, s)
+            return check_drop_index(self.catalog, s)
         if s.kind == "query":
             if not s.if_exists and not self._knows_query(s.name, s):
                 return None
@@ -332,19 +291,3 @@ class Checker(Creates, Inserts):
         if inner is None:
             return None
         return dataclasses.replace(inner, statement=s, skip=False)
-
-
-def _title(statement: st.Statement) -> str:
-    words = {
-        st.Upsert: "UPSERT",
-        st.Update: "UPDATE",
-        st.Delete: "DELETE",
-        st.Merge: "MERGE",
-        st.Truncate: "TRUNCATE",
-        st.AlterTable: "ALTER TABLE",
-        st.ExplainUpgrade: "EXPLAIN UPGRADE",
-        st.Replay: "REPLAY",
-    }
-    if isinstance(statement, st.ControlQuery):
-        return f"{statement.action.upper()} QUERY"
-    return words.get(type(statement), type(statement).__name__)

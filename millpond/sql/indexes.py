@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from millpond.errors import AlreadyExists, SqlError, UnknownName, did_you_mean
 from millpond.sql import statements as st
-from millpond.sql.catalog import Index
+from millpond.sql.catalog import Catalog, Index
 from millpond.sql.checked import Checked
 from millpond.sql.printer import print_name
 
-if TYPE_CHECKING:
-    from millpond.sql.check import Checker
 
-
-def check_create_index(checker: Checker, s: st.CreateIndex) -> Checked | None:
-    known = checker.catalog.index(s.name)
+def check_create_index(catalog: Catalog, s: st.CreateIndex) -> Checked | None:
+    known = catalog.index(s.name)
     if known is not None:
         if s.if_not_exists:
             return Checked(s, skip=True)
@@ -23,9 +18,9 @@ def check_create_index(checker: Checker, s: st.CreateIndex) -> Checked | None:
             f'index "{known.name}" already exists, on table "{known.table}"',
             hint=f"DROP INDEX {print_name(known.name)} first, or CREATE INDEX IF NOT EXISTS",
         )
-    relation = checker.catalog.find(s.table)
+    relation = catalog.find(s.table)
     if relation is None or relation.kind != "table":
-        raise checker.catalog.unknown(s.table, "table")
+        raise catalog.unknown(s.table, "table")
     if relation.is_open:
         return None
     columns: list[str] = []
@@ -41,16 +36,16 @@ def check_create_index(checker: Checker, s: st.CreateIndex) -> Checked | None:
             raise SqlError(f'index "{s.name}" names column "{column.name}" twice')
         columns.append(column.name)
     index = Index(s.name, relation.name, tuple(columns))
-    checker.catalog.add_index(index)
+    catalog.add_index(index)
     return Checked(s, relation=relation, index=index)
 
 
-def check_drop_index(checker: Checker, s: st.Drop) -> Checked | None:
-    index = checker.catalog.index(s.name)
+def check_drop_index(catalog: Catalog, s: st.Drop) -> Checked | None:
+    index = catalog.index(s.name)
     if index is None:
         if s.if_exists:
             return Checked(s, skip=True)
-        known = [i.name for i in checker.catalog.indexes()]
+        known = [i.name for i in catalog.indexes()]
         raise UnknownName(f'index "{s.name}" is not known', hint=did_you_mean(s.name, known))
-    checker.catalog.remove_index(s.name)
+    catalog.remove_index(s.name)
     return Checked(s, index=index)

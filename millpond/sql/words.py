@@ -1,10 +1,11 @@
-"""Where a word stands in a statement."""
+"""The words of a statement: what it is called, and where one of them stands."""
 
 from __future__ import annotations
 
 import re
 
 from millpond.errors import Error, Place
+from millpond.sql import statements as st
 from millpond.sql.statements import Statement
 from millpond.sql.text import pieces
 
@@ -51,3 +52,20 @@ def _within(whole: Place, text: str, offset: int, length: int) -> Place:
         return Place(whole.line, whole.column + offset, length, whole.text)
     begin = text.rfind("\n", 0, offset) + 1
     return Place(whole.line + above, offset - begin + 1, length, text.splitlines()[above])
+
+
+def title(statement: Statement) -> str:
+    """What messages call a statement of its kind."""
+    words: dict[type[Statement], str] = {
+        st.Upsert: "UPSERT",
+        st.Update: "UPDATE",
+        st.Delete: "DELETE",
+        st.Merge: "MERGE",
+        st.Truncate: "TRUNCATE",
+        st.AlterTable: "ALTER TABLE",
+        st.ExplainUpgrade: "EXPLAIN UPGRADE",
+        st.Replay: "REPLAY",
+    }
+    if isinstance(statement, st.ControlQuery):
+        return f"{statement.action.upper()} QUERY"
+    return words.get(type(statement), type(statement).__name__)

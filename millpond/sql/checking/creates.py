@@ -53,7 +53,7 @@ class Creates(Queries):
             return self._derived_stream(s, declared)
         connector = named(s.settings, "connector")
         if connector is None:
-            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self._later(s.settings))
+            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self.later(s.settings))
             if not s.columns:
                 self.errors.append(
                     SqlError(
@@ -80,7 +80,7 @@ class Creates(Queries):
             error.place = connector.place or s.place
             raise
         limits = limits_of(f'stream "{s.name}"', s.settings)
-        rest = [x for x in self._later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
+        rest = [x for x in self.later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
         values = read_options(f'stream "{s.name}"', options, rest)
         described = self.world.describe(uri, values, declared if s.columns else None)
         changes = self.world.changes(uri, values, declared if s.columns else None)
@@ -159,7 +159,7 @@ class Creates(Queries):
                         f'table "{s.name}" has no columns', hint="declare them: (id BIGINT, …)", place=s.place
                     )
                 )
-            values = read_options(f'table "{s.name}"', table_options, self._later(s.settings, table_options))
+            values = read_options(f'table "{s.name}"', table_options, self.later(s.settings, table_options))
             if values["primary.key"]:
                 key = key or _split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)

@@ -114,7 +114,7 @@ class Queries:
             values = read_options("a window", WINDOW_OPTIONS, mine)
             settings = tuple(x for x in settings if x not in mine)
         expression, window = lower_window(query, self.catalog, outputs=not isinstance(s, st.Insert))
-        settings = self._running_settings(self._later(settings, own_options), owner)
+        settings = self.running_settings(self.later(settings, own_options), owner)
         uris = _uris(expression)
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
@@ -176,7 +176,7 @@ class Queries:
         also = ("on.error",) if loads else ("query.name",) if emits else ()
         return [x for x in self._query_settings if x.name.lower() not in also]
 
-    def _running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
+    def running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
         """Takes out the options of running statements, which are kept for ``Checked``."""
         mine = [x for x in settings if find_option(RUNNING_OPTIONS, x.name)]
         defaults = [x for x in settings if x.name.lower().startswith("default.")]
@@ -200,7 +200,7 @@ class Queries:
                 raise
             return self.world.describe(uri, values, self._all, table=self._for_table)
 
-    def _later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
+    def later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
         """The settings without those that this version refuses."""
         kept, errors = without_later(settings, declared)
         self.errors.extend(errors)
