@@ -22,15 +22,22 @@ _SYNTAX: dict[type[exp.Expr], Entry] = {
 }
 
 
+def entry_of(node: exp.Expr) -> Entry | None:
+    """What renders the expression; None if DuckDB has no exact form of it."""
+    if isinstance(node, exp.Anonymous):
+        return _named().get(str(node.this).upper())
+    return _nodes().get(type(node))
+
+
 @cache
-def entries() -> Mapping[type, Entry]:
+def _nodes() -> Mapping[type, Entry]:
     """Operators and other syntax, and the functions that have an expression of their own."""
     own = {node: _entry(row) for node, row in by_node().items() if _claimed(row)}
     return {**own, **_SYNTAX}
 
 
 @cache
-def named() -> Mapping[str, Entry]:
+def _named() -> Mapping[str, Entry]:
     """The functions that are called by name, in capitals."""
     rows = {name: row for name, row in by_name().items() if row.node is None and _claimed(row)}
     return {name.upper(): _entry(row) for name, row in rows.items()}

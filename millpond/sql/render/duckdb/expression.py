@@ -25,10 +25,11 @@ NEGATED = (exp.Like, exp.ILike, exp.RegexpLike)
 
 
 class Expressions:
-    """Renders expressions; ``query`` renders the queries inside of them."""
+    """Renders expressions: each by the entry that ``entry_of`` has for it; ``query`` renders the queries inside."""
 
-    def __init__(self, query: Callable[[exp.Expr], str]):
+    def __init__(self, query: Callable[[exp.Expr], str], entry_of: Callable[[exp.Expr], Entry | None]):
         self.query = query
+        self._entry_of = entry_of
         self._rendered: dict[int, tuple[exp.Expr, str]] = {}
         """By the id of a node, which is kept: what uses an operand several times asks for it as often."""
 
@@ -40,8 +41,6 @@ class Expressions:
         return known[1]
 
     def _render(self, node: exp.Expr) -> str:
-        from millpond.sql.render.duckdb.entries import entries, named
-
         allowance.check()
         if _has_interval(self.type(node)):
             raise Unrenderable("an interval as a value")
@@ -49,10 +48,7 @@ class Expressions:
         if own is not None:
             given = zip(node.expressions, own.arguments, strict=True)
             return f"{own.key}({', '.join(self.to(a, dtype) for a, dtype in given)})"
-        if isinstance(node, exp.Anonymous):
-            entry = named().get(str(node.this).upper())
-        else:
-            entry = entries().get(type(node))
+        entry = self._entry_of(node)
         if entry is None or (node.args.get("negate") and not isinstance(node, NEGATED)):
             name = node.this if isinstance(node, exp.Anonymous) else node.key
             raise Unrenderable(f"{str(name).upper()} has no entry")

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.casts import cast
+from millpond.sql.render.duckdb.entries import entry_of
 from millpond.sql.render.duckdb.expression import Expressions
 from millpond.sql.render.duckdb.names import Unrenderable, quoted
 from millpond.sql.typing import output_types, type_of
@@ -64,7 +65,7 @@ class Queries:
     """Renders queries, and through ``expressions`` what is in them."""
 
     def __init__(self) -> None:
-        self.expressions = Expressions(self.query)
+        self.expressions = Expressions(self.query, entry_of)
 
     def query(self, node: exp.Expr) -> str:
         """Any query, without outer parentheses."""
