@@ -31,6 +31,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "predicates",
             "retry",
             "clock",
+            "locks",
             "digits",
             "records",
             "lookup",
@@ -86,6 +87,7 @@ class Import:
     line: int
     room: str
     target: str  # dotted and absolute: millpond.sql.parse, or pyspark.sql
+    names: tuple[str, ...] = ()  # what is taken out of the module
 
     def breaks(self) -> str | None:
         """Why this import is not allowed, or None."""
@@ -96,7 +98,12 @@ class Import:
                 return None
             return f"{top} is imported only in {' and '.join(sorted(rooms))}"
         other = rest.split(".")[0]
-        if other == self.room or (self.room, other) in NEIGHBOURS:
+        if other == self.room:
+            return None
+        private = next((n for n in (*rest.split("."), *self.names) if re.match("_(?!_)", n)), None)
+        if private is not None:
+            return f"{private} is private to {other or PACKAGE}"
+        if (self.room, other) in NEIGHBOURS:
             return None
         for room in (self.room, other):
             if room not in FLOOR:
@@ -119,16 +126,20 @@ def imports(root: Path) -> Iterator[Import]:
         room = FACE if parts == ("__init__",) else parts[0]
         for node in ast.walk(ast.parse(file.read_text(), str(file))):
             if isinstance(node, ast.Import):
-                targets = [alias.name for alias in node.names]
+                targets = [(alias.name, "") for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 above = module[: -node.level] if node.level else ()
                 base = ".".join([*above, *([node.module] if node.module else [])])
                 # `from millpond import sql` imports the room sql, `from millpond import App` the face.
-                targets = [f"{base}.{a.name}" if is_module(root, base, a.name) else base for a in node.names]
+                targets = [
+                    (f"{base}.{a.name}", "") if is_module(root, base, a.name) else (base, a.name)
+                    for a in node.names
+                ]
             else:
                 continue
-            for target in dict.fromkeys(targets):
-                yield Import(file.relative_to(root), node.lineno, room, target)
+            for target in dict.fromkeys(target for target, _ in targets):
+                names = tuple(name for t, name in targets if t == target and name)
+                yield Import(file.relative_to(root), node.lineno, room, target, names)
 
 
 def is_module(root: Path, base: str, name: str) -> bool:
@@ -288,17 +299,36 @@ WRONG = [
         "if 1:\n  from sqlglot import exp",
         "2: sqlglot: sqlglot is imported only in connectors and plan and sql",
     ),
+    (
+        "app/x.py",
+        "from ..tables import _rows",
+        "1: millpond.tables._rows: _rows is private to tables",
+    ),
+    (
+        "connectors/sql/x.py",
+        "import millpond.tables._rows.cells",
+        "1: millpond.tables._rows.cells: _rows is private to tables",
+    ),
+    ("app/x.py", "from millpond.types import Schema, _kind", "1: millpond.types: _kind is private to types"),
     ("attic.py", "import millpond.sql", '1: millpond.sql: "attic" is on no floor: give it one in FLOORS'),
 ]
 RIGHT = [
     ("cli/__init__.py", "import rich, typer, millpond.demo, millpond.app\nfrom . import shell"),
     ("records.py", "from millpond.errors import Error\nfrom . import types"),
+    ("tables/x.py", "from ._rows import _cell\nfrom millpond.tables import _rows"),
     ("sql/rewrite/any.py", "from ...errors import Error\nfrom .. import parse\nimport sqlglot"),
 ]
 
 
 def violations_of(root: Path, file: str, text: str) -> list[str]:
-    for name in ("sql/parse.py", "app/__init__.py", "tables/__init__.py", "types.py", file):
+    for name in (
+        "sql/parse.py",
+        "app/__init__.py",
+        "tables/_rows.py",
+        "tables/__init__.py",
+        "types.py",
+        file,
+    ):
         path = root / PACKAGE / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text if name == file else "")

@@ -17,8 +17,8 @@ import pytest
 
 from millpond import App, Table
 from millpond.errors import InvalidOption, StateUnwritable, TableFull
+from millpond.records.keys import MISS, NAN
 from millpond.tables._coldkeys import ColdKeys
-from millpond.tables._keys import MISS, NAN
 from millpond.tables._shelf import Shelf
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,7 @@ from millpond.query.stats import Health
 from millpond.sql.live import follows_its_query
 from millpond.store.row_edits import Make
 from millpond.store.store import Store
-from millpond.tables._single import Patch
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Patch, Snapshot
 
 Edit = Callable[[str, Make], int | None]
 """Commits an edit of one row, as ``RowEdits.commit``."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed, NotSupported, UnknownName, did_you_mean
-from millpond.tables._checks import checked
-from millpond.tables._keys import key_list
+from millpond.records.checks import checked
+from millpond.records.keys import key_list
 from millpond.tables.base import Backend, Database, Snapshot, Writing
 from millpond.types import Column, Schema
 

@@ -16,8 +16,7 @@ from millpond.query.stats import Health
 from millpond.query.table_changes import Found
 from millpond.sql.checked import ON_CONFLICT
 from millpond.sql.filters import parse_columns
-from millpond.tables._single import Patch
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Patch, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema, quote
 

@@ -12,8 +12,7 @@ from millpond.query.overlay import Overlay
 from millpond.query.stats import Health
 from millpond.query.table_changes import Found
 from millpond.query.table_reader import Record
-from millpond.tables._single import Patch
-from millpond.tables.base import Backend, Snapshot
+from millpond.tables.base import Backend, Patch, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 

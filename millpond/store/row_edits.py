@@ -17,9 +17,7 @@ from millpond.changes import Changes
 from millpond.errors import StateUnwritable
 from millpond.journal.requests import Receipt
 from millpond.store.store import Store
-from millpond.tables._rewind import Point
-from millpond.tables._single import NOTHING, Edit
-from millpond.tables.memory import MemoryTable
+from millpond.tables.memory import NOTHING, Edit, MemoryTable, Point
 
 Make = Callable[[MemoryTable], Edit | None]
 """Makes an edit of the newest rows; None where the long way is needed."""

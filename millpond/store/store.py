@@ -21,10 +21,10 @@ from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
 from millpond.journal.state import StateDirectory
+from millpond.locks import OwnTurns
 from millpond.sql.catalog import Relation
 from millpond.store.change_feed import Feed, Touched, Watcher
 from millpond.store.external import copied, no_common_commit, one_database
-from millpond.tables._turns import OwnTurns
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
 from millpond.tables.cache import behind
 from millpond.types import Schema

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.tables._keys import MISS, NAN, Key, average_size
+from millpond.records.keys import MISS, NAN, Key, average_size
 from millpond.tables._runs import ABSENT, Matrix, Run, merged
 from millpond.tables._shelf import Shelf
 

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.records.keys import Key, average_size, key_list
 from millpond.tables._blocks import MASK, SHIFT, Blocks, Slots
 from millpond.tables._columns import store_of
-from millpond.tables._keys import Key, average_size, key_list
 from millpond.tables._rows import MakeReader, compile_reader
 
 MANY = 256

@@ -18,10 +18,10 @@ import pyarrow as pa
 from millpond.changes import Changes
 from millpond.errors import TableFull
 from millpond.options import Option
+from millpond.records.keys import average_size
 from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._cold import Copies
 from millpond.tables._coldkeys import ColdKeys, Keys, is_integer_key
-from millpond.tables._keys import average_size
 from millpond.tables._shelf import Shelf
 from millpond.tables._versions import Generation, Mark, grown
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
-from millpond.tables._keys import Key, key_list
+from millpond.records.keys import Key, key_list
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from millpond.errors import Error, StoreStopped
+from millpond.records.keys import key_list
 from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._coldkeys import Keys
-from millpond.tables._keys import key_list
 from millpond.tables._numbers import RowNumbers
 from millpond.tables._versions import NEVER, Generation, Moment
 

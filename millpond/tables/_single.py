@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import Changes
+from millpond.locks import Turns
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
 from millpond.tables._rewind import Point
-from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark
+from millpond.tables.base import Patch
 from millpond.types import Schema
 
 
@@ -28,9 +29,6 @@ class Edit(NamedTuple):
     old: int
     cells: list[Any] | None
 
-
-Patch = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
-"""The fields that change, or what makes them of the record as it is; it raises Unfit where the long way is needed."""
 
 NOTHING = Edit(None, -1, None)
 """There is no such row to change."""

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from millpond.changes import ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.records.keys import integers_of, lookup_list
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._index import MANY
-from millpond.tables._keys import integers_of, lookup_list
 from millpond.tables._rows import Row
 from millpond.tables._sums import decimal_sum
 from millpond.tables._versions import Moment, Way

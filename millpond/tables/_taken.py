@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from millpond.errors import DuplicateKey
+from millpond.records.keys import key_list
 from millpond.records.outgoing import to_rows
-from millpond.tables._keys import key_list
 
 
 def refuse_doubles(keys: pa.Table, what: str) -> None:

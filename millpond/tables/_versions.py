@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from millpond.records.keys import Key
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._coldkeys import ColdKeys, Keys, renumber
 from millpond.tables._dense import DenseKeys
 from millpond.tables._index import SecondaryIndex
-from millpond.tables._keys import Key
 from millpond.tables._numbers import Flags, RowNumbers
 
 NEVER = np.iinfo(np.int64).max

@@ -30,6 +30,8 @@ from millpond.types import Schema
 
 Get = Callable[[Any], dict[str, Any] | None]
 Has = Callable[..., bool]
+Patch = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
+"""The fields that change, or what makes them of the record as it is; it raises Unfit where the long way is needed."""
 T = TypeVar("T")
 
 _FEW = 1_000

@@ -19,8 +19,8 @@ from millpond.errors import Closed, Error, InvalidOption, NotSupported
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option, Setting, read_options
 from millpond.predicates import Predicate
+from millpond.records.fitting import fitting_keys
 from millpond.tables._codec import is_plain
-from millpond.tables._fit import fitting_keys
 from millpond.tables._lru import BoundedRows
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot, find_backend
 from millpond.tables.memory import MemoryTable

@@ -20,25 +20,27 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed, Error, TableFull
+from millpond.locks import Turns
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.records.cast import conform
+from millpond.records.checks import checked
+from millpond.records.keys import key_list
 from millpond.tables._blocks import SHIFT, SIZE, Blocks, Slots
-from millpond.tables._checks import checked
 from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._coldkeys import Keys
 from millpond.tables._hot import HOT_OPTION, HotRecords
 from millpond.tables._index import SecondaryIndex
-from millpond.tables._keys import key_list
 from millpond.tables._limit import LIMIT_OPTIONS, Limit, fixed_bytes
 from millpond.tables._lookup import compile_lookup
 from millpond.tables._rewind import Point, broken, rebuilt
-from millpond.tables._single import SingleRows
+from millpond.tables._single import NOTHING, Edit, SingleRows
 from millpond.tables._snapshot import MemorySnapshot, Settled
-from millpond.tables._turns import Turns
 from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment
 from millpond.tables.base import Backend, Get, Has
 from millpond.types import Schema
+
+__all__ = ["BACKEND", "NOTHING", "Edit", "MemoryTable", "Point"]
 
 _KEPT_COMMITS = 64
 

@@ -16,7 +16,7 @@ from millpond.connectors.databases.sql_database import Session, SqlDatabase
 from millpond.connectors.table import OutsideTable
 from millpond.errors import BadData, Error, NotSupported
 from millpond.predicates import All, Any_, Compare, IsNull, Predicate
-from millpond.tables._fit import fitting_keys
+from millpond.records.fitting import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, type_name
 

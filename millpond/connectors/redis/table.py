@@ -27,8 +27,8 @@ from millpond.connectors.table import shared
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.predicates import All, Compare, Predicate
+from millpond.records.fitting import fitting_keys
 from millpond.retry import for_connections
-from millpond.tables._fit import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, Schema, type_name
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.tables._keys import key_list, same_kind
+from millpond.records.keys import key_list, same_kind
 from millpond.types import whole
 
 
