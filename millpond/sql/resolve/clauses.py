@@ -6,8 +6,9 @@ from sqlglot import exp
 
 from millpond.errors import SqlError, UnknownName
 from millpond.sql.grouping import contains_aggregate, contains_window, grouping_keys, keys_of
-from millpond.sql.resolve.expressions import Aliases, Columns
+from millpond.sql.resolve.expressions import Columns
 from millpond.sql.resolve.inputs import column_of
+from millpond.sql.resolve.names import Aliases
 from millpond.sql.resolve.outputs import Outputs
 from millpond.sql.scope import Scope, Visible
 

@@ -10,10 +10,11 @@ from millpond.errors import SqlError, UnknownName, did_you_mean
 from millpond.sql.autoname import auto_name
 from millpond.sql.calls import called
 from millpond.sql.grouping import contains_aggregate
-from millpond.sql.resolve.expressions import Aliases, column_node, star_of
 from millpond.sql.resolve.generators import generated, generates
 from millpond.sql.resolve.inputs import column_of
 from millpond.sql.resolve.joins import Joins
+from millpond.sql.resolve.names import Aliases, ambiguous, column_node
+from millpond.sql.resolve.stars import star_of
 from millpond.sql.scope import Scope, Visible
 
 
@@ -128,7 +129,7 @@ class Outputs(Joins):
                 message = f'column "{value.alias}" is not there to be replaced'
                 self.errors.append(UnknownName(message, hint=hint, place=self.place(at)))
             elif len(mine) > 1:
-                self._ambiguous(value.alias, mine, at)
+                self._note(ambiguous(value.alias, mine), self.place(at))
             resolved = self._expr(value.this, scope)
             self._type(resolved)
             name = exp.to_identifier(value.alias, quoted=True)
@@ -154,7 +155,7 @@ class Outputs(Joins):
                     )
                 )
             elif len(mine) > 1:
-                self._ambiguous(named.name, mine, named if self.place(named) else star)
+                self._note(ambiguous(named.name, mine), self.place(named) or self.place(star))
             elif any(c in found for c in mine):
                 self.errors.append(
                     SqlError(
