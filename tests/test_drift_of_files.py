@@ -11,7 +11,7 @@ from pyarrow import parquet
 from millpond import App
 from millpond.connectors.files.source import FileSource
 from millpond.formats.base import Piece, find_format
-from millpond.loading import bulk_load
+from millpond.loading import chunks
 from millpond.types import Column, Schema
 
 LIST = pa.list_(pa.field("element", pa.int64()))
@@ -120,11 +120,11 @@ def test_columns_that_another_reader_finds_meanwhile(tmp_path: Path, monkeypatch
     source = FileSource(f"file://{tmp_path}/*.csv", {}, None)
     assert source.schema().names == ("id",)
     (tmp_path / "b.csv").write_text("id,w\n2,5\n")
-    monkeypatch.setattr(bulk_load, "CHUNK", 1)
+    monkeypatch.setattr(chunks, "CHUNK", 1)
     splits = source.splits(None, source.latest(None))
-    chunks = bulk_load.chunks_of(source, splits, True)
-    found = [next(chunks).rows]
+    reading = chunks.chunks_of(source, splits, True)
+    found = [next(reading).rows]
     source.notice(splits)
     assert source.schema().names == ("id", "w")
-    found += [chunk.rows for chunk in chunks]
+    found += [chunk.rows for chunk in reading]
     assert pa.concat_tables(found).to_pydict() == {"id": [1, 2]}

@@ -22,7 +22,7 @@ from millpond import App, Error
 from millpond.connectors.files import watch
 from millpond.connectors.files.source import FileSource
 from millpond.errors import FileMissing, SourceError
-from millpond.loading import bulk_load
+from millpond.loading import chunks
 from millpond.loading.bulk_load import LoadedTable
 from millpond.testing.crash import crash
 
@@ -462,7 +462,7 @@ def test_a_file_that_goes_while_it_is_loaded(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was taken of it stays, the others go on."""
-    monkeypatch.setattr(bulk_load, "CHUNK", 1000)
+    monkeypatch.setattr(chunks, "CHUNK", 1000)
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(300_000)))
     (tmp_path / "b.csv").write_text("id\n-1\n")
     commits = []

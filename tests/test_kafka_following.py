@@ -12,7 +12,7 @@ import pytest
 
 from millpond import App
 from millpond.errors import TopicMissing, TopicReplaced
-from millpond.loading.bulk_load import Progress
+from millpond.loading.progress import Progress
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, orders, uri
 

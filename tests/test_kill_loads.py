@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from millpond import App, Error, faults
-from millpond.loading import bulk_load
+from millpond.loading import chunks
 from millpond.testing.faults import failing, killing
 from tests.servers import Servers
 from tests.test_kill import run_to_the_end, running
@@ -42,7 +42,7 @@ Kill = tuple[str, int]
 
 
 def work(text: str, state: str, point: str, visit: str) -> None:
-    bulk_load.CHUNK = CHUNK
+    chunks.CHUNK = CHUNK
     with (
         killing(point, visit=int(visit)) if point else nullcontext(),
         App(text, state=state, _direct=True) as app,
@@ -133,7 +133,7 @@ def test_a_failure_while_files_are_followed_is_made_good(
     tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told, nothing is lost or doubled, and the next try takes in what is there."""
-    monkeypatch.setattr(bulk_load, "CHUNK", CHUNK)
+    monkeypatch.setattr(chunks, "CHUNK", CHUNK)
     write(tmp_path / "a.jsonl", range(100))
     with App(FILES.format(tmp_path), _direct=True) as app:
         write(tmp_path / "b.jsonl", range(100, 200))

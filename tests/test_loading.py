@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond import App, Error
-from millpond.loading.bulk_load import Progress
+from millpond.loading.progress import Progress
 
 ROWS = 300_000
 

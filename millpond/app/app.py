@@ -21,7 +21,7 @@ from millpond.clock import Clock
 from millpond.errors import AlreadyExists, FileMissing, InvalidOption, StateCorrupt
 from millpond.journal.state import StateDirectory
 from millpond.journal.survey import survey
-from millpond.loading.bulk_load import Report
+from millpond.loading.progress import Report
 from millpond.options import parse_size
 from millpond.plan.connectors import StandIn
 from millpond.query.evaluate import Path as EvaluationPath

@@ -24,13 +24,12 @@ from millpond.app.texts import OnAnswer, Texts
 from millpond.clock import Clock
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
-from millpond.loading.bulk_load import Report
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Followers
 from millpond.loading.inputs import Inputs
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
-from millpond.loading.progress import Load
+from millpond.loading.progress import Load, Report
 from millpond.plan.connectors import Connectors, StandIn
 from millpond.query.evaluate import Evaluator, Path
 from millpond.query.plans import Plans

@@ -37,7 +37,6 @@ from millpond.app.texts import Texts
 from millpond.app.writes import Writes
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
-from millpond.loading.bulk_load import Progress
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Followers
@@ -46,7 +45,7 @@ from millpond.loading.load import TableLoads
 from millpond.loading.loaded_tables import LoadedTables, keep_copy
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
-from millpond.loading.progress import Load
+from millpond.loading.progress import Load, Progress
 from millpond.loading.side_inputs import keep_beside
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator

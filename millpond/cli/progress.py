@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from millpond.loading.bulk_load import Progress
+    from millpond.loading.progress import Progress
 
 _MB = 1 << 20
 EVERY = 2.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,15 @@ from millpond import faults
 from millpond.changes import Changes, Offset, Position
 from millpond.clock import Clock
 from millpond.connectors import abilities
-from millpond.connectors.prefetch import side_by_side
-from millpond.connectors.source import SEQ, Source, Split
+from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData, Error, without_passwords
 from millpond.formats.received import none_spoiled, spoiled_table
+from millpond.loading.chunks import Answer, Splits, chunks_of, rows_of, sizes_of
 from millpond.loading.file_origins import Origins, without_seq
 from millpond.loading.followers import OverSources
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import OpenSource
+from millpond.loading.progress import Report
 from millpond.plan.load import with_seq
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
@@ -40,29 +41,10 @@ from millpond.store.error_records import message_records, renewed
 from millpond.store.store import Store
 
 log = logging.getLogger("millpond")
-CHUNK = 131_072
-"""Rows of a chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a load has come: rows, bytes and files, each of how many where the source knows."""
-
-    table: str
-    rows: int
-    bytes: int
-    total: int | None
-    of: int | None = None
-    finished: bool = False
-    files: int = 0
-    of_files: int | None = None
-
-
-Report = Callable[[Progress], None]
 TakeIn = Callable[[LoadPlan, Iterable[Relation]], tuple[Checked, LoadPlan] | None]
 """Makes the plan of a table over sources that have more columns now; None if it stays as it was."""
-Splits = Mapping[str, Sequence[Split]]
-"""What is to be read of each source, by view."""
 
 
 def fingerprint(*offsets: object) -> str:
@@ -215,7 +197,7 @@ class LoadedTable(OverSources):
         splits = self._splits(at, end)
         self._take_in_columns(splits)
         name, number, rows = self.plan.target.name, skip - 1, 0
-        checkpoint, of = fingerprint(at, end), _sizes(splits)
+        checkpoint, of = fingerprint(at, end), sizes_of(splits)
         self._report(replace(of, table=name))
         faults.reach("load: begun")
         for number, answer in enumerate(self._answers(splits, skip), skip):
@@ -278,7 +260,7 @@ class LoadedTable(OverSources):
         query, aside = self.plan.query, [none_spoiled()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
-            chunks = _noting(chunks_of(source, splits[view], self.plan.errors is not None), aside)
+            chunks = rows_of(chunks_of(source, splits[view], self.plan.errors is not None), aside)
             schema = source.schema().arrow()
             if len(self.sources) == 1 and self._evaluator.reads_once(query, view):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
@@ -411,79 +393,3 @@ def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     numbered = rows.select(list(key)).append_column("__at", pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(list(key)).aggregate([("__at", "max")])["__at_max"]
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    found = list(numbers)
-    return None if None in found else sum(n for n in found if n is not None)
-
-
-class Answer(NamedTuple):
-    """Rows, the records beside them that could not be read, and the bytes and files read so far."""
-
-    rows: pa.Table
-    aside: pa.Table
-    read: int
-    files: int
-
-
-def _sizes(splits: Splits) -> Progress:
-    """How much there is to read, where that is known before."""
-    every = [split for some in splits.values() for split in some]
-    files = {s.file for s in every}
-    known = None if None in files else len(files)
-    return Progress("", 0, 0, _sum(s.bytes for s in every), _sum(s.rows for s in every), of_files=known)
-
-
-def chunks_of(
-    source: Source, splits: Sequence[Split], sifts: bool, *, numbered: bool = False
-) -> Iterator[Answer]:
-    """Chunks of the same rows each time, ``numbered`` with their sequence numbers. With ``sifts`` records that cannot
-    be read are put aside."""
-    schema = source.schema().arrow()
-    schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
-    held: list[pa.RecordBatch] = []
-    aside = [none_spoiled()]
-    rows = read = 0
-    files: dict[str | None, None] = {}
-
-    def answer() -> Answer:
-        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read, len(files))
-
-    if (
-        abilities.parallel(source) > 1 and len(splits) > 1
-    ):  # in any order: who reads so is never asked for the same again
-        every = side_by_side([_batches(source, s, sifts) for s in splits], 2, abilities.parallel(source))
-        parts: list[tuple[Split, Iterator[tuple[pa.RecordBatch, pa.Table]]]] = [(splits[0], every)]
-    else:
-        parts = [(split, _batches(source, split, sifts)) for split in splits]
-    for split, batches in parts:
-        before = read
-        files[split.file] = None
-        for batch, spoiled in batches:
-            held.append(batch.select(schema.names))  # another reader may have found more columns
-            aside.append(spoiled)
-            rows += batch.num_rows
-            # How much of the file a batch was is not known: its size in memory stands for it.
-            read = min(read + batch.nbytes, before + (split.bytes or 0))
-            if rows >= CHUNK:
-                yield answer()
-                held, aside, rows = [], [none_spoiled()], 0
-        read = before + (split.bytes or 0)
-    if held:
-        yield answer()
-
-
-def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
-    if not sifts:
-        return ((batch, none_spoiled()) for batch in source.read(split))
-    return (
-        (part.rows.append_column(SEQ, part.places), part.spoiled) for part in abilities.receive(source, split)
-    )
-
-
-def _noting(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
-    """The rows; what was put aside is noted."""
-    for chunk in chunks:
-        aside.append(chunk.aside)
-        yield chunk.rows

@@ -19,10 +19,12 @@ from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, 
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Error
-from millpond.loading.bulk_load import LoadedTable, Report, Splits, TakeIn, fingerprint, last_of_each
+from millpond.loading.bulk_load import LoadedTable, TakeIn, fingerprint, last_of_each
+from millpond.loading.chunks import Splits
 from millpond.loading.followers import Mask
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import OpenSource
+from millpond.loading.progress import Report
 from millpond.options import find_option, read_options
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator

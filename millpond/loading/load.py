@@ -12,12 +12,12 @@ from millpond import faults
 from millpond.connectors import abilities
 from millpond.connectors.source import find_source
 from millpond.errors import Closed, SourceChanged
-from millpond.loading.bulk_load import Progress, Reached, Report
+from millpond.loading.bulk_load import Reached
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.loaded_tables import LoadedTables
 from millpond.loading.open_sources import Sources
-from millpond.loading.progress import Load
+from millpond.loading.progress import Load, Progress, Report
 from millpond.plan.plans import LoadPlan, Target
 from millpond.retry import Patience
 from millpond.sql import statements as st

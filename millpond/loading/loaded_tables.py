@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from millpond.clock import Clock
-from millpond.loading.bulk_load import LoadedTable, Report, TakeIn
+from millpond.loading.bulk_load import LoadedTable, TakeIn
 from millpond.loading.capture_tables import CapturedTable
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import OpenSource
+from millpond.loading.progress import Report
 from millpond.plan.load import plan_copy
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millpond.query.stats import Health
 from millpond.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load has come: rows, bytes and files, each of how many where the source knows."""
+
+    table: str
+    rows: int
+    bytes: int
+    total: int | None
+    of: int | None = None
+    finished: bool = False
+    files: int = 0
+    of_files: int | None = None
+
+
+Report = Callable[[Progress], None]
+"""Hears how far a load has come."""
 
 
 @dataclass(frozen=True, slots=True)

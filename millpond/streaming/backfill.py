@@ -14,8 +14,7 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.errors import Error
-from millpond.loading.bulk_load import Progress, Report
-from millpond.loading.progress import Load
+from millpond.loading.progress import Load, Progress, Report
 from millpond.plan.plans import PipelinePlan
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.delivery_errors import DeliveryErrors, mark_of
+from millpond.streaming.rows import Rows
 from millpond.streaming.stages import Spark
-from millpond.streaming.statement import NO_MORE, Rows, RunningStatement, high_of
+from millpond.streaming.statement import NO_MORE, RunningStatement, high_of
 from millpond.types import Column, Schema, whole
 
 if TYPE_CHECKING:

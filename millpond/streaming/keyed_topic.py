@@ -18,7 +18,8 @@ from millpond.plan.plans import KeyPlan
 from millpond.store.store import StoreSnapshot
 from millpond.streaming.on_miss import Matched, WaitingRows
 from millpond.streaming.poison import find_poison
-from millpond.streaming.statement import Rows, without_poison
+from millpond.streaming.rows import Rows
+from millpond.streaming.statement import without_poison
 from millpond.types import Schema, whole
 
 if TYPE_CHECKING:

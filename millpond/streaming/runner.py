@@ -20,8 +20,8 @@ from millpond.connectors.source import NativeSource, Source
 from millpond.engine.failures import explain
 from millpond.engine.states import State, asked, can_move
 from millpond.errors import PipelineFailed, TimedOut, known
-from millpond.loading.bulk_load import Report
 from millpond.loading.loader import Loader
+from millpond.loading.progress import Report
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import NO_PATIENCE
 from millpond.sql.catalog import Limits

@@ -16,8 +16,9 @@ from millpond.streaming.emitted import Emitted
 from millpond.streaming.fold import Folded, Inputs
 from millpond.streaming.join_statement import joined_streams
 from millpond.streaming.keyed_topic import Keyed
+from millpond.streaming.rows import Rows, TakeIn
 from millpond.streaming.stages import Spark, Stages
-from millpond.streaming.statement import Rows, RunningStatement, TakeIn
+from millpond.streaming.statement import RunningStatement
 
 
 class _Every(TypedDict):

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.cli import progress
 from millpond.cli.progress import Loading
-from millpond.loading.bulk_load import Progress
+from millpond.loading.progress import Progress
 
 
 def load(loading: Loading) -> None:

@@ -1,0 +1,95 @@
+"""What a source gives to a load, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from millpond.connectors import abilities
+from millpond.connectors.prefetch import side_by_side
+from millpond.connectors.source import SEQ, Source, Split
+from millpond.formats.received import none_spoiled
+from millpond.loading.progress import Progress
+
+CHUNK = 131_072
+"""Rows of a chunk."""
+Splits = Mapping[str, Sequence[Split]]
+"""What is to be read of each source, by view."""
+
+
+class Answer(NamedTuple):
+    """Rows, the records beside them that could not be read, and the bytes and files read so far."""
+
+    rows: pa.Table
+    aside: pa.Table
+    read: int
+    files: int
+
+
+def sizes_of(splits: Splits) -> Progress:
+    """How much there is to read, where that is known before."""
+    every = [split for some in splits.values() for split in some]
+    files = {s.file for s in every}
+    known = None if None in files else len(files)
+    return Progress("", 0, 0, _sum(s.bytes for s in every), _sum(s.rows for s in every), of_files=known)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    found = list(numbers)
+    return None if None in found else sum(n for n in found if n is not None)
+
+
+def chunks_of(
+    source: Source, splits: Sequence[Split], sifts: bool, *, numbered: bool = False
+) -> Iterator[Answer]:
+    """Chunks of the same rows each time, ``numbered`` with their sequence numbers. With ``sifts`` records that cannot
+    be read are put aside."""
+    schema = source.schema().arrow()
+    schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
+    held: list[pa.RecordBatch] = []
+    aside = [none_spoiled()]
+    rows = read = 0
+    files: dict[str | None, None] = {}
+
+    def answer() -> Answer:
+        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read, len(files))
+
+    if (
+        abilities.parallel(source) > 1 and len(splits) > 1
+    ):  # in any order: who reads so is never asked for the same again
+        every = side_by_side([_batches(source, s, sifts) for s in splits], 2, abilities.parallel(source))
+        parts: list[tuple[Split, Iterator[tuple[pa.RecordBatch, pa.Table]]]] = [(splits[0], every)]
+    else:
+        parts = [(split, _batches(source, split, sifts)) for split in splits]
+    for split, batches in parts:
+        before = read
+        files[split.file] = None
+        for batch, spoiled in batches:
+            held.append(batch.select(schema.names))  # another reader may have found more columns
+            aside.append(spoiled)
+            rows += batch.num_rows
+            # How much of the file a batch was is not known: its size in memory stands for it.
+            read = min(read + batch.nbytes, before + (split.bytes or 0))
+            if rows >= CHUNK:
+                yield answer()
+                held, aside, rows = [], [none_spoiled()], 0
+        read = before + (split.bytes or 0)
+    if held:
+        yield answer()
+
+
+def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+    if not sifts:
+        return ((batch, none_spoiled()) for batch in source.read(split))
+    return (
+        (part.rows.append_column(SEQ, part.places), part.spoiled) for part in abilities.receive(source, split)
+    )
+
+
+def rows_of(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
+    """The rows; what was put aside is noted."""
+    for chunk in chunks:
+        aside.append(chunk.aside)
+        yield chunk.rows

@@ -1,0 +1,80 @@
+"""A running statement whose rows each count by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.changes import Changes, Position
+from millpond.plan.plans import PipelinePlan
+from millpond.query.change_kind import with_op
+from millpond.store.store import StoreSnapshot
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.statement import RunningStatement
+from millpond.types import Schema
+
+if TYPE_CHECKING:
+    from millpond.engine.batch import Batch
+
+TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
+"""Makes the plan of a statement whose stream has these columns now; None if it stays as it was."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Rows(RunningStatement):
+    """A query whose rows each count by themselves: into a table, a stream, or to whoever asked."""
+
+    emitted: Emitted
+    take_in: TakeIn
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._stage = self.stages.stage(self.plan.batch)
+        self._columns = self.plan.batch.stream.relation.schema.names
+
+    def _fitted(self, batch: Batch) -> Batch:
+        """New columns of the stream are taken in first, if the statement reads all there are."""
+        columns = batch.columns
+        if columns is not None and columns.names != self._columns:
+            self._columns = columns.names
+            plan = self.take_in(self.plan, columns)
+            if plan is not None:
+                self.plan = plan
+                self.set_up()
+        return super()._fitted(batch)
+
+    def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        rows = self._stage.run(batch, snapshots)
+        arrow = self.plan.batch.output.arrow()
+        return rows.rename_columns(arrow.names).cast(arrow)
+
+    @property
+    def strict(self) -> bool:
+        """Whether a row whose key its table has is refused."""
+        name = self.plan.target.name
+        relation = self.catalog.find(name)
+        return relation is not None and relation.strict and self.plan.name != f"table:{name}"
+
+    def commit(self, rows: pa.Table, position: Position | None) -> int:
+        target, strict = self.plan.target, self.strict
+
+        def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], None]:
+            if target.kind == "emit":
+                # Shown before they count, so that a kill loses none.
+                self.emit(self.emitted, with_op(rows, self.plan.target.options.get("op"), "insert"))
+            if target.kind != "table":
+                return {}, None
+            if strict:
+                snapshots.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+            return {target.name: Changes(rows)}, None
+
+        self.write(
+            find,
+            position,
+            sent=(lambda _: {target.name: rows}) if target.kind == "stream" else None,
+            into=(target.name,) if target.kind == "table" else (),
+        )
+        return int(rows.num_rows)
