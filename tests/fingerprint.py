@@ -46,7 +46,7 @@ def _here(app: App) -> dict[str, Any]:
         "columns found": {k: repr(v) for k, v in app._runtime.rooms.found.items()},
         "emitted": sorted(app._runtime.emitted.results),
         "transaction": app._runtime.text.transaction is not None,
-        "streams that are read": sorted(s.source.uri for s in app._runtime.runner._streams.values()),
+        "streams that are read": sorted(s.source.uri for s in app._runtime.runner.readers),
         "threads": sorted(
             t.name for t in threading.enumerate() if t.name.startswith(("millpond-follow", "millpond-load"))
         ),

@@ -29,7 +29,7 @@ def test_one_query_reads_the_stream_for_all(spark: object) -> None:
         app.send("s", [{"x": 1}, {"x": 2}])
         app.drain()
         assert [ints(app, f"t{i}") for i in range(5)] == [[1 + i, 2 + i] for i in range(5)]
-        assert len(app._runtime.runner._streams) == 1
+        assert len(app._runtime.runner.readers) == 1
 
 
 @pytest.mark.parametrize("path", ["auto", "spark"])
@@ -49,7 +49,7 @@ def test_a_statement_that_comes_later_catches_up_and_joins(spark: object, path: 
         assert ints(app, "b") == [0, 2, 4, 6, 8, 10, 12]
         assert [r["x"] for r in late.rows()] == list(range(8, 14))
         assert ints(app, "c") == [14]
-        assert len(app._runtime.runner._streams) == 1
+        assert len(app._runtime.runner.readers) == 1
 
 
 def test_one_fails_alone_and_a_restart_finds_each_at_its_place(spark: object, tmp_state: Path) -> None:

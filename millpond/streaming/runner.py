@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,29 +21,22 @@ from millpond.loading.loader import Loader
 from millpond.loading.progress import Report
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import NO_PATIENCE
-from millpond.sql.catalog import Limits
 from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 from millpond.streaming.backfill import Backfills
 from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.delivery import SinkRows
 from millpond.streaming.on_miss_retry import RetryThread
+from millpond.streaming.readers import Readers, settle
 from millpond.streaming.stages import Spark
 from millpond.streaming.starter import Starter
 from millpond.streaming.statement import RunningStatement
 
 if TYPE_CHECKING:
-    from millpond.engine.direct import DirectStream
     from millpond.engine.pipeline import Pipeline
-    from millpond.engine.stream import StreamQuery
-
-    Reading = StreamQuery | DirectStream
-
+    from millpond.streaming.readers import Reading
 
 log = logging.getLogger("millpond")
-_AT_ONCE = max(2, os.cpu_count() or 2)
-"""Queries that start side by side: each brings a process of its own."""
 
 
 class Runner:
@@ -73,15 +63,13 @@ class Runner:
         self._store = store
         self._turn = turn
         self._spark = spark
-        self._scratch = scratch
         self._direct = direct
+        self.readers = Readers(store, spark, scratch, direct=direct)
         self.held = held
         self.backfills = Backfills(mask, report)
         self.starter = Starter(self, self.backfills, held, store, loader, mask, direct=direct)
         self._running: dict[str, tuple[Pipeline, Reading]] = {}
-        self._streams: dict[str, Reading] = {}
         self._progress = threading.Condition()
-        self._numbers = itertools.count()
         self._retry_thread: RetryThread | None = None
 
     def __iter__(self) -> Iterator[Pipeline]:
@@ -138,8 +126,6 @@ class Runner:
         are loaded."""
         from millpond.engine.pipeline import Pipeline
 
-        if not self._streams:
-            shutil.rmtree(self._scratch, ignore_errors=True)
         pipeline = Pipeline(statement, source, State(self.held.get(statement.plan.query) or State.RUNNING))
         pipeline.on_progress = partial(self._progressed, pipeline)
         self.backfills.begin(pipeline)
@@ -148,7 +134,7 @@ class Runner:
             pipeline.passed(start, 0, 0.0, 0)
         if late:
             _too_late(pipeline, late)
-        stream = self._stream(statement, source)
+        stream = self.readers.find(statement, source)
         stream.add(pipeline)
         self._running[statement.plan.name] = (pipeline, stream)
         if statement.waiting is not None and self._retry_thread is None:
@@ -158,7 +144,7 @@ class Runner:
     def start(self, enrolled: Mapping[str, Undo | None]) -> None:
         """Lets statements run that have become members of their streams. One that cannot is taken back by its undo."""
         try:
-            self._settle(list(self._streams.values()))
+            self._settle(list(self.readers))
         except BaseException as error:
             for name in enrolled:
                 if (pair := self._running.get(name)) is not None:
@@ -188,49 +174,8 @@ class Runner:
             except Exception as error:
                 for pipeline in self:
                     pipeline.fail(explain(error), NO_PATIENCE)
-        starting: list[Reading] = []
-        for stream in streams:
-            stream.settle()
-            starting.append(stream)
-            if len(starting) >= _AT_ONCE:
-                starting.pop(0).wait_until_up()
-        for stream in starting:
-            stream.wait_until_up()
+        settle(streams)
         faults.reach("query launched")
-
-    def _stream(self, statement: RunningStatement, source: Source) -> Reading:
-        """The query that reads a source; statements with the same one share it, but for those in real-time mode."""
-        key = repr((source.uri, sorted(source.values.items()), source.schema()))
-        alone = statement.plan.target.real_time and not self._direct
-        if alone:
-            key = f"real-time {statement.plan.name}"
-        # It may have taken in new columns.
-        same = (s for s in self._streams.values() if s.source is source and not alone)
-        found = self._streams.get(key) or next(same, None)
-        if found is None:
-            limits = statement.plan.batch.stream.relation.limits
-            found = self._real_time(statement, source) if alone else self._new_stream(source, limits)
-            self._streams[key] = found
-        return found
-
-    def _real_time(self, statement: RunningStatement, source: Source) -> Reading:
-        from millpond.engine.realtime import RealTimeQuery
-
-        assert isinstance(statement, SinkRows)
-        assert isinstance(statement.sink, NativeSink) and isinstance(source, NativeSource)
-        seconds = statement.sink.values["commit.interval"]
-        directory = self._scratch / f"stream-{next(self._numbers)}"
-        return RealTimeQuery(source, statement.sink, self._store.snapshots, seconds, directory, self._spark)
-
-    def _new_stream(self, source: Source, limits: Limits | None) -> Reading:
-        from millpond.engine.direct import DirectStream
-        from millpond.engine.sizes import BatchSize
-        from millpond.engine.stream import StreamQuery
-
-        size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
-        if self._direct:
-            return DirectStream(source, size, self._spark)
-        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}", self._spark)
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
         """Stops a query; what it keeps beside its target stays."""
@@ -240,8 +185,7 @@ class Runner:
                 stream.remove(pipeline)
                 self.backfills.forget(part)
                 if not len(stream):
-                    self._streams = {key: s for key, s in self._streams.items() if s is not stream}
-                    stream.close()
+                    self.readers.close(stream)
                 if isinstance(pipeline.statement, RunningStatement):
                     found.append((pipeline.statement, pipeline.source))
         for statement, _ in found:
@@ -300,7 +244,7 @@ class Runner:
         self.starter.close()
         if self._retry_thread is not None:
             self._retry_thread.close()
-        for stream in list(self._streams.values()):
+        for stream in self.readers:
             stream.close()
         for pipeline in self:
             safely(pipeline.statement.close)
