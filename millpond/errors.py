@@ -3,7 +3,7 @@
 Error
 ├── SqlError              the text is wrong; has a place in it
 │   ├── SqlSyntaxError    it does not parse
-│   ├── UnknownName       a stream, table, column, function, option or statement that is not there
+│   ├── UnknownName       a stream, table, column, function, option or statement that does not exist
 │   ├── AlreadyExists     a name that is taken
 │   ├── InUse             dropped or changed while something reads it
 │   ├── TypeMismatch      types that do not fit together
@@ -11,33 +11,38 @@ Error
 │   ├── NotSupported      understood, but not something this version can run
 │   └── CheckFailed       several of the above at once
 ├── DataError             the data is wrong
-│   ├── InvalidRecord     a record that was handed in does not fit; names row and field
-│   ├── DuplicateKey      a key that is there already, in a table that refuses a second row of it
-│   ├── TableFull         a write past max_memory
+│   ├── InvalidRecord     a given record does not fit; names row and field
+│   ├── DuplicateKey      a key that exists, in a table with 'on.conflict' = 'error'
+│   ├── TableFull         a write beyond max_memory
 │   ├── BadData           a file or message that cannot be decoded
 │   └── QueryFailed       evaluation failed: division by zero, overflow, two rows in a scalar subquery
-├── SourceError           an outside system
+├── SourceError           an outside system failed
 │   ├── FileMissing       no file at that path
-│   ├── AddressMissing    a web server knows nothing at that address
-│   ├── SourceEmpty       there is nothing from which columns could be discovered
-│   ├── SourceChanged     what is read has changed meanwhile; a retry may help
-│   ├── ConnectionLost    it does not answer, or no longer; a retry may help
+│   ├── AddressMissing    a web server has nothing at that URL
+│   ├── SourceEmpty       there is no data to discover columns from
+│   ├── SourceChanged     the data changed while it was read; a retry may help
+│   ├── ConnectionLost    it does not answer, or stopped answering; a retry may help
 │   │   └── NetworkIssue  no Kafka broker answers
-│   ├── AccessRefused     it refuses the login, or what was asked
-│   │   └── AuthenticationIssue  the Kafka brokers do
-│   ├── TopicMissing      the Kafka brokers know no topic of that name; a retry may help
-│   ├── TopicReplaced     a topic was deleted and made again while it was read
-│   └── ConfigurationIssue   a setting of the Kafka client is wrong, or a request that a web server does not understand
+│   ├── AccessRefused     it refuses the login or the request
+│   │   ├── AuthenticationIssue  the Kafka brokers refuse the login
+│   │   └── PrivilegeMissing  a database refuses for lack of a privilege
+│   ├── DatabaseMissing   a server has no database of that name
+│   ├── TableMissing      a database has no table of that name
+│   ├── CaptureRefused    a database does not allow change capture
+│   ├── CaptureLost       changes that were not read are gone from the log of a database
+│   ├── TopicMissing      the Kafka brokers have no topic of that name; a retry may help
+│   ├── TopicReplaced     a topic was deleted and created again while it was read
+│   └── ConfigurationIssue   a setting of the Kafka client is wrong, or a web server does not understand a request
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
 │   ├── StateCorrupt      its content is damaged
 │   ├── StateUnwritable   it cannot be written
-│   └── StoreStopped      tables in memory are behind what is committed; a restart brings them up
+│   └── StoreStopped      tables in memory are behind the journal; a restart restores them
 ├── Conflict              another commit has changed the same rows; try again
-├── EngineError           running things
+├── EngineError           running queries
 │   ├── PipelineFailed    a running query stopped with an error
-│   ├── TimedOut          something was not reached in time
+│   ├── TimedOut          something took too long; a retry may help
 │   ├── NothingLeft       no memory or files are left; a retry may help
 │   ├── EngineLost        Spark's Java process is gone; a retry may help
 │   ├── JavaMissing       no Java that Spark can run on

@@ -107,9 +107,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def _options() -> Iterator[str]:
     yield "# Options"
     yield ""
-    yield "`WITH ('name' = 'value', …)`: keys and values take either quote, names ignore case. An option that is not"
-    yield "listed for what it stands at is an error that names the known ones. In a query over several sources"
-    yield "`'alias.option'` says whose it is."
+    yield "Set options with `WITH ('name' = 'value', …)`. Quotes are single or double; names ignore case."
+    yield "An unknown option is an error that names the known ones. In a query over several sources, write"
+    yield "`'alias.option'` to say which source it is for."
     yield ""
     yield from _section("Every table", COMMON_TABLE_OPTIONS)
     yield from _section("Every running statement", RUNNING_OPTIONS)
@@ -122,20 +122,20 @@ def _options() -> Iterator[str]:
         )
         yield from _section(title, find_backend(name).options)
     yield from _section("Streams", STREAM_OPTIONS)
-    yield from _section("Queries with a window", WINDOW_OPTIONS, "They stand in the WITH of the statement.")
+    yield from _section("Queries with a window", WINDOW_OPTIONS, "Set them in the WITH of the statement.")
     for source in sources():
         if source.kind == "stream":
             continue  # the embedded log: no statement names it
         schemes = ", ".join(f"`{s}://`" for s in source.schemes)
         meaning = (
-            "What reads it runs on."
+            "Statements that read it run continuously."
             if source.endless is True
-            else "A table follows it, a query answers once."
+            else "A table follows it, as its options say; a query reads it once."
         )
         yield from _section(f"Sources: {schemes}", source.options, meaning)
     for sink in sinks():
         schemes = ", ".join(f"`{s}://`" for s in sink.schemes)
-        yield from _section(f"Sinks: {schemes}", sink.options, "After INSERT INTO.")
+        yield from _section(f"Sinks: {schemes}", sink.options, "For `INSERT INTO` a URI.")
     yield "## File formats"
     yield ""
     yield from _table(
@@ -144,7 +144,7 @@ def _options() -> Iterator[str]:
     packed = " and ".join(f"`{suffix}`" for suffix in COMPRESSIONS)
     yield f"{packed} after a suffix are unpacked."
     yield ""
-    yield "## Known, and refused in this version"
+    yield "## Known, but not supported in this version"
     yield ""
     yield from _table(("option", "what it will do"), [(f"`{n}`", text) for n, text in sorted(LATER.items())])
 
@@ -250,7 +250,7 @@ def _words(kind: type[st.Statement]) -> str:
 def _types() -> Iterator[str]:
     yield "# Types"
     yield ""
-    yield "The types are Spark SQL's; inside, every value is held as the Arrow type beside it. CHAR and VARCHAR take a"
+    yield "The types are those of Spark SQL, stored as the Arrow types in the last column. CHAR and VARCHAR take a"
     yield "length and do not enforce it."
     yield ""
     spellings: dict[pa.DataType, list[str]] = {}
@@ -376,7 +376,7 @@ def _routes() -> Iterator[str]:
 
     yield "# Routes"
     yield ""
-    yield "What the server of `millpond run --http` and `app.serve()` answers; `/openapi.json` says it to programs."
+    yield "The routes of `millpond run --http` and `app.serve()`. `/openapi.json` describes them to programs."
     yield "[Over HTTP](../http.md) has examples."
     yield ""
     yield from _table(

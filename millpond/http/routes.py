@@ -112,7 +112,10 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/tables/{table}/rows",
         Role.READ,
-        "A page of rows, in the order of the key. The next page begins after `next` (also in the header X-Next).",
+        (
+            "A page of rows, in the order of the key. Pass `next` (also in the header X-Next) as "
+            "`after` to get the next page."
+        ),
         rows.many_rows,
         (
             TABLE,
@@ -120,7 +123,9 @@ ROUTES: tuple[Route, ...] = (
             Param(
                 "limit", "query", "Rows of the page.", {"type": "integer", "minimum": 1, "maximum": 100_000}
             ),
-            Param("after", "query", "The key after which the page begins: `next` of the page before.", _TEXT),
+            Param(
+                "after", "query", "The key after which the page begins: `next` of the previous page.", _TEXT
+            ),
         ),
         answer=_ROWS,
         media=(JSON, LINES, ARROW),
@@ -141,8 +146,10 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/explain",
         Role.READ,
-        "How a statement would run: in words, as JSON with what it reads and fills as a graph, or the graph drawn. As "
-        "`format` says, or Accept.",
+        (
+            "How a statement would run: as text, as JSON with a graph of what it reads and writes, "
+            "or the graph as a picture. `format`, or Accept, chooses."
+        ),
         statements.explain,
         (Param("format", "query", "The form of the answer.", {"enum": list(EXPLAIN_FORMATS)}),),
         body=_EXPLAIN,
@@ -165,20 +172,23 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/tables/{table}/changes",
         Role.READ,
-        "The changes of a table as they come: one event for each commit, resumed by Last-Event-ID.",
+        (
+            "The changes of a table as they are committed: one event for each commit, resumed with "
+            "Last-Event-ID."
+        ),
         changes.changes,
         (
             TABLE,
             Param("key", "query", "Only the row with this key.", _TEXT),
             FILTER,
-            Param("conflate", "query", "The changes of this time as one event: 1s, 500ms.", _TEXT),
+            Param("conflate", "query", "Combines the changes of this time into one event: 1s, 500ms.", _TEXT),
             Param(
                 "rows",
                 "query",
-                "true: the rows that are there come first, as an event.",
+                "true: the first event contains the current rows.",
                 {"enum": ["true", "false"]},
             ),
-            Param("Last-Event-ID", "header", "The last event that the client has.", _TEXT),
+            Param("Last-Event-ID", "header", "The id of the last event that the client has received.", _TEXT),
         ),
         media=(EVENTS,),
         errors=(400, 404, 409, 413, 422, 429),
@@ -188,8 +198,10 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/streams/{stream}",
         Role.WRITE,
-        "Sends rows to an embedded stream: a JSON object, an array of objects, or JSON lines. The answer comes when "
-        "they are durable.",
+        (
+            "Sends rows to an embedded stream: a JSON object, an array of objects, or JSON lines. "
+            "The response is sent when they are durable."
+        ),
         streams.send_rows,
         (
             STREAM,
@@ -233,8 +245,10 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/graph",
         Role.READ,
-        "Sources, streams, queries, tables and sinks as nodes with their states, and what flows between them as edges "
-        "with rows in a second.",
+        (
+            "Sources, streams, queries, tables and sinks as nodes with their states, and the flow "
+            "between them as edges with rows per second."
+        ),
         graph.graph,
         answer=_OBJECT,
     ),
@@ -242,7 +256,10 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/stats",
         Role.READ,
-        "The last ten minutes in samples: rows in a second, batch times, lag, memory, errors, by query and in all.",
+        (
+            "Samples of the last ten minutes: rows per second, batch times, lag, memory, errors, by "
+            "query and in total."
+        ),
         monitoring.stats,
         (Param("after", "query", "Only samples after this time: `at` of the last one.", {"type": "number"}),),
         answer=_OBJECT,
@@ -251,11 +268,11 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/metrics",
         Role.READ,
-        "Numbers for Prometheus.",
+        "Metrics for Prometheus.",
         monitoring.metrics,
         media=(TEXT,),
     ),
-    Route("GET", "/health", Role.NONE, "Whether the process answers.", health.health, answer=_OBJECT),
+    Route("GET", "/health", Role.NONE, "Whether the process is alive.", health.health, answer=_OBJECT),
     Route(
         "GET",
         "/ready",

@@ -48,49 +48,49 @@ class Limits:
     words: int = CLIENTS.words
     """Words, numbers, texts and signs of a statement."""
     depth: int = CLIENTS.depth
-    """Levels of an expression: brackets, calls, operators one behind the other. AND and OR do not count."""
+    """Levels of an expression: brackets, calls, chained operators. AND and OR do not count."""
     inputs: int = CLIENTS.inputs
     """Tables and subqueries that a statement reads."""
     values: int = 25_000
     """Values of all parameters, those in lists included."""
     connections: int = 2_000
-    """Connections that are open at a time; no more than leave the process 256 of the files that it may open."""
+    """Open connections; never so many that the process has fewer than 256 open files left."""
     head: int = 64 * 1024
     """Bytes of the head of a request: its path and headers."""
     head_seconds: float = 30.0
-    """Until the head of a request has come in."""
+    """Until the head of a request has arrived."""
     url: int = 16 * 1024
     """Bytes of a path with its query."""
     body_seconds: float = 30.0
-    """Until a body has come in."""
+    """Until a body has arrived."""
     seconds: float = 30.0
-    """Until a statement or query has answered."""
+    """Until a statement or query has finished."""
     threads: int = 8
-    """Statements and queries that begin side by side; the next one begins when one is answered, or after 0.25 s."""
+    """Statements and queries that start in parallel; the next one starts when one has finished, or after 0.25 s."""
     waiting: int = 64
-    """Requests that run or wait for their turn; one more is told to come back."""
+    """Requests that run or wait; further ones are refused with 503."""
     answer_rows: int = 1_000_000
-    """Rows of an answer."""
+    """Rows of a response."""
     answer_bytes: int = 256 * 1024 * 1024
-    """Bytes of an answer, as Arrow."""
+    """Bytes of a response, as Arrow."""
     followers: int = 1_000
     """Clients that follow changes."""
     follower_bytes: int = 4 * 1024 * 1024
-    """Bytes of events that wait for a client that reads slowly; with more it is dropped."""
+    """Bytes of events that wait for a slow client; with more it is disconnected."""
     page: int = 1_000
-    """Rows of a page if the client does not say."""
+    """Rows of a page by default."""
     largest_page: int = 100_000
-    """Rows of a page at the most."""
+    """Maximum rows of a page."""
     first_rows: int = 10_000
-    """Rows that a client that follows changes may have first (``rows=true``)."""
+    """Rows in the first event of a client that follows changes (``rows=true``)."""
     history_commits: int = 10_000
-    """Commits of a table that are kept for clients that come back."""
+    """Commits of a table that are stored for clients that reconnect."""
     history_rows: int = 100_000
     """Rows of these commits."""
     history_seconds: float = 300.0
     """How long a table is watched after its last client has left."""
     idempotency_seconds: float = 24 * 3600.0
-    """How long the answer to an Idempotency-Key is kept."""
+    """How long the response to an Idempotency-Key is stored."""
 
     def of_texts(self) -> TextLimits:
         """Those of a text of statements."""

@@ -1,4 +1,4 @@
-"""Aggregates, with what is kept of them over a stream."""
+"""Aggregates, with their state over a stream."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FUNCTIONS: tuple[Function, ...] = (
         keeps=parts.same(exp.BitwiseXorAgg)),
     Aggregate("bitmap_and_agg", "The bits that all bitmaps of the group have in common.",
         "bitmap_count(bitmap_and_agg(X'0F')) = 4", arity="1"),
-    Aggregate("bitmap_construct_agg", "A bitmap with a bit for each place of the group.",
+    Aggregate("bitmap_construct_agg", "A bitmap with a bit for each position in the group.",
         "bitmap_count(bitmap_construct_agg(k)) = 4", arity="1"),
     Aggregate("bitmap_or_agg", "The bits of all bitmaps of the group.",
         "bitmap_count(bitmap_or_agg(X'0F')) = 4", arity="1"),

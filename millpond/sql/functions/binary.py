@@ -6,15 +6,15 @@ from millpond.sql.functions.base import Function
 
 # fmt: off
 FUNCTIONS: tuple[Function, ...] = (
-    Function("aes_decrypt", "Bytes decrypted by AES with a key, perhaps with mode, padding and further data.",
+    Function("aes_decrypt", "Bytes decrypted by AES with a key, optionally with mode, padding and further data.",
         "CAST(aes_decrypt(aes_encrypt('a', '0123456789abcdef'), '0123456789abcdef') AS STRING) = 'a'",
         arity="2-5"),
     Function("aes_encrypt",
-        "Bytes encrypted by AES with a key, perhaps with mode, padding and initialization vector.",
+        "Bytes encrypted by AES with a key, optionally with mode, padding and initialization vector.",
         "aes_encrypt('a', '0123456789abcdef') IS NOT NULL", arity="2-6"),
     Function("bitmap_bit_position", "The bit, in its bitmap, that stands for a number.",
         "bitmap_bit_position(1) = 0", arity="1"),
-    Function("bitmap_bucket_number", "The bitmap in which a number is kept.", "bitmap_bucket_number(1) = 1",
+    Function("bitmap_bucket_number", "The number of the bitmap that contains a number.", "bitmap_bucket_number(1) = 1",
         arity="1"),
     Function("bitmap_count", "How many bits of a bitmap are set.", "bitmap_count(X'0F') = 4", arity="1"),
     Function("st_asbinary", "A geometry as bytes (WKB).",
@@ -22,7 +22,7 @@ FUNCTIONS: tuple[Function, ...] = (
         "X'0101000000000000000000F03F0000000000000040'", arity="1-2"),
     Function("st_geogfromwkb", "A geography of bytes (WKB).",
         "st_srid(st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')) = 4326", arity="1"),
-    Function("st_geomfromwkb", "A geometry of bytes (WKB), perhaps with a reference system.",
+    Function("st_geomfromwkb", "A geometry of bytes (WKB), optionally with a reference system.",
         "st_srid(st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')) = 0", arity="1-2"),
     Function("st_setsrid", "A geometry with another reference system.",
         "st_srid(st_setsrid(st_geomfromwkb(X'0101000000000000000000F03F0000000000000040'), 3857)) = 3857",

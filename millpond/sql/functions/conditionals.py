@@ -14,7 +14,7 @@ from millpond.sql.typing import functions as types_functions
 
 # fmt: off
 FUNCTIONS: tuple[Function, ...] = (
-    Function("assert_true", "NULL if a condition holds; else an error, perhaps with a message.",
+    Function("assert_true", "NULL if a condition holds; else an error, optionally with a message.",
         "assert_true(1 < 2) IS NULL", arity="1-2"),
     Function("coalesce", "The first argument that is not NULL.", "coalesce(NULL, 2, 3) = 2", arity="1+",
         type=types.choice, duckdb=duckdb.choice("coalesce"), node=exp.Coalesce, build=several(exp.Coalesce)),

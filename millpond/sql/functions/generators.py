@@ -26,7 +26,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Generator("json_tuple", "A row with a column for each of the keys of a JSON object, as texts.",
         "SELECT c1 = '2' FROM json_tuple('{\"a\": 1, \"b\": 2}', 'a', 'b')", arity="2+",
         columns=columns.tupled),
-    Generator("posexplode", "As explode, with the place of each element, counted from 0.",
+    Generator("posexplode", "As explode, with the position of each element, counted from 0.",
         "SELECT max(pos) = 1 FROM posexplode(array('a', 'b'))", arity="1", node=exp.Posexplode,
         columns=columns.exploded(place=True)),
     Generator("posexplode_outer", "As posexplode, but a row of NULL where there is nothing.",

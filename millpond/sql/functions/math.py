@@ -28,7 +28,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("bin", "An integer in base 2, as text.", "bin(5) = '101'", takes="(bigint) string"),
     Function("bit_count", "How many bits of an integer are set.", "bit_count(7) = 3",
         takes="(integral|boolean!) int"),
-    Function("bit_get", "The bit at a place of an integer, counted from 0 on the right.", "bit_get(5, 2) = 1",
+    Function("bit_get", "The bit at a position of an integer, counted from 0 on the right.", "bit_get(5, 2) = 1",
         also=("getbit",), takes="(integral, int) tinyint"),
     Function("bround", "The number rounded to so many digits; halves go to the even neighbour.",
         "bround(2.5, 0) = 2", arity="1-2", type=types.rounded),

@@ -47,7 +47,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("endswith", "Whether a text ends with another one.", "endswith('stream', 'eam')",
         takes="(string, string) ?", type=types.found, duckdb=duckdb.found("suffix"), total=True),
     Function("find_in_set",
-        "The place of a text in a list with commas, counted from 1; 0 if it is not there.",
+        "The position of a text in a comma-separated list, counted from 1; 0 if it is missing.",
         "find_in_set('b', 'a,b,c') = 2", takes="(string, string) int"),
     Function("format_number", "A number with commas and so many digits after the point.",
         "format_number(1234.5, 2) = '1,234.50'", arity="2"),
@@ -90,7 +90,7 @@ FUNCTIONS: tuple[Function, ...] = (
         takes="(binary) string", duckdb=duckdb.digest("md5")),
     Function("octet_length", "How many bytes a text (in UTF-8) or binary value has.", "octet_length('é') = 2",
         takes="(string|binary) int", duckdb=duckdb.of_string("strlen({0})")),
-    Function("overlay", "The text with a part from a place on replaced.", "overlay('abcd', 'XY', 2) = 'aXYd'",
+    Function("overlay", "The text with a part from a position on replaced.", "overlay('abcd', 'XY', 2) = 'aXYd'",
         arity="3-4"),
     Function("quote", "The text in single quotes, with those in it escaped.", "quote('a') = '\\'a\\''",
         takes="(string) string"),
@@ -126,8 +126,8 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("startswith", "Whether a text begins with another one.", "startswith('stream', 'str')",
         takes="(string, string) ?", type=types.found, duckdb=duckdb.found("starts_with"), total=True),
     Function("substring",
-        "The part of a text or binary value from a place, counted from 1, perhaps of a length; a "
-        "negative place counts from the end.", "substring('stream', 2, 3) = 'tre'", also=("substr",),
+        ("The part of a text or binary value from a position, counted from 1, optionally with a "
+"length; a negative position counts from the end."), "substring('stream', 2, 3) = 'tre'", also=("substr",),
         takes="(string|binary, int[, int]) ?", type=types.sliced("string|binary", "int", "int"),
         duckdb=duckdb.substring),
     Function("substring_index",
@@ -141,8 +141,8 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("to_number", "A text as a decimal, by a format.", "to_number('$12.50', '$99.99') = 12.50",
         arity="2"),
     Function("translate",
-        "The text with each character of the second argument replaced by that at the same place of the "
-        "third.", "translate('abc', 'ac', 'xy') = 'xby'", takes="(string, string, string) string",
+        ("The text with each character of the second argument replaced by the one at the same "
+"position in the third."), "translate('abc', 'ac', 'xy') = 'xby'", takes="(string, string, string) string",
         duckdb=duckdb.translate),
     Function("trim",
         "The text without spaces, or these characters, at both ends or at one: TRIM(LEADING 'x' FROM s).",
