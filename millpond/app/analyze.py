@@ -39,7 +39,7 @@ class Analysis:
     loads: Mapping[str, Load]
 
     def analyze(self, checked: Checked, run: Run) -> pa.Table:
-        """The plan, and what its steps took. ``run`` runs the statement."""
+        """Returns the plan, and what its steps took. ``run`` runs the statement."""
         explain = checked.statement
         assert isinstance(explain, st.Explain)
         inner = explain.statement
@@ -81,7 +81,7 @@ class Analysis:
         return f"ran: {rows:,} rows in {(time.perf_counter() - began) * 1000:,.3f} ms", record
 
     def _look_up(self, checked: Checked, by: Sequence[str]) -> Result | None:
-        """The answer of an index."""
+        """Returns the answer of an index."""
         assert checked.resolved is not None
         table = checked.resolved.inputs[0].relation.name
         with step(f"look up in table {table} by {', '.join(by)}") as noted:
@@ -91,7 +91,7 @@ class Analysis:
             return found
 
     def _running(self, statement: st.Statement) -> str | None:
-        """The name of the query that the statement keeps running, or of the one that has filled its table."""
+        """Returns the name of the query that the statement keeps running, or of the one that has filled its table."""
         wanted = identity(statement)
         for entry in self.saved.entries.values():
             if entry.identity == wanted and entry.kind != "index":
@@ -104,7 +104,7 @@ class Analysis:
         return texts.get(statement.text)
 
     def _record(self, name: str) -> tuple[str, list[Step]] | None:
-        """How a query is, in words, and what it has taken."""
+        """Returns how a query is, in words, and what it has taken."""
         parts = [p for p in self.runner if p.plan.query == name]
         if parts:
             steps = [s for p in parts for s in p.steps]
@@ -124,7 +124,7 @@ class Analysis:
         return None
 
     def _looked(self, checked: Checked, name: str, plan: Sequence[str] = ()) -> pa.Table:
-        """The plan, and what a running query has taken."""
+        """Returns the plan, and what a running query has taken."""
         told, steps = self._record(name) or (None, [])
         return self.descriptions.explained_table(
             checked, [*plan, *([told] if told is not None else [])], steps

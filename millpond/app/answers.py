@@ -30,7 +30,7 @@ class Answers:
     table: Callable[[str], Table]
 
     def answer(self, checked: Checked, snapshots: StoreSnapshot | None = None) -> pa.Table:
-        """The rows of a query that has an end, as of a snapshot, by default the one that the statement sees."""
+        """Returns the rows of a query that has an end, as of a snapshot, by default the one that the statement sees."""
         assert checked.resolved is not None
         self.sources.values.update(checked.source_options)
         for name in checked.reads:
@@ -40,7 +40,7 @@ class Answers:
         return self.evaluator.answer(checked.resolved, inputs)
 
     def values(self, checked: Checked) -> pa.Table:
-        """The rows of VALUES."""
+        """Returns the rows of VALUES."""
         assert checked.target is not None
         rows = self.evaluator.answer(resolve_values(checked.target.schema, checked.values), {})
         return to_arrow(checked.target.schema, rows, what=f'{checked.target.kind} "{checked.target.name}"')

@@ -41,7 +41,7 @@ times in one commit; with Python's own 5 ms a program that reads without pause w
 
 
 def _shown(init: Init) -> Init:
-    """The signature that help() shows: without what is ours."""
+    """Returns the signature that help() shows: without what is ours."""
     signature = inspect.signature(init)
     own = [p for p in signature.parameters.values() if not p.name.startswith("_")]
     init.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
@@ -141,7 +141,7 @@ class App:
         return self._runtime.texts.ask(text, params)
 
     def table(self, name: str) -> Table:
-        """The table of that name."""
+        """Returns the table of that name."""
         return self._runtime.table(name)
 
     def attach(self, name: str, table: Table) -> None:
@@ -161,7 +161,7 @@ class App:
         return self._runtime.begin_transaction()
 
     def tables(self) -> list[str]:
-        """The names of all tables; error tables are not among them."""
+        """Returns the names of all tables; error tables are not among them."""
         return self._runtime.table_names()
 
     def send(self, stream: str, rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch) -> int:
@@ -268,7 +268,7 @@ class App:
 
 
 def runtime_of(app: App) -> Runtime:
-    """The parts of an app, for those who put others together with them."""
+    """Returns the parts of an app, for those who put others together with them."""
     return app._runtime
 
 

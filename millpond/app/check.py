@@ -120,7 +120,7 @@ class _Outside(Connectors):
             return None
 
     def take_untold(self) -> list[Error]:
-        """Why something was left open since this was last asked."""
+        """Returns why something was left open since this was last asked."""
         untold, self._untold = self._untold, []
         return untold
 
@@ -168,7 +168,7 @@ def _reads(statement: st.Statement) -> set[str]:
 
 
 def _counts_anyway(error: Error) -> bool:
-    """Whether an error cannot come from columns that nobody knows: names are looked up with these in mind."""
+    """Returns whether an error cannot come from columns that nobody knows: names are looked up with these in mind."""
     return isinstance(error, UnknownName | InvalidOption | NotSupported | SqlSyntaxError)
 
 

@@ -85,7 +85,7 @@ class Declarations:
 
 
 def query_entry(name: str, checked: Checked) -> Saved | None:
-    """What the journal is to keep of a running statement, so that it goes on after a restart."""
+    """Returns what the journal is to keep of a running statement, so that it goes on after a restart."""
     statement = checked.statement
     if not isinstance(statement, (*st.WRITES, st.Block)):
         return None

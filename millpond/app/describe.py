@@ -142,7 +142,7 @@ class Descriptions:
         )
 
     def _how(self, name: str) -> dict[str, Any]:
-        """What fills a table, and how it is."""
+        """Returns what fills a table, and how it is."""
         if self.store.table(name) is None:
             return {}
         source, health = self.health.of(name)
@@ -205,7 +205,7 @@ class Descriptions:
         return f"{kind}: {meaning[kind]}"
 
     def show_create(self, relation: Relation) -> pa.Table:
-        """The statement, and those of its indexes."""
+        """Returns the statement, and those of its indexes."""
         texts = [without_passwords(self._text_of(relation.name))]
         texts += [
             self.saved.entries[f"index:{i.name.lower()}"].text for i in self.catalog.indexes(relation.name)
@@ -213,7 +213,7 @@ class Descriptions:
         return pa.table({"statement": texts})
 
     def _asked(self, checked: Checked) -> dict[str, str]:
-        """What databases are sent for the inputs of a query, by view."""
+        """Returns what databases are sent for the inputs of a query, by view."""
         if checked.resolved is None:
             return {}
         self.sources.values.update(checked.source_options)
@@ -227,7 +227,7 @@ class Descriptions:
         return found
 
     def explain(self, checked: Checked) -> pa.Table:
-        """The plan in the form that is asked for."""
+        """Returns the plan in the form that is asked for."""
         return self.explained_table(checked, self.plan_lines(checked))
 
     def explained_table(
@@ -240,7 +240,7 @@ class Descriptions:
         return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
 
     def plan_lines(self, checked: Checked) -> list[str]:
-        """The plan of a statement in words."""
+        """Returns the plan of a statement in words."""
         statement = checked.statement
         assert isinstance(statement, Explain)
         inner = statement.statement

@@ -126,13 +126,13 @@ class Removals:
                 self.store.drop(name)
 
     def users_of(self, relation: Relation) -> list[str]:
-        """The queries that use a relation, beside the one that fills it."""
+        """Returns the queries that use a relation, beside the one that fills it."""
         plans = [p.plan for p in self.runner] + [w.plan for w in self.runner.starter]
         found = [plan.query for plan in plans if plan.query != own(relation) and uses(plan, relation)]
         return list(dict.fromkeys(found + [v.plan.name for v in self.views.users(relation.name)]))
 
     def views_of(self, relation: Relation) -> list[Relation]:
-        """The views, which are named queries, that read a relation."""
+        """Returns the views, which are named queries, that read a relation."""
         return [r for r in self.catalog if r.query is not None and view_reads(r, relation)]
 
     def _described(self, query: str) -> str:
@@ -198,7 +198,7 @@ class _Removal:
         safely(lambda: faults.reach("drop done"))
 
     def _tables(self) -> list[str]:
-        """The tables of the relations, and those beside them."""
+        """Returns the tables of the relations, and those beside them."""
         of = self._of
         tables = [r.name for r in self._relations.values() if r.kind == "table"]
         for relation in self._relations.values():
@@ -209,7 +209,7 @@ class _Removal:
         return list(dict.fromkeys(tables))
 
     def _leaving(self, outside: list[str]) -> list[Entry]:
-        """The tables that databases are to remove."""
+        """Returns the tables that databases are to remove."""
         of, homes = self._of, {r.name: r.name for r in self._relations.values()}
         homes |= {origins_table(own(r)): r.name for r in self._relations.values()}
         for query in self._queries:
@@ -229,7 +229,7 @@ class _Removal:
         return found
 
     def _revision(self, outside: list[str]) -> Revision | None:
-        """What the journal is to forget; None if it has nothing of it."""
+        """Returns what the journal is to forget; None if it has nothing of it."""
         of, names = self._of, set(self._queries)
         kept = {e.id: e for e in of.saved.entries.values()}
         drop = [(e.kind, e.name) for r in self._relations.values() if (e := kept.get(own(r).lower()))]
@@ -306,5 +306,5 @@ def view_reads(view: Relation, relation: Relation) -> bool:
 
 
 def own(relation: Relation) -> str:
-    """The query that fills a relation."""
+    """Returns the query that fills a relation."""
     return f"{relation.kind}:{relation.name}"

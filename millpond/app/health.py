@@ -43,7 +43,7 @@ class TableHealth:
         self._mask = mask
 
     def of(self, table: str) -> tuple[str, Health]:
-        """The kind of source that fills a table, and how the table is."""
+        """Returns the kind of source that fills a table, and how the table is."""
         backend = self._store.table(table)
         if backend is None:
             return PROGRAM, Health("missing", f'table "{table}" was dropped')
@@ -69,7 +69,7 @@ class TableHealth:
         return self._of_queries(name)
 
     def _behind(self, tables: Iterable[str]) -> str | None:
-        """Why copies that nobody sees, which others are made of, are not as what they copy."""
+        """Returns why copies that nobody sees, which others are made of, are not as what they copy."""
         errors = self._followers.errors()
         for name in tables:
             if name in errors:
@@ -104,8 +104,8 @@ class TableHealth:
         return [p for p in self._runner if table.lower() in (name.lower() for name in p.plan.writes)]
 
     def followed(self, table: str) -> dict[str, Any]:
-        """How far a table is behind what it follows outside: rows by partition, as far as the source tells, rows that
-        were gone before they were read, and what was tried again."""
+        """Returns how far a table is behind what it follows outside: rows by partition, as far as the source tells,
+        rows that were gone before they were read, and what was tried again."""
         pipelines = [p for p in self._writers(table) if p.plan.batch.stream.relation.uri is not None]
         if not pipelines:
             return self._loaded(table)
@@ -120,7 +120,7 @@ class TableHealth:
         return {"lag": lag, "lost": sum(p.lost for p in pipelines), "issues": str(issues)}
 
     def _loaded(self, table: str) -> dict[str, Any]:
-        """What the load of a table has read, and how many of its records could not be read."""
+        """Returns what the load of a table has read, and how many of its records could not be read."""
         load, errors = self._loads.get(table.lower()), self._store.table(error_table(table))
         found: dict[str, Any] = (
             {"files": load.files, "read_bytes": load.bytes} if load is not None and load.of_files else {}

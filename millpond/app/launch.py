@@ -57,7 +57,7 @@ class Launcher:
     read_only: bool
 
     def name(self, checked: Checked, undo: Undo) -> str:
-        """The name that the statement gives, or one that a restart finds again."""
+        """Returns the name that the statement gives, or one that a restart finds again."""
         named = checked.query_options.get("query.name")
         key, _, number = self.text.count(checked.statement).partition(":")
         undo.on_failure(lambda: self.text.counts.update({key: int(number)}))
@@ -77,7 +77,7 @@ class Launcher:
         return name
 
     def target(self, checked: Checked, query: str) -> Target:
-        """Where the rows of a running statement go; what would leave the app in a test is looked at instead."""
+        """Returns where the rows of a running statement go; what would leave the app in a test is looked at instead."""
         assert checked.target is not None and checked.resolved is not None
         if checked.target.kind != "sink" or not self.connectors.stands_in(checked.target.name):
             return target_of(checked.target, checked.table_options)

@@ -19,7 +19,7 @@ class Permissions(Protocol):
     limits: TextLimits
 
     def planned(self, plan: Plan) -> bool:
-        """Whether a statement that has a plan may be run by it; if not it goes the long way, which says why."""
+        """Returns whether a statement that has a plan may be run by it; if not it goes the long way, which says why."""
 
     def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place]) -> None:
         """Before any name in them is looked up, and any file is opened. ``locate`` tells where in the text something

@@ -36,7 +36,7 @@ class Queries:
         return [name.lower() for name, state in self._held if state == DROPPED]
 
     def find(self, name: str) -> str:
-        """The query of a name, or the one that fills the table or stream of that name."""
+        """Returns the query of a name, or the one that fills the table or stream of that name."""
         known = self.known()
         if name.lower() in known:
             return known[name.lower()]
@@ -47,14 +47,14 @@ class Queries:
         return str(view.state if view is not None else self._runner.state_of(query))
 
     def is_done(self, name: str, action: str) -> bool:
-        """Whether a query is as an action leaves it, or was dropped."""
+        """Returns whether a query is as an action leaves it, or was dropped."""
         known = self.known().get(name.lower())
         if known is None:
             return name.lower() in self.dropped()
         return action != "drop" and is_done(self.state(known), action)
 
     def is_kept(self, name: str) -> bool:
-        """Whether a restart finds the query as it was left; one that begins anew is told again."""
+        """Returns whether a restart finds the query as it was left; one that starts over gets its state again."""
         view = self._views.get(self.known().get(name.lower(), name))
         return view is None or view.emit is None
 

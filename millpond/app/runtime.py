@@ -108,12 +108,12 @@ class Runtime:
     secrets: Secrets
 
     def table(self, name: str) -> Table:
-        """The table of that name, while the app is open."""
+        """Returns the table of that name, while the app is open."""
         self.lifetime.check_open()
         return self.tables.get(name)
 
     def table_names(self) -> list[str]:
-        """The names of all tables; error tables are not among them."""
+        """Returns the names of all tables; error tables are not among them."""
         return [name for name in self.catalog.names("table") if not is_own(name)]
 
     def begin_transaction(self) -> Transaction:

@@ -22,7 +22,7 @@ class SavedStatements:
         self.unclaimed[entry.id] = entry
 
     def get(self, name: str) -> Saved | None:
-        """The entry of an id, whatever its case."""
+        """Returns the entry of an id, whatever its case."""
         return self.entries.get(name.lower())
 
     def forget(self, name: str) -> None:

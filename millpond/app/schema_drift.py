@@ -66,7 +66,7 @@ class SchemaDrift:
         self._mask = mask
 
     def follow_stream(self, plan: PipelinePlan, columns: Schema) -> PipelinePlan | None:
-        """The plan of a statement whose stream has these columns now; None if it stays as it was."""
+        """Returns the plan of a statement whose stream has these columns now; None if it stays as it was."""
         entry = self._entry(plan)
         if entry is None or plan.aggregation is not None or plan.miss is not None:
             return None
@@ -140,8 +140,8 @@ class SchemaDrift:
         return True
 
     def _has_other_writers(self, table: str) -> bool:
-        """Whether a running statement beside the one that fills a table changes it: its rows have the columns of
-        now."""
+        """Returns whether a running statement beside the one that fills a table changes it: its rows have the
+        columns of now."""
         name = table.lower()
         writers = {plan.query for plan in self._plans() if name in (n.lower() for n in plan.writes)}
         return len(writers) > 1
@@ -169,7 +169,7 @@ class SchemaDrift:
             self._catalog.add(dataclasses.replace(known, schema=columns))
 
     def _entry(self, plan: PipelinePlan) -> Saved | None:
-        """What is kept of the statement: the table that it fills, or the query."""
+        """Returns what is kept of the statement: the table that it fills, or the query."""
         return self._saved.get(plan.name) or self._saved.get(f"query:{plan.name}")
 
     def _checked(self, entry: Saved) -> Checked:

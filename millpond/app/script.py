@@ -54,7 +54,7 @@ class Checks:
         connectors: Connectors | None = None,
         kept: Schema | None = None,
     ) -> Checked:
-        """The statement, checked; raises what is wrong with it."""
+        """Returns the statement, checked; raises what is wrong with it."""
         checker = Checker(
             self._catalog.copy() if catalog is None else catalog,
             self._connectors if connectors is None else connectors,
@@ -134,18 +134,18 @@ class Checks:
 
 
 def is_passing(checked: Checked) -> bool:
-    """Whether nothing is left of a statement once it is answered."""
+    """Returns whether nothing is left of a statement once it is answered."""
     plain = isinstance(checked.statement, st.Select | st.Explain) and st.only_reads(checked.statement)
     return plain and not checked.running and not checked.live
 
 
 def once_only(checked: Checked) -> bool:
-    """Whether it is a block whose statements run once, one after another."""
+    """Returns whether it is a block whose statements run once, one after another."""
     return bool(checked.block) and not checked.running
 
 
 def needed(checked: Checked) -> set[str]:
-    """The tables that must be loaded before a statement runs; a running one waits for them when it starts."""
+    """Returns the tables that must be loaded before a statement runs; a running one waits for them when it starts."""
     if checked.running:
         return set()
     named = [
@@ -160,7 +160,7 @@ def needed(checked: Checked) -> set[str]:
 
 
 def targets_of(statement: st.Statement) -> set[str]:
-    """What a statement, or each of a block, changes."""
+    """Returns what a statement, or each of a block, changes."""
     inner = statement.statements if isinstance(statement, st.Block) else (statement,)
     return {s.target.lower() for s in inner if isinstance(s, st.WRITES)}
 
@@ -191,7 +191,7 @@ def raise_all(errors: Sequence[Error]) -> None:
 
 
 def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None:
-    """The restored entry that a statement stands for; one that says something else is an error."""
+    """Returns the restored entry that a statement stands for; one that says something else is an error."""
     if isinstance(statement, (*st.WRITES, st.Block)):
         same = identity(statement)
         return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)

@@ -18,7 +18,7 @@ class Secrets:
             self._scripts.append(script)
 
     def mask(self, text: str) -> str:
-        """The text without values that came from the environment, and without passwords."""
+        """Returns the text without values that came from the environment, and without passwords."""
         for script in self._scripts:
             text = script.mask(text)
         return without_passwords(text)

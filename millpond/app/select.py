@@ -48,8 +48,9 @@ class Selects:
     def answer(
         self, statements: Sequence[st.Statement], script: Script, permissions: Permissions | None
     ) -> Result | None:
-        """The answer of queries, or of EXPLAIN of them, that read nothing but tables which are there; None for any
-        other text. They see all tables as of one commit, and names as they were then; the answer is the last one's."""
+        """Returns the answer of queries, or of EXPLAIN of them, that read nothing but tables which are there; None
+        for any other text. They see all tables as of one commit, and names as they were then; the answer is the last
+        one's."""
         if not statements or not all(_asks(s) for s in statements):
             return None
         with self.lock:

@@ -65,7 +65,7 @@ class Session:
 
 
 def _alone(text: str) -> st.Statement | None:
-    """The one statement of a text; None if they are several, or it cannot be read."""
+    """Returns the one statement of a text; None if they are several, or it cannot be read."""
     if len(text) > 200 and len(text.strip()) > 100:
         return None  # BEGIN and its like are short
     parsed = parse(text, {})

@@ -42,7 +42,7 @@ class Spark:
         return get_session(self._master, self._home, kafka="kafka" in self._formats().union(formats))
 
     def ask(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The rows of a query over tables."""
+        """Returns the rows of a query over tables."""
         from millpond.engine.answer import ask
         from millpond.sql.render.spark import at_time
 
@@ -51,7 +51,7 @@ class Spark:
         )
 
     def with_types(self, checked: Checked) -> Checked:
-        """The statement with the types that only Spark's analyser knows."""
+        """Returns the statement with the types that only Spark's analyser knows."""
         resolved = checked.resolved
         if resolved is None or resolved.schema.known:
             return checked

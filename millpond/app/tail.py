@@ -26,7 +26,8 @@ class Tails:
         self._removals = removals
 
     def follow(self, result: RunningResult, gone: Callable[[], bool]) -> Iterator[pa.Table]:
-        """The rows as they come, until ``gone`` says so; then the query ends. Raises the error it failed with."""
+        """Yields the rows as they come, until ``gone`` says so; then the query ends. Raises the error it failed
+        with."""
         try:
             while not gone():
                 rows = result.take(PAUSE)

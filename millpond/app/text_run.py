@@ -42,7 +42,7 @@ class TextRun:
         self._transaction = transaction
 
     def in_block(self) -> bool:
-        """Whether this thread runs a statement of a transaction."""
+        """Returns whether this thread runs a statement of a transaction."""
         return self._transaction is not None and self._thread == threading.get_ident()
 
     def stand(self, undo: Undo) -> None:
@@ -56,7 +56,7 @@ class TextRun:
     # statements of the file that run once
 
     def _occurrence(self, statement: st.Statement) -> str:
-        """The identity of a statement and which of its kind it is in this run."""
+        """Returns the identity of a statement and which of its kind it is in this run."""
         key = identity(statement)
         return f"{key}:{self.counts.get(key, 0)}"
 
@@ -68,7 +68,7 @@ class TextRun:
         return found
 
     def is_done(self, statement: st.Statement) -> bool:
-        """Whether a statement of the file that runs once has run before a restart."""
+        """Returns whether a statement of the file that runs once has run before a restart."""
         if isinstance(statement, st.Explain) and statement.analyze:
             return self.is_done(statement.statement)
         tells = isinstance(statement, st.ControlQuery) or (
@@ -82,8 +82,8 @@ class TextRun:
         return done
 
     def done_by(self, statement: st.Statement) -> tuple[str, ...]:
-        """What the commit of a statement says, so that a restart does not run it again; nothing if a restart loses
-        what it changed."""
+        """Returns what the commit of a statement says, so that a restart does not run it again; nothing if a restart
+        loses what it changed."""
         if not self.in_file:
             return ()
         number = self.count(statement)
@@ -93,7 +93,7 @@ class TextRun:
     # what they see and change
 
     def snapshots(self) -> StoreSnapshot:
-        """The tables as the statement that runs sees them."""
+        """Returns the tables as the statement that runs sees them."""
         return self._store.snapshots() if self.transaction is None else self.transaction.snapshots()
 
     def write(

@@ -38,7 +38,7 @@ class Piece:
 
 
 def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[Changes, int]:
-    """The changes of all parts, which see the same rows, and how many rows they touch.
+    """Returns the changes of all parts, which see the same rows, and how many rows they touch.
 
     ``snapshot`` is the target as the parts see it.
     """
@@ -47,7 +47,7 @@ def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[
 
 
 def finding(mutation: Mutation, answer: AnswerAt) -> Find:
-    """What finds the changes of a mutation on the rows of a snapshot, for a commit."""
+    """Returns what finds the changes of a mutation on the rows of a snapshot, for a commit."""
     name = mutation.target.name
 
     def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
@@ -59,7 +59,7 @@ def finding(mutation: Mutation, answer: AnswerAt) -> Find:
 
 
 def inserting(target: Relation, rows: pa.Table) -> Find:
-    """What makes rows new ones of a table, for a commit; a key that is there may be refused."""
+    """Returns what makes rows new ones of a table, for a commit; a key that is there may be refused."""
 
     def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
         if target.strict:
@@ -116,7 +116,7 @@ def _plain_identity(old: pa.Table, target: Relation) -> pa.Table:
 
 
 def _moved(old: pa.Table, new: pa.Table) -> pa.ChunkedArray:
-    """Which rows change their key."""
+    """Returns which rows change their key."""
     same = None
     for name in old.column_names:
         equal = pc.fill_null(pc.equal(old[name], new[name].cast(old[name].type)), False)

@@ -59,7 +59,7 @@ class Ground:
             raise Unfit("the table was dropped") from None
 
     def answer(self, prepared: Prepared, values: Sequence[Any], snapshots: StoreSnapshot) -> pa.Table:
-        """The rows of a query, as of a snapshot."""
+        """Returns the rows of a query, as of a snapshot."""
         where = prepared.narrowed(values)
         try:
             tables = {i.view: rows_of(i, snapshots, where.get(i.view)) for i in prepared.query.inputs}

@@ -14,8 +14,8 @@ CHANGES = (*st.WRITES, st.Begin, st.Commit, st.Rollback)
 
 
 def role_of(tokens: Mapping[str, Role], authorization: str | None) -> Role:
-    """The role of whoever sends that header. Every token is compared, each in constant time, so that the time it
-    takes tells nothing. Raises Refused for a token that is not known."""
+    """Returns the role of whoever sends that header. Every token is compared, each in constant time, so that the
+    time it takes tells nothing. Raises Refused for a token that is not known."""
     if not tokens:
         return Role.ADMIN
     if authorization is None:
@@ -64,6 +64,6 @@ def check_running(role: Role, checked: Checked) -> None:
 
 
 def words(statement: st.Statement) -> str:
-    """The statement's kind as it is written: CREATE TABLE."""
+    """Returns the statement's kind as it is written: CREATE TABLE."""
     name = type(statement).__name__
     return "".join(f" {c}" if c.isupper() and at else c for at, c in enumerate(name)).upper()

@@ -66,8 +66,8 @@ class Allowed:
         return self.covers(named.text)
 
     def covers(self, uri: str) -> bool:
-        """Whether a prefix allows the URI. A path is taken without dots and links, so that it stays where it seems to
-        be; a prefix ends at the end of a name."""
+        """Returns whether a prefix allows the URI. A path is taken without dots and links, so that it stays where it
+        seems to be; a prefix ends at the end of a name."""
         scheme, mark, rest = uri.partition("://")
         if not mark or any(c in rest.lower() for c in _WAYS_OUT):
             return False
@@ -143,7 +143,8 @@ def _real(path: str) -> str:
 
 @cache
 def harmless() -> frozenset[str]:
-    """The names of options that are no text, wherever they are declared, and of the few texts that name nothing."""
+    """Returns the names of options that are no text, wherever they are declared, and of the few texts that name
+    nothing."""
     backends = (backend.options for backend in every_backend())
     declared = [
         *COMMON_TABLE_OPTIONS, *RUNNING_OPTIONS, *STREAM_OPTIONS, *WINDOW_OPTIONS,

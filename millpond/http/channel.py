@@ -159,7 +159,7 @@ class Channel:
     # events
 
     def deliveries(self) -> Iterator[Delivery]:
-        """What clients get of the commits since the last time."""
+        """Yields what clients get of the commits since the last time."""
         if self._lost:
             self._lost = False
             yield from self.start_over("changes arrived faster than they could be sent")
@@ -200,7 +200,7 @@ class Channel:
                 yield from self._told(number, group, net, 1)
 
     def due(self) -> Iterator[Delivery]:
-        """The events of groups that get several commits as one, and whose time has come."""
+        """Yields the events of groups that get several commits as one, and whose time has come."""
         now = time.monotonic()
         for group in list(self.groups.values()):
             if group.waiting and group.due <= now:
@@ -212,7 +212,7 @@ class Channel:
                     yield from self._told(self._seen, group, net, len(changes))
 
     def next_due(self) -> float | None:
-        """When there is something to do though nothing comes."""
+        """Returns when there is something to do though nothing comes."""
         return min((g.due for g in self.groups.values() if g.waiting), default=None)
 
     def _told(self, number: int, group: Group, net: Netted, commits: int) -> Iterator[Delivery]:
@@ -242,7 +242,7 @@ class Channel:
         return Netted(near.rows.filter(rows), near.deleted.filter(gone))
 
     def _by_key(self, number: int, net: Netted, groups: dict[Key, Group]) -> Iterator[Delivery]:
-        """The events of all clients that follow a key, in one pass over the change."""
+        """Yields the events of all clients that follow a key, in one pass over the change."""
         if not groups:
             return
         key = self.schema.key

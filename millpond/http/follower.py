@@ -61,7 +61,8 @@ class Follower:
         self._news.set()
 
     def _stuck(self) -> bool:
-        """Whether the client has not taken what was sent to it for a while; a burst of events is not its fault."""
+        """Returns whether the client has not taken what was sent to it for a while; a burst of events is not its
+        fault."""
         since = self._sending
         return since is not None and asyncio.get_running_loop().time() - since > PATIENCE
 

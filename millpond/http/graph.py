@@ -96,7 +96,7 @@ class _Drawing:
                 )
 
     def _known(self, name: str) -> str | None:
-        """The node of a stream or table."""
+        """Returns the node of a stream or table."""
         relation = self._catalog.find(name)
         id_ = f"{relation.kind}:{relation.name}" if relation is not None else ""
         return id_ if id_ in self.graph.nodes else None

@@ -21,8 +21,8 @@ NULL = "\\N"
 
 
 def key_of(schema: Schema, raw: str, table: str) -> tuple[Any, ...]:
-    """The values of a key from its text as it was sent: its parts in the order of the key, separated by commas. A comma
-    within a part is written %2C; a key of one column may have commas as they are."""
+    """Returns the values of a key from its text as it was sent: its parts in the order of the key, separated by
+    commas. A comma within a part is written %2C; a key of one column may have commas as they are."""
     columns = [c for name in schema.key if (c := schema.find(name)) is not None]
     if not columns:
         raise Refused(409, "no_key", f'table "{table}" has no primary key', hint="use /rows?where=… instead")
@@ -47,7 +47,7 @@ def _unquoted(part: str) -> str:
 
 
 def value_of(text: str, dtype: pa.DataType | None, name: str) -> Any:
-    """The value of a type that a text stands for."""
+    """Returns the value of a type that a text stands for."""
     t = pa.types
     try:
         if text == NULL:
@@ -84,7 +84,7 @@ def _moment(text: str, dtype: pa.DataType) -> datetime:
 
 
 def text_of(values: Sequence[Any]) -> str:
-    """The key as it stands in a URL."""
+    """Returns the key as it stands in a URL."""
     return ",".join(quote(NULL if v is None else _plain(v), safe=":") for v in values)
 
 

@@ -28,7 +28,7 @@ class Netted:
 
 
 def netted(changes: Sequence[Changes], schema: Schema) -> Netted:
-    """The changes of one commit, or of several one after the other."""
+    """Returns the changes of one commit, or of several one after the other."""
     wanted = schema.arrow()
     key = list(schema.key)
     nothing = pa.schema([wanted.field(k) for k in key]).empty_table()
@@ -58,7 +58,7 @@ def _of_rows(changes: Sequence[Changes], wanted: pa.Schema, nothing: pa.Table) -
 
 
 def _last(keys: pa.Table) -> pa.Array | None:
-    """The place of the last row of each key, in their order; None if every key is there once."""
+    """Returns the position of the last row of each key, in their order; None if every key is there once."""
     names = keys.column_names
     numbered = keys.append_column(ROW, pa.array(range(keys.num_rows), pa.int64()))
     found = numbered.group_by(names, use_threads=False).aggregate([(ROW, "max")]).column(f"{ROW}_max")

@@ -22,7 +22,7 @@ def open_server(
     origins: Sequence[str] = (),
     limits: Mapping[str, float] | None = None,
 ) -> HttpServer:
-    """The server, answering. ``limits`` replace those of ``Limits`` that they name."""
+    """Returns the server, answering. ``limits`` replace those of ``Limits`` that they name."""
     settings = Settings(host, port, tokens_of(), tuple(allow), tuple(origins), Limits.of(limits or {}))
     try:
         from millpond.http.server import HttpServer

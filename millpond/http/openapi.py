@@ -56,7 +56,7 @@ MEANINGS = {
 
 
 def description(routes: Iterable[Route]) -> dict[str, Any]:
-    """The description of the routes."""
+    """Returns the description of the routes."""
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

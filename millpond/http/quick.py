@@ -54,7 +54,7 @@ class Quick:
         await self._application(scope, receive, send)
 
     def _body(self, scope: Scope, raw: bytes, at: int) -> bytes | None:
-        """The answer, or None: then the long way has to find it, or say what is wrong."""
+        """Returns the answer, or None: then the long way has to find it, or say what is wrong."""
         name, text = raw[8:at], raw[at + 6 :]
         if (
             not name.replace(b"_", b"").isalnum()
@@ -75,7 +75,7 @@ class Quick:
         return None if record is None else encode(record)
 
     def _may(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Whether the client may read, and takes what is given here."""
+        """Returns whether the client may read, and takes what is given here."""
         host, authorization = b"", None
         for name, value in headers:
             if name == b"host":
@@ -94,7 +94,7 @@ class Quick:
 
 
 def _key(text: bytes, dtype: Any) -> Any:
-    """The value of a plain key. Raises ValueError if it is not."""
+    """Returns the value of a plain key. Raises ValueError if it is not."""
     if b"%" in text:
         text = unquote_to_bytes(text)
     if pa.types.is_string(dtype) and not text.startswith(b"\\"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def table_of(service: Service, name: str) -> Table:
-    """The table of a path. Raises Refused if there is none."""
+    """Returns the table of a path. Raises Refused if there is none."""
     relation = service.catalog.find(name)
     if relation is None or service.store.table(name) is None:
         error = service.catalog.unknown(name, "table")
@@ -34,7 +34,8 @@ def table_of(service: Service, name: str) -> Table:
 
 
 async def one_row(service: Service, request: Request) -> Response:
-    """The row with a key. From memory it is read here, in microseconds; a table elsewhere is asked in a thread."""
+    """Returns the row with a key. From memory it is read here, in microseconds; a table elsewhere is asked in a
+    thread."""
     table = table_of(service, request.path_params["table"])
     raw = raw_segments(request.scope["raw_path"], 4)[3]
     key = key_of(table.schema, raw, table.name)
@@ -87,8 +88,8 @@ def limit_of(text: str | None, limits: Limits) -> int:
 def page(
     service: Service, table: Table, where: str | None, after: str | None, limit: int
 ) -> tuple[pa.Table, str | None]:
-    """The rows after a key, in the order of the key, and the ``after`` of the next page; None if this is the last. Of
-    a table without a key the order is that of its rows, and ``after`` a number."""
+    """Returns the rows after a key, in the order of the key, and the ``after`` of the next page; None if this is the
+    last. Of a table without a key the order is that of its rows, and ``after`` a number."""
     key = list(table.schema.key)
     condition = None
     if where is not None:
@@ -117,7 +118,7 @@ def _after(table: Table, text: str) -> tuple[Any, ...]:
 
 
 def _beyond(rows: pa.Table, columns: list[str], key: tuple[Any, ...]) -> Any:
-    """Which rows come after a key; NULL comes last."""
+    """Returns which rows come after a key; NULL comes last."""
     found: Any = None
     for name, value in reversed(list(zip(columns, key, strict=True))):
         column = rows.column(name)

@@ -27,7 +27,7 @@ class Sampler:
         self._starting = threading.Lock()
 
     def samples(self, after: float) -> list[dict[str, Any]]:
-        """The samples after a time, in seconds since 1970."""
+        """Returns the samples after a time, in seconds since 1970."""
         with self._starting:
             if self._thread is None:
                 self._take()
@@ -61,7 +61,7 @@ class Sampler:
 
 
 def sample(seen: Observation) -> dict[str, Any]:
-    """The numbers of one moment."""
+    """Returns the current numbers."""
     numbers = {q.name: {k: q.numbers.get(k) for k in _NUMBERS} for q in seen.queries}
 
     def total(name: str) -> Any:

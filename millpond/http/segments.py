@@ -28,10 +28,11 @@ def _decoded(segment: bytes) -> str:
 
 
 def names_of(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters of a path as they were meant."""
+    """Returns the parameters of a path as they were meant."""
     return {name: value.replace("%2F", "/").replace("%25", "%") for name, value in parameters.items()}
 
 
 def raw_segments(raw: bytes, most: int) -> list[str]:
-    """The segments of a path as they were sent, without the first, which is empty; the last of ``most`` is the rest."""
+    """Returns the segments of a path as they were sent, without the first, which is empty; the last of ``most`` is
+    the rest."""
     return raw.decode("latin-1").split("/", most)[1:]

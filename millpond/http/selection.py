@@ -38,12 +38,12 @@ def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
 
 
 def data_of(rows: Sequence[bytes], deleted: Sequence[bytes], commits: int) -> bytes:
-    """The data of an event: what is there now, what is not, of how many commits."""
+    """Returns the data of an event: what is there now, what is not, of how many commits."""
     return b'{"rows":[%b],"deleted":[%b],"commits":%d}' % (b",".join(rows), b",".join(deleted), commits)
 
 
 def encoded(change: Netted, commits: int) -> bytes | None:
-    """The data of a change as a whole; None if there is nothing in it."""
+    """Returns the data of a change as a whole; None if there is nothing in it."""
     if not change.size:
         return None
     return data_of(objects(change.rows), objects(change.deleted), commits)
@@ -70,8 +70,8 @@ class Conditional:
             return self._condition.rows(rows)
 
     def narrow(self, change: Netted, *, told: bool = True) -> Netted:
-        """The part of a change that concerns the condition. If it is not known what a client was ``told`` before, all
-        keys that do not fulfil it are given as deleted: that is always right."""
+        """Returns the part of a change that concerns the condition. If it is not known what a client was ``told``
+        before, all keys that do not fulfil it are given as deleted: that is always right."""
         rows = self._rows(change.rows) if change.rows.num_rows else change.rows
         if not self._key:
             return Netted(rows, change.deleted)
@@ -87,7 +87,7 @@ class Conditional:
 
 
 def of_keys(change: Netted, key: Sequence[str], followed: pa.Array) -> Netted:
-    """The part of a change whose first key column is among those that are followed."""
+    """Returns the part of a change whose first key column is among those that are followed."""
 
     def among(rows: pa.Table) -> pa.Table:
         if not rows.num_rows:

@@ -106,8 +106,8 @@ class Sending:
 
 
 def decode(stream: Relation, body: bytes, *, ignore: bool) -> pa.Table:
-    """The rows of a JSON object, of an array of objects, or of JSON lines. Numbers are read exactly, by the type of
-    their column."""
+    """Returns the rows of a JSON object, of an array of objects, or of JSON lines. Numbers are read exactly, by the
+    type of their column."""
     what = f'stream "{stream.name}"'
     records = _records(body)
     _check_fields(stream.schema, records, what, ignore)

@@ -32,8 +32,8 @@ class Threads:
         self._closed = False
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """The answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes too
-        long: then a query is ended, and what has not begun is not begun; a commit that has begun goes on."""
+        """Returns the answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it
+        takes too long: then a query is ended, and what has not begun is not begun; a commit that has begun goes on."""
         if self.at_work >= self._limits.waiting:
             raise Refused(503, "busy", f"{self.at_work} requests run or wait", hint="try again in a moment")
         limits = self._limits
@@ -91,7 +91,7 @@ class _Seat:
 
 
 async def _until(allowance: Allowance, waited_for: Any) -> Any:
-    """What is waited for. Raises TimedOut when the allowance is over before."""
+    """Returns what is waited for. Raises TimedOut when the allowance is over before."""
     try:
         return await asyncio.wait_for(waited_for, allowance.left)
     except TimeoutError:

@@ -48,7 +48,7 @@ TakeIn = Callable[[LoadPlan, Iterable[Relation]], tuple[Checked, LoadPlan] | Non
 
 
 def fingerprint(*offsets: object) -> str:
-    """The identity of a step: the offsets that it lies between."""
+    """Returns the identity of a step: the offsets that it lies between."""
     return hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -157,7 +157,8 @@ class LoadedTable(OverSources):
         return rows + self._append(at, end)
 
     def _noting(self) -> Origins | None:
-        """Where it is noted whose rows the table has, if parts of the source may go while their rows count on."""
+        """Returns where it is noted whose rows the table has, if parts of the source may go while their rows count
+        on."""
         by, checked = self.plan.by, self._checked
         if checked is not None and checked.table_options.get("refresh") == "once":
             return None  # nothing is compared with what comes later
@@ -222,7 +223,8 @@ class LoadedTable(OverSources):
         return rows
 
     def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
-        """The rows of the query over what is to be read, chunk by chunk where that can be; the first are skipped."""
+        """Yields the rows of the query over what is to be read, chunk by chunk where that can be; the first are
+        skipped."""
         by, sifts = self.plan.by, self.plan.errors is not None
         if by is None:
             if not skip:
@@ -235,7 +237,7 @@ class LoadedTable(OverSources):
                 yield chunk._replace(rows=self._over(by.view, chunk.rows))
 
     def _over(self, view: str, rows: pa.Table) -> pa.Table:
-        """The rows of the query over some of its source's."""
+        """Returns the rows of the query over some of its source's."""
         query, by = self.plan.query, self.plan.by
         found = self._copied(rows)
         if found is not None:
@@ -246,7 +248,7 @@ class LoadedTable(OverSources):
         return self._evaluator.answer(query, inputs)
 
     def _copied(self, rows: pa.Table) -> pa.Table | None:
-        """The rows of a query that copies columns, of those of its source; None for one that does more."""
+        """Returns the rows of a query that copies columns, of those of its source; None for one that does more."""
         names, arrow = copied(self.plan.query), self.plan.query.schema.arrow()
         by_name = {name.lower(): name for name in rows.column_names}
         if names is None or not all(name.lower() in by_name for name in names):
@@ -255,8 +257,8 @@ class LoadedTable(OverSources):
         return pa.table(found, schema=arrow)
 
     def _whole(self, splits: Splits) -> Answer:
-        """The rows of the query over everything. Of one source that is read once it takes the rows as they come: no
-        more of them are in memory than the query needs."""
+        """Returns the rows of the query over everything. Of one source that is read once it takes the rows as they
+        come: no more of them are in memory than the query needs."""
         query, aside = self.plan.query, [none_spoiled()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
@@ -310,8 +312,8 @@ class LoadedTable(OverSources):
         return len(changes)
 
     def _left(self, end: Offset, own: pa.Table) -> pa.Table | None:
-        """The rows of the table that count on, although what they came from is gone; None if nobody can tell them from
-        others: then a comparison ends no rows."""
+        """Returns the rows of the table that count on, although what they came from is gone; None if nobody can tell
+        them from others: then a comparison ends no rows."""
         by = self.plan.by
         parts = abilities.left(self.sources[by.view], end[by.view]) if by is not None else frozenset()
         if parts is not None and parts and (origins := self._noting()) is not None:
@@ -319,7 +321,7 @@ class LoadedTable(OverSources):
         return own.slice(0, 0) if parts == frozenset() else None
 
     def _noted_parts(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """The rows without their sequence numbers, and what is noted of where they come from."""
+        """Returns the rows without their sequence numbers, and what is noted of where they come from."""
         if SEQ not in rows.column_names:
             return rows, None
         by, origins = self.plan.by, self._noting()
@@ -328,8 +330,8 @@ class LoadedTable(OverSources):
         return plain, origins.of(plain, seqs, abilities.part_of(self.sources[by.view], seqs.to_numpy()))
 
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The rows that have a key, and what is put aside of the others. Without an error table the commit refuses
-        them."""
+        """Returns the rows that have a key, and what is put aside of the others. Without an error table the commit
+        refuses them."""
         key = self._store.backend(self.plan.target.name).schema.key
         if self.plan.errors is None or self._checked is None or self._checked.table_options.get("null_keys"):
             return rows, none_spoiled()
@@ -389,7 +391,7 @@ def _sources_of(plan: LoadPlan) -> dict[str, Input]:
 
 
 def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows without those that have a later one of the same key."""
+    """Returns the rows without those that have a later one of the same key."""
     numbered = rows.select(list(key)).append_column("__at", pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(list(key)).aggregate([("__at", "max")])["__at_max"]
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))

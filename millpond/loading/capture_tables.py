@@ -184,7 +184,7 @@ class CapturedTable(LoadedTable):
 def changes_of(
     rows: pa.Table, ops: np.ndarray, key: list[str], own: Snapshot, evaluator: Evaluator
 ) -> Changes:
-    """What logged changes, in their order, do to the rows of a table."""
+    """Returns what logged changes, in their order, do to the rows of a table."""
     emptied = np.flatnonzero(ops == EMPTIED)
     first = int(emptied[-1]) + 1 if len(emptied) else 0
     rows, ops = rows.slice(first), ops[first:]
@@ -219,7 +219,8 @@ def with_kept(
     key: list[str],
     own: Snapshot,
 ) -> pa.Table:
-    """The rows with the values that the log does not have: those of the same row before, in the log or in the table."""
+    """Returns the rows with the values that the log does not have: those of the same row before, in the log or in
+    the table."""
     keys = list(zip(*(rows[k].to_pylist() for k in key), strict=True))
     which = np.flatnonzero(kept.is_valid().to_numpy())
     known = own.get(key, rows.select(key).take(pa.array(_roots(ops, which))))

@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def sizes_of(splits: Splits) -> Progress:
-    """How much there is to read, where that is known before."""
+    """Returns how much there is to read, where that is known before."""
     every = [split for some in splits.values() for split in some]
     files = {s.file for s in every}
     known = None if None in files else len(files)
@@ -89,7 +89,7 @@ def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.Rec
 
 
 def rows_of(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
-    """The rows; what was put aside is noted."""
+    """Yields the rows; what was put aside is noted."""
     for chunk in chunks:
         aside.append(chunk.aside)
         yield chunk.rows

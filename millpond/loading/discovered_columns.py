@@ -84,7 +84,7 @@ class KeptColumns:
             self._journal.put_entry(entry)
 
     def gather(self, relations: Sequence[Relation]) -> list[Entry]:
-        """What the journal has to have for ``keep``."""
+        """Returns what the journal has to have for ``keep``."""
         if self._read_only:
             return []
         for relation in relations:
@@ -111,7 +111,7 @@ class KeptColumns:
             self._connectors.find(source.address, source.schema())
 
     def added(self, relation: Relation) -> list[str]:
-        """The columns of a stream that came up later."""
+        """Returns the columns of a stream that came up later."""
         address = self._open_source(relation).address
         return list(self._kept[address].names[self._first[address] :]) if address in self._kept else []
 

@@ -48,7 +48,7 @@ class Origins:
         store.create(Relation(self.table, "table", _SCHEMA), *store.companion_of(plan.target.name))
 
     def of(self, rows: pa.Table, seqs: pa.ChunkedArray, parts: npt.NDArray[np.int64]) -> pa.Table:
-        """What is noted of rows that were read: one record for each part that they are of."""
+        """Returns what is noted of rows that were read: one record for each part that they are of."""
         hashes, order = self._hashes(rows), np.argsort(parts, kind="stable")
         numbers, begins = np.unique(parts[order], return_index=True)
         firsts = np.minimum.reduceat(seqs.to_numpy()[order], begins) if len(order) else np.empty(0, np.int64)
@@ -59,12 +59,12 @@ class Origins:
         )
 
     def every(self) -> pa.Table:
-        """What is noted when the rows of every part are."""
+        """Returns what is noted when the rows of every part are."""
         return pa.table([[_EVERY], [0], [self._made_by], [b""]], schema=_SCHEMA.arrow())
 
     def renewed(self, records: pa.Table, kept: frozenset[int] | None) -> Changes:
-        """The changes that put records in the place of all that is noted, but of the parts that are ``kept``; None if
-        these are not known."""
+        """Returns the changes that put records in the place of all that is noted, but of the parts that are
+        ``kept``; None if these are not known."""
         known = self._store.backend(self.table).snapshot().scan()
         gone = known.filter(pc.invert(pc.is_in(known["part"], pa.array([_EVERY, *(kept or ())], pa.int64()))))
         if kept == frozenset():
@@ -97,7 +97,7 @@ class Origins:
 
 
 def _as_often(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
-    """Which of the hashes are among the wanted ones, each at most as often as it is there."""
+    """Returns which of the hashes are among the wanted ones, each at most as often as it is there."""
     values, counts = np.unique(wanted, return_counts=True)
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]

@@ -42,7 +42,7 @@ class Followed(Protocol):
     """Takes in what is new in its sources, when a follower tells it to."""
 
     def news(self) -> Sequence[News]:
-        """What tells that there may be something new."""
+        """Returns what tells that there may be something new."""
 
     @property
     def settled(self) -> bool:
@@ -238,12 +238,12 @@ class Followers:
         return iter([(name, follower.kept) for name, follower in self._followers.items()])
 
     def errors(self) -> dict[str, str]:
-        """Why something does not go on, by its name."""
+        """Returns why something does not go on, by its name."""
         found = {name: follower.error for name, follower in list(self._followers.items())}
         return {name: self._mask(error.message) for name, error in found.items() if error is not None}
 
     def reads(self) -> list[Relation]:
-        """The sources that tables follow."""
+        """Returns the sources that tables follow."""
         return [r for follower in list(self._followers.values()) for r in follower.kept.reads]
 
     def drain(self, timeout: float) -> None:

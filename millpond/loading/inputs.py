@@ -38,7 +38,7 @@ class Inputs:
     def read(
         self, resolved: Resolved, snapshots: StoreSnapshot, sources: Mapping[str, pa.Table] | None = None
     ) -> dict[str, pa.Table]:
-        """The rows of a query's inputs by view; those of ``sources`` have been read."""
+        """Returns the rows of a query's inputs by view; those of ``sources`` have been read."""
         found: dict[str, pa.Table] = dict(sources or {})
         where = pushed(resolved)
         for i in resolved.inputs:

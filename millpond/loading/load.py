@@ -62,7 +62,7 @@ class TableLoads:
         self._is_closed = is_closed
 
     def is_from_outside(self, plan: LoadPlan) -> bool:
-        """Whether a load needs nothing of this process, and can run beside what it does."""
+        """Returns whether a load needs nothing of this process, and can run beside what it does."""
         inputs = [i.relation for i in plan.query.inputs]
         return all(r.kind == "source" and not self._sources.open(r).local for r in inputs)
 
@@ -133,7 +133,7 @@ class TableLoads:
             self._catalog.add(relation)
 
     def _is_loaded(self, name: str, table: str) -> bool:
-        """Whether the rows of a table were loaded to the end, and are there after a restart."""
+        """Returns whether the rows of a table were loaded to the end, and are there after a restart."""
         return self._store.keeps(table) and Reached.of(self._store.position(name)).at is not None
 
     def keep_loaded(self, name: str, target: Relation, statement: st.CreateTable | st.CreateView) -> bool:

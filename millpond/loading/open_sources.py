@@ -25,7 +25,7 @@ class Sources:
         """The options, by URI, or by the name of a stream in lower case."""
 
     def open(self, relation: Relation) -> Source:
-        """The source behind a stream or URI."""
+        """Returns the source behind a stream or URI."""
         if relation.uri is None:
             return self._connectors.open(stream_uri(self._home, relation.name), {}, relation.schema)
         is_stream = relation.kind == "stream"

@@ -65,7 +65,7 @@ class Load:
         return None if part is None else int(100 * min(part, 1.0))
 
     def far(self) -> str:
-        """How far it is, in words."""
+        """Returns how far it is, in words."""
         of = f" of {self.of:,}" if self.of is not None else ""
         many = self.of_files is not None and self.of_files > 1
         files = f", {self.files:,} of {self.of_files:,} files" if many else ""

@@ -93,7 +93,8 @@ class SideInputs(OverSources):
         return count
 
     def _read(self, view: str, start: Offset | None, end: Offset, *, anew: bool = False) -> pa.Table:
-        """The rows between two offsets. Read ``anew``, what could be read before must be there: else BadData."""
+        """Returns the rows between two offsets. Read ``anew``, what could be read before must be there: else
+        BadData."""
         source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
         found = [schema.empty_table()]
         for split in source.splits(start, end):
@@ -113,7 +114,7 @@ class SideInputs(OverSources):
         return pa.concat_tables(found)
 
     def _left(self, view: str, end: Offset) -> pa.Table:
-        """The rows from before that count on, although what they came from cannot be read any more."""
+        """Returns the rows from before that count on, although what they came from cannot be read any more."""
         rows, source = self._numbered[view], self.sources[view]
         parts = abilities.part_of(source, rows[SEQ].to_numpy())
         return rows.filter(pa.array(np.isin(parts, sorted(abilities.left(source, end) or ()))))

@@ -115,7 +115,7 @@ class UpdateSet:
         self.moves_key = bool(set(names) & set(self._key))
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """The rows as they become; rows with numbers keep them."""
+        """Returns the rows as they become; rows with numbers keep them."""
         if self._changed is not None:
             changed = self._changed(rows)
             return changed.drop_columns([_OLD + k for k in self._key]) if self._key else changed
@@ -163,8 +163,8 @@ class Compiler:
     def matching(
         self, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any], *, rows: bool = False
     ) -> pa.Table:
-        """The rows of the view under the condition and with these values, with their numbers if ``rows``. Equal
-        values are found by an index; None finds NULL."""
+        """Returns the rows of the view under the condition and with these values, with their numbers if ``rows``.
+        Equal values are found by an index; None finds NULL."""
         given = self._spelled(equal)
         table = self._narrowed(view, given, condition, rows)
         if condition is None or (condition.exact and condition.equal.keys().isdisjoint(given)):
@@ -172,7 +172,7 @@ class Compiler:
         return condition.rows(table)
 
     def _spelled(self, equal: Mapping[str, Any]) -> dict[str, Any]:
-        """The values by the names that the table has for its columns."""
+        """Returns the values by the names that the table has for its columns."""
         found: dict[str, Any] = {}
         for name, value in equal.items():
             column = self.relation.schema.find(name)
@@ -204,7 +204,8 @@ class Compiler:
 
 
 def equalities(text: str, schema: Schema) -> dict[str, Any] | None:
-    """The values of ``id = 7`` or ``a = 1 AND b = 'x'``, as a parser would find them; None for any other condition."""
+    """Returns the values of ``id = 7`` or ``a = 1 AND b = 'x'``, as a parser would find them; None for any other
+    condition."""
     equal: dict[str, Any] = {}
     for part in _AND.split(text):
         found = _EQUALITY.fullmatch(part)
@@ -232,7 +233,7 @@ def rows_of(evaluator: Evaluator, query: Resolved) -> Rows:
 
 
 def part_of(schema: Schema, names: Mapping[str, Any]) -> Schema:
-    """The columns of those names, without a key; unknown ones are left to ``to_arrow`` to report."""
+    """Returns the columns of those names, without a key; unknown ones are left to ``to_arrow`` to report."""
     known = [c for n in names if (c := schema.find(n)) is not None]
     if len(known) != len(names):
         known = list(schema.columns)
@@ -240,7 +241,7 @@ def part_of(schema: Schema, names: Mapping[str, Any]) -> Schema:
 
 
 def with_numbers(relation: Relation) -> Relation:
-    """The relation with the row numbers behind its columns."""
+    """Returns the relation with the row numbers behind its columns."""
     columns = (*relation.schema.columns, Column(ROW, pa.int64()))
     return Relation(relation.name, relation.kind, Schema(columns))
 

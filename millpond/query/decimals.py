@@ -26,7 +26,7 @@ _MASK = (1 << 64) - 1
 
 
 def functions_in(sql: str) -> Iterator[tuple[str, Callable[..., pa.Array], list[pa.DataType], pa.DataType]]:
-    """The functions that rendered SQL calls: name, what it does, the types of its arguments and its result."""
+    """Yields the functions that rendered SQL calls: name, what it does, the types of its arguments and its result."""
     for name, operation, numbers in {(m[0], m[1], m[2]) for m in _NAME.finditer(sql)}:
         n = [int(number) for number in numbers.split("_")[1:]]
         a, b, result = (pa.decimal128(n[i], n[i + 1]) for i in (0, 2, 4))
@@ -96,7 +96,7 @@ _OPERATIONS: dict[str, tuple[Callable[[Integers, int, Integers, int, int], Integ
 
 
 def _half_up(n: int, d: int) -> int:
-    """The quotient by something positive, rounded to a whole number, halves away from zero."""
+    """Returns the quotient by something positive, rounded to a whole number, halves away from zero."""
     size = (2 * abs(n) + d) // (2 * d)
     return -size if n < 0 else size
 
@@ -108,7 +108,7 @@ def _rounded(n: Integers, d: Any) -> Integers:
 
 
 def _integers(column: pa.Array) -> Integers:
-    """The digits of decimals without NULL, without their point."""
+    """Returns the digits of decimals without NULL, without their point."""
     words = np.frombuffer(column.buffers()[1] or b"", np.int64)[2 * column.offset :][: 2 * len(column)]
     high, low = words[1::2], words[::2].view(np.uint64)
     found: Integers = high.astype(object) * (1 << 64) + low.astype(object)

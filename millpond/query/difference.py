@@ -14,7 +14,7 @@ _AT = "__at"
 
 
 def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
-    """The changes that make ``after`` of ``before``, two tables with the same columns.
+    """Returns the changes that make ``after`` of ``before``, two tables with the same columns.
 
     Without a key ``before`` has its row numbers as its last column. NULL equals NULL. Raises QueryFailed if ``after``
     has two rows with one key.
@@ -39,7 +39,7 @@ def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]
 def _missing(
     duck: Duck, tables: dict[str, pa.Table], of: str, other: str, columns: Sequence[int], *, counted: bool
 ) -> pa.ChunkedArray:
-    """The places of the rows of one table that the other has not, in order."""
+    """Returns the positions of the rows of one table that the other has not, in order."""
     same = " AND ".join(f"x.c{c} IS NOT DISTINCT FROM y.c{c}" for c in columns)
     x, y = of, other
     if counted:  # the second of two equal rows is another row than the first

@@ -73,7 +73,7 @@ class Evaluator:
     def prepared(
         self, query: Resolved, holes: Mapping[int, StandIn], values: Sequence[Any]
     ) -> Prepared | None:
-        """The query for any values like these in its open holes, as ``prepare`` does."""
+        """Returns the query for any values like these in its open holes, as ``prepare`` does."""
         try:
             in_duckdb = Spelling(self._to_duckdb, duckdb.text, self.duckdb, in_process=True)
             return prepare(query, holes, values, in_duckdb)
@@ -86,8 +86,8 @@ class Evaluator:
         return prepare(query, holes, values, in_spark)
 
     def reads_once(self, query: Resolved, view: str) -> bool:
-        """Whether the query is answered in process and goes over the rows of an input once: it can have them as they
-        come."""
+        """Returns whether the query is answered in process and goes over the rows of an input once: it can have them
+        as they come."""
         try:
             sql = self._to_duckdb(query)
         except Unrenderable:
@@ -128,11 +128,11 @@ class Evaluator:
         return lambda tables: self._ask_spark(sql, tables).rename_columns(names)
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The rows, once."""
+        """Returns the rows, once."""
         return self.answers(query)(tables)
 
     def difference(self, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
-        """The changes that make one table of another."""
+        """Returns the changes that make one table of another."""
         with steps.step("compare with the rows that are there") as noted:
             changes = difference(self._duck, before, after, key)
             noted.tell(len(changes))
@@ -146,7 +146,7 @@ class Evaluator:
         return to_duckdb(query)
 
     def duckdb(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The answer of DuckDB's own SQL."""
+        """Returns the answer of DuckDB's own SQL."""
         limit = allowance.current()
         duck = self._duck if limit is None or not limit.guest else self._guests
         return steps.timed("evaluate in process (DuckDB)", lambda: duck.run(sql, tables))

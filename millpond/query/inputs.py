@@ -14,8 +14,8 @@ from millpond.store.store import StoreSnapshot
 
 
 def rows_of(source: Input, snapshots: StoreSnapshot, where: Predicate | None) -> pa.Table:
-    """The rows of an input that is a table, as of a snapshot: all that may matter where only those that ``where`` asks
-    for do."""
+    """Returns the rows of an input that is a table, as of a snapshot: all that may matter where only those that
+    ``where`` asks for do."""
     relation = source.relation
     name = relation.rows_of or relation.name
     with_rows = relation.rows_of is not None and not relation.schema.key

@@ -21,7 +21,7 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 def texts(column: Column, paths: Column) -> pa.Array:
-    """The values as text: texts as they are, all else as JSON writes it; null is NULL."""
+    """Returns the values as text: texts as they are, all else as JSON writes it; null is NULL."""
     found = [[_text(v) for v in values] for values in _values(column, paths)]
     return pa.array(found, pa.list_(pa.string()))
 

@@ -12,7 +12,8 @@ from millpond.query.evaluate import Evaluator
 def matching(
     evaluator: Evaluator, rows: pa.Table, others: pa.Table, columns: Sequence[str], *, keep: bool
 ) -> pa.Table:
-    """The rows whose columns equal those of one of the others, NULL being equal to NULL; without ``keep`` the rest."""
+    """Returns the rows whose columns equal those of one of the others, NULL being equal to NULL; without ``keep``
+    the rest."""
     if not rows.num_rows or not others.num_rows:
         return rows if not keep else rows.slice(0, 0)
     same = " AND ".join(f'a."{c}" IS NOT DISTINCT FROM b."{c}"' for c in columns)
@@ -21,7 +22,7 @@ def matching(
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with all columns of the schema, NULL where they have none."""
+    """Returns the rows with all columns of the schema, NULL where they have none."""
     there = set(rows.column_names)
     return pa.table(
         [rows[f.name].cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema],

@@ -79,7 +79,7 @@ class Overlay(Snapshot):
         return Changes(both, pa.array([True] * gone.num_rows + [False] * put.num_rows))
 
     def touched(self) -> pa.Table:
-        """The identities of all rows that the changes are about, without new rows of a table without a key."""
+        """Returns the identities of all rows that the changes are about, without new rows of a table without a key."""
         keys = pa.concat_tables([self._put.scan(list(self._identity)), self._gone.scan()])
         return keys if self._keyed else keys.filter(pc.less(keys[ROW], _PROVISIONAL))
 
@@ -131,7 +131,7 @@ class Overlay(Snapshot):
         return rows.take(at.take(pc.sort_indices(at)))
 
     def _touched_of(self, keys: pa.Table) -> pa.Table:
-        """The identities that the changes are about; where that is less work only those among ``keys``."""
+        """Returns the identities that the changes are about; where that is less work only those among ``keys``."""
         names = list(self._identity)
         if keys.num_rows < len(self._put) + len(self._gone):
             return pa.concat_tables(

@@ -60,7 +60,7 @@ class Path:
         return first if isinstance(first, str) else None
 
     def values(self, row: Any, dtype: pa.DataType | None) -> Iterator[Any]:
-        """The values that the path finds from a value of that type, in order."""
+        """Yields the values that the path finds from a value of that type, in order."""
         holds = None if self.compared is None else _comparison(*self.compared)
         for value in _walk(row, dtype, self.steps):
             if holds is None or holds(value):
@@ -68,7 +68,7 @@ class Path:
 
 
 def steps_from(steps: Sequence[tuple[str, Any]]) -> tuple[Any, ...]:
-    """The steps of what ``sql/paths.py`` has."""
+    """Returns the steps of what ``sql/paths.py`` has."""
     kinds = {ANY: _ANY, DEEP: _DEEP}
     return tuple(kinds.get(kind, what) for kind, what in steps)
 
@@ -80,7 +80,7 @@ def _part(step: Any) -> Step:
 
 
 def parse_path(text: str) -> Path:
-    """The path, with its comparison if it has one. Raises SqlSyntaxError."""
+    """Returns the path, with its comparison if it has one. Raises SqlSyntaxError."""
     steps: list[Any] = []
     at = 0
     while True:
@@ -137,7 +137,7 @@ def _wrong(text: str, at: int, expected: str) -> SqlSyntaxError:
 
 
 def _comparison(name: str, wanted: Any) -> Callable[[Any], bool]:
-    """Whether a value of the same kind compares so; a value of another kind does not."""
+    """Returns whether a value of the same kind compares so; a value of another kind does not."""
     compare = _OPERATORS[name]
     kinds: tuple[type, ...] = (str,) if isinstance(wanted, str) else (int, float, Decimal)
     logical = isinstance(wanted, bool)
@@ -186,7 +186,7 @@ def _walk(value: Any, dtype: pa.DataType | None, steps: tuple[Any, ...]) -> Iter
 
 
 def _opened(value: Any, dtype: pa.DataType | None) -> tuple[Any, pa.DataType | None]:
-    """The value, or what it holds if it is JSON text."""
+    """Returns the value, or what it holds if it is JSON text."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(value, parse_float=Decimal), None
@@ -216,7 +216,7 @@ def _field(dtype: pa.DataType | None, name: str) -> pa.DataType | None:
 
 
 def _spelled(name: str, value: Mapping[Any, Any], dtype: pa.DataType | None) -> Any:
-    """The field of that name, or None: fields of a STRUCT ignore case, keys of a MAP or of JSON do not."""
+    """Returns the field of that name, or None: fields of a STRUCT ignore case, keys of a MAP or of JSON do not."""
     if name in value:
         return name
     if dtype is not None and pa.types.is_struct(dtype):

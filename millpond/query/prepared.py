@@ -41,7 +41,7 @@ class Prepared:
     where: Mapping[str, Predicate]
 
     def sql(self, values: Sequence[Any]) -> str:
-        """The query with these values."""
+        """Returns the query with these values."""
         text = self.spelling.text
         return "".join(
             [
@@ -51,12 +51,12 @@ class Prepared:
         )
 
     def narrowed(self, values: Sequence[Any]) -> dict[str, Predicate]:
-        """What the query asks of its inputs, with these values."""
+        """Returns what the query asks of its inputs, with these values."""
         found = {view: filled(predicate, values) for view, predicate in self.where.items()}
         return {view: predicate for view, predicate in found.items() if predicate is not None}
 
     def answer(self, tables: Mapping[str, pa.Table], values: Sequence[Any]) -> pa.Table:
-        """The rows. Raises NotAccepted, after which the query can be asked in another way."""
+        """Returns the rows. Raises NotAccepted, after which the query can be asked in another way."""
         found = self.spelling.ask(self.sql(values), tables)
         return found.rename_columns(self.query.schema.names)
 
@@ -64,8 +64,8 @@ class Prepared:
 def prepare(
     query: Resolved, holes: Mapping[int, StandIn], values: Sequence[Any], spelling: Spelling
 ) -> Prepared | None:
-    """The query for any values like these in its open holes; None if what is made of it shows that it depends on them
-    in another way. Raises Unrenderable."""
+    """Returns the query for any values like these in its open holes; None if what is made of it shows that it
+    depends on them in another way. Raises Unrenderable."""
     real = spelling.render(query)
     parts = _parts(spelling.render(put_stand_ins(query, holes)), holes) if holes else (real,)
     made = Prepared(query, parts, spelling, pushed(query))

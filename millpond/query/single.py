@@ -13,8 +13,8 @@ from millpond.sql.keyed import KeyedWrite
 
 
 def compile_write(write: KeyedWrite, home: Home, *, strict: bool) -> Run:
-    """The function that makes the change at ``home``. It answers None, or raises Unfit, where the values need the long
-    way; then nothing has changed."""
+    """Returns the function that makes the change at ``home``. It answers None, or raises Unfit, where the values
+    need the long way; then nothing has changed."""
     row = write.row
     if write.action == "put":
 

@@ -22,7 +22,7 @@ Step = Callable[[Snapshot], Found]
 
 
 def inserted(view: Snapshot, rows: pa.Table, what: str) -> Found:
-    """The rows, as rows of a table that refuses a key that is there."""
+    """Returns the rows, as rows of a table that refuses a key that is there."""
     view.refuse_taken(rows, what)
     return Changes(rows), rows.num_rows
 
@@ -30,7 +30,7 @@ def inserted(view: Snapshot, rows: pa.Table, what: str) -> Found:
 def updated(
     compiler: Compiler, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any], sets: UpdateSet
 ) -> Found:
-    """The rows that are found, as the update makes them."""
+    """Returns the rows that are found, as the update makes them."""
     schema = compiler.relation.schema
     old = compiler.matching(view, condition, equal, rows=not schema.key)
     if not old.num_rows:
@@ -43,20 +43,21 @@ def updated(
 def deleted(
     compiler: Compiler, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any]
 ) -> Found:
-    """The end of the rows that are found."""
+    """Returns the end of the rows that are found."""
     schema = compiler.relation.schema
     old = compiler.matching(view, condition, equal, rows=not schema.key)
     return _ends(old.select(list(schema.key or (ROW,)))), old.num_rows
 
 
 def deleted_keys(view: Snapshot, keys: pa.Table) -> Found:
-    """The end of the rows with these keys."""
+    """Returns the end of the rows with these keys."""
     there = view.get(keys.column_names, keys).select(keys.column_names)
     return _ends(there), there.num_rows
 
 
 def in_turn(view: Snapshot, steps: Sequence[Step]) -> Found:
-    """What the steps change, each on the rows that the ones before it leave, as one change; a row counts each time."""
+    """Returns what the steps change, each on the rows that the ones before it leave, as one change; a row counts
+    each time."""
     overlay, count = Overlay(view), 0
     for step in steps:
         changes, touched = step(overlay)
@@ -80,7 +81,7 @@ def check_fields(schema: Schema, records: Sequence[Mapping[str, Any]], what: str
 
 
 def merged(schema: Schema, view: Snapshot, records: Sequence[Mapping[str, Any]], what: str) -> Found:
-    """The rows with the records' keys, with the records' fields in place of theirs; each row counts once."""
+    """Returns the rows with the records' keys, with the records' fields in place of theirs; each row counts once."""
     fields = [{_declared(schema, name): value for name, value in r.items()} for r in records]
     for row, record in enumerate(fields):
         missing = [k for k in schema.key if record.get(k) is None]
@@ -111,7 +112,7 @@ def _key(schema: Schema, row: Mapping[str, Any]) -> str:
 
 
 def _moved(schema: Schema, view: Snapshot, old: pa.Table, new: pa.Table, what: str) -> pa.Table | None:
-    """The keys that no row has any more. Raises InvalidRecord if two rows would get one key."""
+    """Returns the keys that no row has any more. Raises InvalidRecord if two rows would get one key."""
     names = list(schema.key)
     before = [repr(r) for r in to_rows(old.select(names))]
     after = [repr(r) for r in to_rows(new.select(names))]

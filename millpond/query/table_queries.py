@@ -32,18 +32,18 @@ class TableQueries(ABC):
 
     @abstractmethod
     def _view(self) -> Snapshot:
-        """The rows to read."""
+        """Returns the rows to read."""
 
     @abstractmethod
     def _matching(self, condition: str | Condition | None, equal: Mapping[str, Any]) -> pa.Table:
-        """The rows under a condition."""
+        """Returns the rows under a condition."""
 
     def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
-        """What a kept plan answers, if there is one."""
+        """Returns what a cached plan answers, if there is one."""
         return None
 
     def sql_filter(self, condition: str | Condition) -> list[dict[str, Any]]:
-        """The records under a condition.
+        """Returns the records under a condition.
 
         >>> users.sql_filter("tier IN ('GOLD', 'SILVER') AND name LIKE 'A%'")
         """
@@ -51,7 +51,7 @@ class TableQueries(ABC):
         return to_rows(self._matching(condition, {})) if found is None else found.rows()
 
     def sql_exists(self, condition: str | Condition) -> bool:
-        """Whether a record is under the condition.
+        """Returns whether a record is under the condition.
 
         >>> users.sql_exists("tier = 'GOLD'")
         True
@@ -60,7 +60,7 @@ class TableQueries(ABC):
         return bool(self._matching(condition, {}).num_rows if found is None else len(found))
 
     def sql_column_values(self, column: str, condition: str | Condition | None = None) -> list[Any]:
-        """The values of a column, or of an expression, one for each record.
+        """Returns the values of a column, or of an expression, one for each record.
 
         >>> users.sql_column_values("name", "tier = 'GOLD'")
         ['Ann', 'Bob']
@@ -71,7 +71,7 @@ class TableQueries(ABC):
         return to_values(self._ask(column, condition).column(0))
 
     def sql_scalar(self, expression: str, condition: str | Condition | None = None) -> Any:
-        """The one value of an aggregate; NULL if there is no row. Two rows are an error.
+        """Returns the one value of an aggregate; NULL if there is no row. Two rows are an error.
 
         >>> users.sql_scalar("COUNT(*)", "tier = 'GOLD'")
         2
@@ -95,8 +95,8 @@ class TableQueries(ABC):
         return to_values(found.column(0))[0] if found.num_rows else None
 
     def sql_wildcard_values(self, path: str, condition: str | Condition | None = None) -> list[Any]:
-        """The values that a path finds in nested columns or JSON text, of all records; with a comparison, those
-        that hold it.
+        """Returns the values that a path finds in nested columns or JSON text, of all records; with a comparison,
+        those that hold it.
 
         >>> accounts.sql_wildcard_values("positions.*.shares > 100")
         [150]

@@ -48,7 +48,7 @@ class Reader(TableQueries):
     # by key and by condition
 
     def get_record(self, key: Any) -> Row | None:
-        """The record with a key: a value, or a tuple for a key of several columns.
+        """Returns the record with a key: a value, or a tuple for a key of several columns.
 
         >>> users.get_record(7)
         {'id': 7, 'name': 'Ann', 'tier': 'GOLD'}
@@ -60,7 +60,7 @@ class Reader(TableQueries):
         return found[0] if found else None
 
     def contains(self, key: Any = None, **equal: Any) -> bool:
-        """Whether there is a record with the key, with these values, or under a condition.
+        """Returns whether there is a record with the key, with these values, or under a condition.
 
         A text is the key where the key is one column of text or time, else a condition; ``sql_exists`` always
         takes a condition.
@@ -80,7 +80,7 @@ class Reader(TableQueries):
         return bool(view.get(columns, self._key_table([key])).num_rows if quick is None else len(quick))
 
     def find(self, condition: str | Condition | None = None, **equal: Any) -> Rows:
-        """The records under a condition, with these values, or both. None finds NULL.
+        """Returns the records under a condition, with these values, or both. None finds NULL.
 
         >>> users.find("age > 65 AND tier = 'GOLD'")
         >>> users.find(tier="GOLD")
@@ -122,8 +122,8 @@ class Reader(TableQueries):
     def find_rows_for_join(
         self, columns: str | Sequence[str], keys: Any, *, arrow: bool = False
     ) -> Rows | pa.Table:
-        """The rows whose columns equal one of the keys, each row once, found by an index. ``keys`` is a list of
-        values or tuples, an Arrow table with a column for each of ``columns``, or one value.
+        """Returns the rows whose columns equal one of the keys, each row once, found by an index. ``keys`` is a list
+        of values or tuples, an Arrow table with a column for each of ``columns``, or one value.
 
         >>> users.find_rows_for_join("tier", ["GOLD", "SILVER"])
         >>> users.find_rows_for_join(("tier", "city"), [("GOLD", "Oslo")])
@@ -214,7 +214,7 @@ class Reader(TableQueries):
     # within
 
     def _key_in(self, condition: Condition | None, equal: Record) -> Any:
-        """The key, if key columns that equal a value are all that is asked for, else None."""
+        """Returns the key, if key columns that equal a value are all that is asked for, else None."""
         if condition is not None:
             if equal or not condition.exact:
                 return None
@@ -228,7 +228,7 @@ class Reader(TableQueries):
         return None if None in parts else parts[0] if len(parts) == 1 else parts
 
     def _quick(self, equal: Record) -> Found | None:
-        """The records with these values by a short way, if there is one."""
+        """Returns the records with these values by a short way, if there is one."""
         values = tuple(equal.values())
         found = self._view().find(tuple(equal), (values if len(values) > 1 else values[0],))
         if found is not None:
@@ -275,7 +275,7 @@ class Reader(TableQueries):
         return self._join_keys(list(self._key_columns()), list(keys), of_key=True)
 
     def _join_keys(self, names: list[str], keys: Any, *, of_key: bool = False) -> pa.Table:
-        """The keys as Arrow, in the types of the columns of those names."""
+        """Returns the keys as Arrow, in the types of the columns of those names."""
         if isinstance(keys, pa.RecordBatch):
             return pa.Table.from_batches([keys])
         if isinstance(keys, pa.Table):

@@ -20,7 +20,7 @@ _AGGREGATE = re.compile(
 
 
 def columns_of(path: Path, schema: Schema) -> list[str]:
-    """The columns that a path reads; none if it begins at one that is not there."""
+    """Returns the columns that a path reads; none if it begins at one that is not there."""
     if path.column is None:
         return list(schema.names)
     column = schema.find(path.column)
@@ -28,7 +28,7 @@ def columns_of(path: Path, schema: Schema) -> list[str]:
 
 
 def path_values(path: Path, table: pa.Table) -> Iterator[Any]:
-    """The values that the path finds in the rows, in their order. ``table`` has the columns that it reads."""
+    """Yields the values that the path finds in the rows, in their order. ``table`` has the columns that it reads."""
     if path.column is None:
         row_type = pa.struct(list(table.schema))
         for row in to_rows(table):
@@ -40,7 +40,7 @@ def path_values(path: Path, table: pa.Table) -> Iterator[Any]:
 
 
 def parse_aggregate(text: str) -> tuple[str, bool, Path]:
-    """The function in capitals, whether it is DISTINCT, and the path of ``SUM(positions.*.shares)``."""
+    """Returns the function in capitals, whether it is DISTINCT, and the path of ``SUM(positions.*.shares)``."""
     found = _AGGREGATE.fullmatch(text)
     name = found["name"].upper() if found else ""
     known = [function.upper() for function in folds().values()]

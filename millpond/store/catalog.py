@@ -103,7 +103,7 @@ def widths_of(checked: Checked) -> dict[str, int]:
 
 
 def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
-    """The options of a kept table. Secrets are not kept: they are what its text and the environment say now."""
+    """Returns the options of a kept table. Secrets are not kept: they are what its text and the environment say now."""
     statement = parsed.require()[0]
     settings = statement.settings if isinstance(statement, CreateTable) else ()
     found = dict(entry.options)
@@ -115,7 +115,7 @@ def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
 
 
 def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a table as the journal keeps them."""
+    """Returns the options of a table as the journal keeps them."""
     names = {o.name for o in _secrets(options)}
     return {name: value for name, value in options.items() if name not in names}
 
@@ -126,7 +126,8 @@ def _secrets(options: Mapping[str, Any]) -> list[Option]:
 
 
 def relation_of(entry: Saved, parsed: Parsed) -> Relation:
-    """What a kept statement declares, with the columns it had; its text gives a view's query and a stream's URI."""
+    """Returns what a kept statement declares, with the columns it had; its text gives a view's query and a stream's
+    URI."""
     statement = parsed.require()[0]
     uri = limits = None
     if isinstance(statement, CreateStream):

@@ -114,6 +114,6 @@ class Feed:
                 watcher.lost()
 
     def take(self) -> dict[str, Touched]:
-        """What has changed since the last time."""
+        """Returns what has changed since the last time."""
         touched, self._touched = self._touched, {}
         return touched

@@ -37,7 +37,8 @@ class DroppedTables:
         self._entries[entry.name.lower()] = Saved.of(entry)
 
     def entry(self, name: str, schema: Schema, options: Mapping[str, Any], text: str) -> Entry:
-        """What the journal keeps of a table until it is removed; ``text`` is the statement that has its password."""
+        """Returns what the journal keeps of a table until it is removed; ``text`` is the statement that has its
+        password."""
         made = Saved(name, LEAVING, text, "", schema, without_secrets(options))
         self._entries[name.lower()] = made
         return made.entry()

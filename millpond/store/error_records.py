@@ -45,12 +45,12 @@ def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema, 
 
 
 def is_message(records: pa.Table) -> pa.ChunkedArray:
-    """Which records are of messages."""
+    """Returns which records are of messages."""
     return pc.starts_with(records["row"], pattern=f'{{"{MESSAGE}":')
 
 
 def renewed(known: pa.Table, records: pa.Table) -> Changes:
-    """The records in place of those that are known, which have their row numbers."""
+    """Returns the records in place of those that are known, which have their row numbers."""
     fresh = records.append_column(ROW, pa.nulls(records.num_rows, pa.int64()))
     is_gone = pa.array([True] * known.num_rows + [False] * fresh.num_rows, pa.bool_())
     return Changes(pa.concat_tables([known, fresh.select(known.column_names)]), is_gone)
@@ -61,8 +61,8 @@ def _column(values: Any, dtype: pa.DataType | None) -> Any:
 
 
 def rows_of(records: pa.Table, schema: Schema, what: str) -> pa.Table:
-    """The rows that the records are of, with ``_seq``, in the order of the stream. They have the columns ``seq``
-    and ``row``."""
+    """Returns the rows that the records are of, with ``_seq``, in the order of the stream. They have the columns
+    ``seq`` and ``row``."""
     records = records.sort_by("seq")
     loaded = [json.loads(text) for text in records["row"].to_pylist()]
     rows = to_arrow(schema, [_restored(r, schema) for r in loaded], what=what)

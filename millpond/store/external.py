@@ -11,7 +11,8 @@ from millpond.tables.memory import MemoryTable
 
 
 def one_database(tables: Iterable[Backend]) -> Database | None:
-    """The database that all the tables live in; None if they are of the journal. Raises NotSupported for a mix."""
+    """Returns the database that all the tables live in; None if they are of the journal. Raises NotSupported for a
+    mix."""
     found = dict.fromkeys(table.database for table in tables)
     if len(found) > 1:
         first, second = list(found)[:2]
@@ -30,7 +31,7 @@ def no_common_commit(database: Database, other: str) -> NotSupported:
 
 
 def copied(snapshot: Snapshot) -> Snapshot:
-    """The rows as they are now, in memory."""
+    """Returns the rows as they are now, in memory."""
     copy = MemoryTable(snapshot.schema)
     copy.apply(Changes(snapshot.scan(rows=not snapshot.schema.key)))
     return copy.snapshot()

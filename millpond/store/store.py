@@ -145,16 +145,16 @@ class Store:
         return found
 
     def durability(self, name: str) -> Durability:
-        """What becomes of the table's commits; "commit" for a table that is not there."""
+        """Returns the durability of the table; "commit" for a table that is not there."""
         return self._durability.get(name.lower(), "commit")
 
     def keeps(self, name: str) -> bool:
-        """Whether the rows of a table, and how far it was filled, are there after a restart."""
+        """Returns whether the rows of a table, and how far it was filled, are there after a restart."""
         return self.durability(name) != "none"
 
     def companion_of(self, name: str) -> tuple[str, Mapping[str, Any]]:
-        """Where a table that belongs to another one is kept, as extension and options: in its database, else in the
-        journal."""
+        """Returns where a table that belongs to another one is kept, as extension and options: in its database, else
+        in the journal."""
         backend = self.table(name)
         if backend is None or backend.database is None:
             return "memory", {"durability": self.durability(name)}
@@ -163,7 +163,7 @@ class Store:
         return behind(options) if options.get("cache.over") else (str(options["extension"]), options)
 
     def journals(self, name: str) -> bool:
-        """Whether changes of the table go to the journal."""
+        """Returns whether changes of the table go to the journal."""
         return self.journal.durable and self.durability(name) != "none"
 
     def drop(self, name: str) -> None:
@@ -238,7 +238,7 @@ class Store:
         self._fills[pipeline] = table.lower()
 
     def position(self, pipeline: str) -> Position | None:
-        """The newest position applied for the pipeline."""
+        """Returns the newest position applied for the pipeline."""
         database = self._database_of(pipeline)
         if database is None:
             return self.journal.position(pipeline)
@@ -518,11 +518,11 @@ class Store:
 
 
 def _extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
-    """How many rows and bytes a commit has."""
+    """Returns how many rows and bytes a commit has."""
     tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
     return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
 
 
 def _interrupt(error: BaseException) -> BaseException | None:
-    """The error if it is for the thread and not about what it did: Ctrl-C, the end of the interpreter."""
+    """Returns the error if it is for the thread and not about what it did: Ctrl-C, the end of the interpreter."""
     return None if isinstance(error, Exception) else error

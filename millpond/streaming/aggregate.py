@@ -89,7 +89,7 @@ class LiveAggregate:
     def merged(
         self, batch: pa.Table, before: pa.Table, tables: Tables, moves: Moves | None = None
     ) -> Grouped:
-        """The groups of a batch together with ``before``, what was kept of them; ``moves`` renames groups."""
+        """Returns the groups of a batch together with ``before``, what was kept of them; ``moves`` renames groups."""
         rows = [before.cast(self.schema), batch.select(self.schema.names).cast(self.schema)]
         groups = Grouped(pa.table({}))
         for kept in self.kept:
@@ -107,7 +107,7 @@ class LiveAggregate:
     def shown(
         self, state: pa.Table, values: Mapping[str, pa.Table], tables: Tables
     ) -> tuple[pa.Table, pa.Table]:
-        """What a reader sees of groups, and those for which HAVING does not hold."""
+        """Returns what a reader sees of groups, and those for which HAVING does not hold."""
         query = self.aggregation.final
         inputs = {
             k.view: values.get(k.view, k.schema.arrow().empty_table()) for k in self.kept if not k.distinct
@@ -130,8 +130,8 @@ def _some(changes: Mapping[str, Changes]) -> dict[str, Changes]:
 
 
 def target_changes(merged: Merged, target: Snapshot, *, once: bool = False) -> Changes:
-    """What the table that holds the aggregate must take: its groups, or the one row of one without groups. With
-    ``once`` the groups are new rows."""
+    """Returns what the table that holds the aggregate must take: its groups, or the one row of one without groups.
+    With ``once`` the groups are new rows."""
     if target.schema.key or once:
         parts = [(merged.gone, True), (merged.seen, False), (merged.ended, True)]
         parts = [(rows, deleted) for rows, deleted in parts if rows.num_rows] or [(merged.seen, False)]

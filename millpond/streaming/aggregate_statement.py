@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
-    """The live aggregate of a plan."""
+    """Returns the live aggregate of a plan."""
     assert plan.aggregation is not None
     kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
     return kind(plan.aggregation, evaluator, plan.name)
@@ -70,7 +70,7 @@ class Groups(RunningStatement):
         )
 
     def _told(self, merged: Merged) -> pa.Table:
-        """The groups that are there now, and, where what happened is told, those that are not."""
+        """Returns the groups that are there now, and, where what happened is told, those that are not."""
         op = self.plan.target.options.get("op")
         if op is None:
             return merged.seen

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def loads_table(plan: PipelinePlan, source: Source) -> bool:
-    """Whether a statement fills a table from outside, and goes on when it has all."""
+    """Returns whether a statement fills a table from outside, and goes on when it has all."""
     return (
         plan.target.kind == "table"
         and plan.batch.stream.relation.uri is not None
@@ -85,7 +85,7 @@ class Backfills:
         return pipeline.name in self._loads and pipeline.wanted
 
     def load_of(self, pipeline: Pipeline) -> Load | None:
-        """How far the load of a statement's table is, while it goes on."""
+        """Returns how far the load of a statement's table is, while it goes on."""
         known = self._loads.get(pipeline.name)
         return known[0] if known is not None and pipeline.wanted else None
 

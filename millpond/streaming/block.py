@@ -58,7 +58,7 @@ class Member:
         return self._aggregate.tables if self._aggregate is not None else {}
 
     def is_new(self, snapshots: StoreSnapshot) -> bool:
-        """Whether it is an aggregate without groups that has no row yet."""
+        """Returns whether it is an aggregate without groups that has no row yet."""
         aggregate = self._aggregate
         return aggregate is not None and not aggregate.aggregation.keys and aggregate.is_new(snapshots)
 
@@ -90,7 +90,7 @@ class Member:
         return ({name: filled} if len(filled) else {}), {}
 
     def _ended(self, batch: pa.Table, view: StoreSnapshot) -> Divided | None:
-        """The batch, divided by what its messages end, if this statement fills a keyed table of them."""
+        """Returns the batch, divided by what its messages end, if this statement fills a keyed table of them."""
         plan = self._plan.keys
         if plan is None:
             return None
@@ -131,7 +131,7 @@ class Block(RunningStatement):
         return self.plan.batch.output.arrow().append(pa.field(SEQ, pa.int64()))
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        """The rows of the stream as they are."""
+        """Returns the rows of the stream as they are."""
         return batch.read()
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:

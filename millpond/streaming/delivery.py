@@ -191,7 +191,8 @@ class SinkGroups(SinkStatement, Groups):
 
 
 def key_texts(keys: pa.Table) -> pa.Array:
-    """The keys of messages: the value of a single column as text, several as an object of JSON; so is a NULL."""
+    """Returns the keys of messages: the value of a single column as text, several as an object of JSON; so is a
+    NULL."""
     objects = to_json(keys).cast(pa.string())
     if keys.num_columns > 1:
         return objects
@@ -201,7 +202,7 @@ def key_texts(keys: pa.Table) -> pa.Array:
 
 
 def _identity(journal: Journal) -> str:
-    """What tells this state directory from all others."""
+    """Returns what tells this state directory from all others."""
     for entry in journal.entries():
         if entry.kind == IDENTITY:
             return str(entry.data["id"])

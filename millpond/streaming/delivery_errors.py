@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def mark_of(query: str) -> str:
-    """The name of the position under which the mark of a query is kept."""
+    """Returns the name of the position that stores which error records of a query are committed."""
     return f"{query}$aside"
 
 
@@ -73,6 +73,6 @@ class DeliveryErrors:
 
 
 def _records(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """The records, without the time at which they were put aside."""
+    """Returns the records, without the time at which they were put aside."""
     names = sorted(n for n in rows.column_names if n.lower() not in ("time", ROW))
     return [tuple(record.values()) for record in rows.select(names).to_pylist()]

@@ -21,7 +21,7 @@ class Emitted:
         self.results: dict[str, RunningResult] = {}
 
     def open(self, query: str, schema: pa.Schema) -> RunningResult:
-        """The result of a query that is about to run."""
+        """Returns the result of a query that is about to run."""
         result = self.results[query] = RunningResult(schema, query)
         return result
 

@@ -77,7 +77,7 @@ class FoldRunner:
         self._steps = evaluator.fold(fold)
 
     def find(self, events: pa.Table, snapshots: StoreSnapshot) -> tuple[dict[str, Changes], pa.Table | None]:
-        """The changes of the target, and what RETURNING gives. ``events`` are in stream order."""
+        """Returns the changes of the target, and what RETURNING gives. ``events`` are in stream order."""
         arrow = self._fold.events.schema.arrow()
         events = events.rename_columns(arrow.names).cast(arrow)
         if not events.num_rows:
@@ -94,14 +94,14 @@ class FoldRunner:
         return ({target.name: changes} if len(changes) else {}), self._returned(found)
 
     def sent(self, returned: pa.Table | None) -> Mapping[str, pa.Table]:
-        """The rows for the stream of RETURNING … INTO."""
+        """Returns the rows for the stream of RETURNING … INTO."""
         returning = self._fold.returning
         if returning is None or returned is None or not returned.num_rows:
             return {}
         return {returning.into.name: returned}
 
     def _rows(self, events: pa.Table, snapshot: Snapshot) -> pa.Table:
-        """The rows that the events can concern, with their numbers if the table has no key."""
+        """Returns the rows that the events can concern, with their numbers if the table has no key."""
         numbered = not self._fold.target.schema.key
         lookup = self._fold.lookup
         if not lookup or len(snapshot) <= SCANNED:
@@ -112,7 +112,7 @@ class FoldRunner:
         return snapshot.get([mine for mine, _ in lookup], keys, rows=numbered)
 
     def _named(self, rows: pa.Table) -> pa.Table:
-        """The rows under the names that they have in a fold."""
+        """Returns the rows under the names that they have in a fold."""
         target = self._fold.target
         columns = {ST: pa.array([SAME] * rows.num_rows, pa.int8())}
         columns |= {f"i{n}": rows[c.name] for n, c in enumerate(identity_columns(target))}
@@ -182,7 +182,7 @@ def _with(rows: pa.Table, others: pa.Table, by: list[str]) -> pa.Table:
 
 
 def _matching(rows: pa.Table, others: pa.Table, by: list[str], kind: str) -> pa.Table:
-    """The rows whose ``by`` is, or is not, among the others."""
+    """Returns the rows whose ``by`` is, or is not, among the others."""
     at = rows.select(by).append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
     left = at.join(others.select(by).cast(rows.select(by).schema), by, join_type=kind)["__at"]
     return rows.take(left.take(pc.sort_indices(left)))

@@ -75,7 +75,7 @@ class GroupValues:
         return _repeated(there.get(self._groups, groups, nulls=True).cast(self.schema.arrow()))
 
     def without(self, changes: Changes, groups: pa.Table, there: Snapshot) -> Changes:
-        """The changes, and then no value of these groups any more."""
+        """Returns the changes, and then no value of these groups any more."""
         old = there.get(self._groups, groups, nulls=True).cast(self.schema.arrow())
         new = matching(self._evaluator, changes.rows, groups, self._groups, keep=True)
         deleted = (

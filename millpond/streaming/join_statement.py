@@ -78,7 +78,7 @@ class JoinTree:
     def take(
         self, number: int, rows: pa.Table, high: int | None, snapshots: StoreSnapshot
     ) -> tuple[Batch, dict[str, Changes]]:
-        """What a batch of a stream gives to the statement, and the changes of all that is kept."""
+        """Returns what a batch of a stream gives to the statement, and the changes of all that is kept."""
         into = self._inputs[number]
         mark = into.node.plan.join.sides[into.side].mark
         at = None if high is None or mark is None else high - mark.delay
@@ -208,7 +208,7 @@ class JoinedStream(RunningStatement):
 def joined_streams(
     statement: RunningStatement, plan: PipelinePlan, evaluator: Evaluator
 ) -> list[RunningStatement]:
-    """The statements on the streams that a statement joins."""
+    """Returns the statements on the streams that a statement joins."""
     assert plan.join is not None
     joins = JoinTree(statement, plan.join, evaluator)
     return [

@@ -64,7 +64,7 @@ class Endings:
         return Divided(live.filter(pa.array(~self.over(live, keys, ended))), ended, keys)
 
     def keys(self, rows: pa.Table) -> pa.Table:
-        """The key for each row."""
+        """Returns the key for each row."""
         numbers = pa.array(np.arange(rows.num_rows, dtype=np.int64))
         numbered = rows.set_column(rows.schema.get_field_index(SEQ), SEQ, numbers)
         assert self._plan.batch is not None
@@ -72,7 +72,7 @@ class Endings:
         return self._answer(numbered).rename_columns(arrow.names).cast(arrow)
 
     def over(self, rows: pa.Table, keys: pa.Table, ended: pa.Table) -> np.ndarray:
-        """Whether a message ends each of the rows: one of its key that comes later."""
+        """Returns whether a message ends each of the rows: one of its key that comes later."""
         names = keys.column_names
         last = keys.append_column("$end", ended[SEQ]).group_by(names).aggregate([("$end", "max")])
         own = self.keys(rows).append_column("$at", rows[SEQ])
@@ -83,7 +83,7 @@ class Endings:
         return over
 
     def _complete(self, ended: pa.Table) -> pa.Table:
-        """The messages with what their own keys tell of columns that they have no value for."""
+        """Returns the messages with what their own keys tell of columns that they have no value for."""
         columns = [c for c in self._stream if c.name in self._plan.columns]
         if not columns or _KEY not in self._stream:
             return ended
@@ -130,7 +130,7 @@ class Keyed(Rows):
         return self._match_live(batch, snapshots)
 
     def _wrong(self, rows: pa.Table) -> DataError | None:
-        """Why the rows that messages end cannot be told."""
+        """Returns why the rows that messages end cannot be told."""
         try:
             self._endings.divide(rows)
         except DataError as error:
@@ -187,7 +187,7 @@ def refuse_taken(snapshots: StoreSnapshot, table: str, changes: Changes) -> None
 
 
 def with_endings(rows: pa.Table, keys: pa.Table) -> Changes:
-    """The rows, and before them the end of those that the table has under the keys."""
+    """Returns the rows, and before them the end of those that the table has under the keys."""
     by_name = {n.lower(): c for n, c in zip(keys.column_names, keys.columns, strict=True)}
     arrays = [
         by_name[f.name.lower()].cast(f.type) if f.name.lower() in by_name else pa.nulls(keys.num_rows, f.type)

@@ -57,7 +57,7 @@ def waiting_table(query: str) -> str:
 
 
 def waiting_schema(stream: Schema) -> Schema:
-    """The rows of a stream, their place in it, and since when they wait."""
+    """Returns the schema of waiting rows: those of the stream, their sequence number, and since when they wait."""
     own = (Column(SEQ, pa.int64(), False), Column(SINCE, _TIME))
     return Schema((*stream.columns, *own), (SEQ,))
 
@@ -112,7 +112,7 @@ class WaitingRows(Misses):
         self._first = pc.min(there[SINCE]).as_py()
 
     def due(self, snapshots: StoreSnapshot) -> bool:
-        """Whether a row that waits may have found its match, or has waited long enough."""
+        """Returns whether a row that waits may have found its match, or has waited long enough."""
         if not self.rows:
             return False
         return self._first <= self._limit() or self._versions(snapshots) != self._tried
@@ -124,7 +124,7 @@ class WaitingRows(Misses):
         return tuple(snapshots.version(table) for table in self.plan.tables)
 
     def waiting(self, snapshots: StoreSnapshot) -> pa.Table:
-        """The rows that wait, as the stream gave them."""
+        """Returns the rows that wait, as the stream gave them."""
         return snapshots.snapshot(self._table).scan().drop_columns([SINCE])
 
     def match(self, batch: Batch, snapshots: StoreSnapshot, over: pa.Array | None = None) -> Matched:
@@ -161,7 +161,7 @@ class WaitingRows(Misses):
         )
 
     def _again(self, batch: Batch, snapshots: StoreSnapshot, over: pa.Array | None) -> _Again:
-        """The rows that wait, tried again, without those that need not."""
+        """Returns the rows that wait, tried again, without those that need not."""
         rows = snapshots.snapshot(self._table).scan()
         done = pc.is_in(rows[SEQ], over if over is not None else pa.array([], pa.int64()))
         rows, gone = rows.filter(pc.invert(done)), rows.filter(done)
@@ -201,7 +201,8 @@ class _Again:
 
 
 def divided(rows: pa.Table, bad: pa.Table) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-    """The rows whose ``_seq`` is not among the ``seq`` of ``bad``, the others, and the ``reason`` of each of these."""
+    """Returns the rows whose ``_seq`` is not among the ``seq`` of ``bad``, the others, and the ``reason`` of each of
+    these."""
     place = pc.index_in(rows[SEQ], bad["seq"])
     is_bad = pc.is_valid(place)
     return rows.filter(pc.invert(is_bad)), rows.filter(is_bad), bad["reason"].take(place.filter(is_bad))

@@ -24,8 +24,8 @@ class TooMany(Exception):
 def find_poison(
     rows: pa.Table, attempt: Try, *, in_order: bool, most: int | None = None
 ) -> list[tuple[int, DataError]]:
-    """The places of the rows that must be left out so that the others can be processed, each with the reason. Raises
-    TooMany if they are more than ``most``.
+    """Returns the positions of the rows that must be left out so that the others can be processed, each with the
+    reason. Raises TooMany if they are more than ``most``.
 
     Rows that count by themselves are found by halving. Where the effect of a row depends on those before it
     (``in_order``), and where only several together fail (a sum that overflows), it is the first row with which the

@@ -46,7 +46,8 @@ class Readers:
         return len(self._all)
 
     def find(self, statement: RunningStatement, source: Source) -> Reading:
-        """The query that reads a source; statements with the same one share it, but for those in real-time mode."""
+        """Returns the query that reads a source; statements with the same one share it, but for those in real-time
+        mode."""
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
         alone = statement.plan.target.real_time and not self._direct
         if alone:

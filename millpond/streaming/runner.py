@@ -76,7 +76,7 @@ class Runner:
         return iter([pipeline for pipeline, _ in list(self._running.values())])
 
     def get(self, name: str) -> Pipeline | None:
-        """The statement, or the part of one, that runs under a name."""
+        """Returns the statement, or the part of one, that runs under a name."""
         found = self._running.get(name)
         return found[0] if found is not None else None
 
@@ -114,7 +114,7 @@ class Runner:
         return running | {w.plan.name: w.plan.query for w in self.starter}
 
     def statements(self, query: str) -> list[RunningStatement]:
-        """The parts of a query."""
+        """Returns the parts of a query."""
         found: list[RunningStatement] = [w.statement for w in self.starter if w.plan.query == query]
         running = [p.statement for p in self if p.plan.query == query]
         return found + [s for s in running if isinstance(s, RunningStatement)]
@@ -200,7 +200,7 @@ class Runner:
     # control
 
     def state_of(self, query: str) -> str:
-        """How a query is; of one with several parts, one of which has failed, as the others are."""
+        """Returns how a query is; of one with several parts, one of which has failed, as the others are."""
         states = [p.state for p in self if p.plan.query == query]
         going = [state for state in states if state is not State.FAILED]
         if states:

@@ -28,7 +28,7 @@ class Stages:
         self.clock = clock
 
     def stage(self, plan: BatchPlan) -> Stage:
-        """What evaluates a plan over batches; it is made once and kept."""
+        """Returns what evaluates a plan over batches; it is made once and kept."""
         from millpond.engine.stage import Stage
 
         return Stage(plan, self._evaluator.in_process(plan.query), self.clock)

@@ -166,7 +166,7 @@ class Starter:
         return self._starting.locked()
 
     def needed(self) -> dict[str, tuple[str, ...]]:
-        """The statements that have not been started, and the tables that they wait for."""
+        """Returns the statements that have not been started, and the tables that they wait for."""
         return {name: tuple(sorted(self.needs(w.plan))) for name, w in list(self._waiting.items())}
 
     def unstarted(self) -> dict[str, tuple[str, ...]]:
@@ -178,8 +178,8 @@ class Starter:
         return self.needed() | dict.fromkeys(retried, ())
 
     def needs(self, plan: PipelinePlan) -> set[str]:
-        """The tables that a statement waits for: those that files fill, and those that topics do before they follow
-        them, if these do not need what the statement fills."""
+        """Returns the tables that a statement waits for: those that files fill, and those that topics do before they
+        follow them, if these do not need what the statement fills."""
         found = self._loader.running((*plan.reads, *plan.writes))
         if self._direct:
             return found
@@ -196,7 +196,7 @@ class Starter:
         return waiting + [p.plan for p in self._pipelines if backfills.is_loading(p)]
 
     def _depends(self, one: PipelinePlan, other: PipelinePlan) -> bool:
-        """Whether a statement reads what another fills, by itself or through others."""
+        """Returns whether a statement reads what another fills, by itself or through others."""
         plans = [p.plan for p in self._pipelines] + [w.plan for w in self]
         seen: set[str] = set()
         reads = {name.lower() for name in one.reads}

@@ -140,7 +140,7 @@ class RunningStatement(ABC):
             safely(partial(self.store.drop, table))
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
-        """Where a table beside the target is kept, as extension and options."""
+        """Returns where a table beside the target is kept, as extension and options."""
         target = self.plan.target
         return self.store.companion_of(target.name) if target.kind == "table" else ("memory", {})
 
@@ -165,7 +165,7 @@ class RunningStatement(ABC):
         return count
 
     def _fitted(self, batch: Batch) -> Batch:
-        """The batch as the statement knows its stream."""
+        """Returns the batch as the statement knows its stream."""
         return batch.fitting(self.plan.batch.stream.relation.schema)
 
     def retry(self) -> int:
@@ -216,7 +216,7 @@ class RunningStatement(ABC):
         return 0
 
     def _match(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
-        """The batch as the tables leave it, where 'on.miss' asks for that."""
+        """Returns the batch as the tables leave it, where 'on.miss' asks for that."""
         return Matched(batch) if self._misses is None else self._misses.match(batch, snapshots)
 
     def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
@@ -260,8 +260,8 @@ class RunningStatement(ABC):
     def _put_aside(
         self, whole: Batch, batch: Batch, snapshots: StoreSnapshot, error: DataError
     ) -> tuple[Batch, pa.Table]:
-        """The rows of a batch that can be processed, and records of the others; ``batch`` is what is left of the
-        ``whole``."""
+        """Returns the rows of a batch that can be processed, and records of the others; ``batch`` is what is left of
+        the ``whole``."""
         from millpond.engine.batch import Divide
 
         rows = batch.read()
@@ -305,7 +305,7 @@ class RunningStatement(ABC):
         return int(table.num_rows - records.num_rows)
 
     def _attempt(self, batch: Batch, snapshots: StoreSnapshot) -> DataError | None:
-        """What would be wrong with a batch; nothing of it counts."""
+        """Returns what would be wrong with a batch; nothing of it counts."""
         self._trying = True
         try:
             self.commit(self.evaluate(batch, snapshots), None)
@@ -317,7 +317,7 @@ class RunningStatement(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        """What the batch gives with the tables of a snapshot, before anything counts."""
+        """Returns what the batch gives with the tables of a snapshot, before anything counts."""
 
     @abstractmethod
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -347,7 +347,7 @@ class RunningStatement(ABC):
     def with_high(
         self, rows: pa.Table, highest: Stage | None, batch: Batch, snapshots: StoreSnapshot
     ) -> pa.Table:
-        """The rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
+        """Returns the rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
         high = batch.high
         if highest is not None:
             high = highest.run(batch, snapshots).column(0).cast(pa.int64())[0].as_py()
@@ -362,7 +362,7 @@ class RunningStatement(ABC):
 def without_poison(
     rows: pa.Table, bad: list[tuple[int, DataError]]
 ) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-    """The rows without those at the places of ``bad``, these, and the reason of each."""
+    """Returns the rows without those at the positions of ``bad``, these, and the reason of each."""
     seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
     reasons = pa.array([reason.message for _, reason in bad], pa.string())
     return divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))

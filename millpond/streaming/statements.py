@@ -58,7 +58,7 @@ class Statements:
         self._spark = spark
 
     def make(self, plan: PipelinePlan, ephemeral: bool) -> list[RunningStatement]:
-        """The statement of a plan, by its kind; where streams are joined, one for each of them."""
+        """Returns the statement of a plan, by its kind; where streams are joined, one for each of them."""
         statement = self._statement(plan, ephemeral)
         return [statement] if plan.join is None else joined_streams(statement, plan, self._evaluator)
 

@@ -131,7 +131,7 @@ class JoinState:
         return Taken(joined, {n: c for n, c in made.items() if len(c)}, both)
 
     def time_of(self, column: str, reached: tuple[Reached, Reached]) -> int | None:
-        """How far a time of the joined rows has come: no row that is given later is before it."""
+        """Returns how far a time of the joined rows has come: no row that is given later is before it."""
         n = [s.time for s in self.join.sides].index(column)
         mine, theirs, reach = reached[n].at, reached[1 - n].at, self.join.sides[n].reach
         if mine is None or theirs is None or reach is None:
@@ -144,7 +144,7 @@ class JoinState:
         return left, right
 
     def _on_time(self, side: int, rows: pa.Table, mark: int | None) -> pa.Table:
-        """The rows that are not late: what they could meet is still kept."""
+        """Returns the rows that are not late: what they could meet is still kept."""
         if mark is None:
             return rows
         late = pc.less(self._times(side, rows), mark)
@@ -165,7 +165,7 @@ class JoinState:
         return self._answer(sides).cast(empty.schema)
 
     def _stays(self, side: int, rows: pa.Table, mark: int | None) -> np.ndarray:
-        """Whether a row could meet one that comes later."""
+        """Returns whether a row could meet one that comes later."""
         me = self.join.sides[side]
         stays = np.ones(rows.num_rows, bool)
         for name in {*(k[side] for k in self.join.keys), *([me.time] if me.time is not None else [])}:
@@ -176,7 +176,7 @@ class JoinState:
         return stays
 
     def _passed(self, side: int, there: Snapshot, mark: int) -> pa.Table:
-        """The kept rows of a side that nothing can meet any more. Only times are read of those that stay."""
+        """Returns the kept rows of a side that nothing can meet any more. Only times are read of those that stay."""
         me = self.join.sides[side]
         assert me.reach is not None
         times = there.scan([me.time or ID, ID])
@@ -193,8 +193,8 @@ class JoinState:
     def _in_order(
         self, side: int, pairs: pa.Table, ids: list[np.ndarray], alone: pa.Table, unmet: pa.Table
     ) -> pa.Table:
-        """What the batch gives: by its own rows, then by those that they meet; at the end the other side's rows that
-        will meet none."""
+        """Returns what the batch gives: by its own rows, then by those that they meet; at the end the other side's
+        rows that will meet none."""
         came = [ids[side], alone[ID].to_numpy(), np.full(unmet.num_rows, np.iinfo(np.int64).max)]
         theirs = [ids[1 - side], np.full(alone.num_rows, -1), unmet[ID].to_numpy()]
         rows = pa.concat_tables([aligned(t, self._joined) for t in (pairs, alone, unmet)])
@@ -207,7 +207,7 @@ class JoinState:
 
 
 def describe_join(query: str, table: Callable[[str], Backend | None]) -> dict[str, object]:
-    """What is known of the join of streams that fills a table, for a reader."""
+    """Returns what is known of the join of streams that fills a table, for a reader."""
     kept = [table(f"{query}${side}") for side in ("left", "right")]
     marks = table(f"{query}$marks")
     if marks is None:

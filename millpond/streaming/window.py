@@ -98,7 +98,7 @@ class WindowedAggregate(LiveAggregate):
         return self._times(rows, self._last or self._start) + self._window.size
 
     def _at(self, rows: pa.Table, starts: np.ndarray) -> pa.Table:
-        """The rows with other starts of their windows."""
+        """Returns the rows with other starts of their windows."""
         index = rows.schema.get_field_index(self._start)
         column = pa.array(starts, pa.int64()).cast(rows.schema.field(index).type)
         return rows.set_column(index, rows.schema.field(index), column)
@@ -126,7 +126,7 @@ class WindowedAggregate(LiveAggregate):
         return pa.concat_tables(parts)
 
     def _on_time(self, batch: pa.Table, mark: int | None) -> tuple[pa.Table, int]:
-        """The groups whose windows take rows, and how many rows the others have."""
+        """Returns the groups whose windows take rows, and how many rows the others have."""
         window = self._window
         if mark is None or (window.late == "update" and window.retention is None):
             return batch, 0
@@ -135,7 +135,7 @@ class WindowedAggregate(LiveAggregate):
         return batch.filter(pa.array(~late)), int(self._times(batch, ROWS)[late].sum())
 
     def _joined(self, batch: pa.Table, tables: Tables, mark: int | None) -> tuple[pa.Table, pa.Table, Moves]:
-        """The sessions of a batch and those kept that they touch, under the start that they have together."""
+        """Returns the sessions of a batch and those kept that they touch, under the start that they have together."""
         others = [k for k in self.keys if k != self._start]
         kept = tables.snapshot(self.state_table)
         there = kept.get(others, batch.select(others), nulls=True) if others else kept.scan()
@@ -187,7 +187,7 @@ class WindowedAggregate(LiveAggregate):
         return self.shown(pa.concat_tables([closed, closing]), values, tables)
 
     def _ended(self, state: pa.Table, rest: pa.Table, mark: int | None) -> pa.Table:
-        """The groups that no row can change and nobody keeps."""
+        """Returns the groups that no row can change and nobody keeps."""
         window = self._window
         if mark is None or (window.late == "update" and window.retention is None):
             return state.slice(0, 0)
@@ -210,7 +210,7 @@ class WindowedAggregate(LiveAggregate):
         return changes
 
     def _rows_of(self, state: pa.Table, tables: Tables) -> Iterator[pa.Table]:
-        """The rows that a target has of groups: only their keys count."""
+        """Yields the rows that a target has of groups: only their keys count."""
         if state.num_rows:
             yield from self.shown(state, {}, tables)
 

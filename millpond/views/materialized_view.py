@@ -80,7 +80,7 @@ class LiveView:
         self.inputs = side_inputs(self, sources)
 
     def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
-        """What the table must take to be as its query says ``now``; it was right ``before``."""
+        """Returns what the table must take to be as its query says ``now``; it was right ``before``."""
         parts = None if self.whole else self._parts(now, before, touched)
         own = self._store.backend(self.plan.target.name).snapshot()
         keyed = bool(self.schema.key)
@@ -108,8 +108,8 @@ class LiveView:
     def _parts(
         self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]
     ) -> pa.Table | None:
-        """The values of the dividing columns whose parts may have changed; None if that is not to be known, or
-        if there are so many that the whole is cheaper."""
+        """Returns the values of the dividing columns whose parts may have changed; None if that is not to be known,
+        or if there are so many that the whole is cheaper."""
         if self.plan.parts is None:
             return None
         names = list(self.plan.parts.columns)
@@ -299,7 +299,7 @@ class Views:
                 self._store.drop(view.plan.target.name)
 
     def users(self, table: str) -> list[LiveView]:
-        """The views that read a table."""
+        """Returns the views that read a table."""
         return [v for v in self if table.lower() in v.tables]
 
     def close(self) -> None:
@@ -365,7 +365,7 @@ class Views:
             self._progress.notify_all()
 
     def _step(self, view: LiveView, now: StoreSnapshot, touched: Mapping[str, Touched]) -> Changes | None:
-        """What a view has changed; None if its query failed."""
+        """Returns what a view has changed; None if its query failed."""
         began, target, renewed = time.perf_counter(), view.plan.target.name, view.renewed
         try:
             with recording(view.steps):
@@ -405,7 +405,8 @@ class Views:
 
 
 def told(changes: Changes, hidden: Schema, schema: Schema, op: str | None) -> pa.Table:
-    """What someone who reads along is given: the rows that come, or, with a column ``op``, also those that go."""
+    """Returns what someone who reads along is given: the rows that come, or, with a column ``op``, also those that
+    go."""
     put = changes.put.select(list(hidden.names)).rename_columns(list(schema.names))
     if op is None:
         return put
