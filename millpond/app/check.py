@@ -89,8 +89,8 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
 
 
 class _Outside(Connectors):
-    """A check waits for nothing. It needs no broker where columns are declared, and what a statement says it waits for
-    need not be there: what only these know is then open."""
+    """Describes connectors to a check, which waits for nothing. It needs no broker where columns are declared, and
+    what a statement says it waits for need not be there: what only these know is then open."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """How far an app is. It is true when the app is ready: every table is loaded, every query runs.
+    """Tells how far an app is. It is true when the app is ready: every table is loaded, every query runs.
 
     ``loading`` are the tables that are being loaded, ``waiting`` the queries that have not started, with the tables
     that they wait for. ``problems`` say why the app is degraded: it answers, but something does not go on.

@@ -193,7 +193,7 @@ class Restorer:
 
 
 class Revival:
-    """A table whose source could not be read at the start: that is tried again."""
+    """Retries a table whose source could not be read at the start."""
 
     reads = ()
 

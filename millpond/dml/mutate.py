@@ -30,7 +30,7 @@ Find = Callable[[StoreSnapshot], tuple[dict[str, Changes], int]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows to end, or to put, as a part of a mutation finds them."""
+    """Holds rows to delete or to insert, as a part of a mutation finds them."""
 
     action: Literal["put", "end"]
     identified: bool

@@ -25,7 +25,7 @@ def most_connections(limits: Limits) -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """One that an answer can cut off, when its client does not read."""
+    """Serves one connection, which a response can close if its client does not read."""
 
     def __init__(self, limits: Limits, *arguments: Any, **more: Any):
         super().__init__(*arguments, **more)

@@ -12,7 +12,7 @@ from millpond.errors import Error
 
 
 class Refused(Error):
-    """A request that is answered by a status and not looked at further."""
+    """Refuses a request with a status."""
 
     code = "refused"
 

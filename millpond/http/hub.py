@@ -31,7 +31,7 @@ _LOOK = 1.0
 
 
 class Hub:
-    """All tables that are followed."""
+    """Manages the tables that clients follow."""
 
     def __init__(self, store: Store, catalog: Catalog, mask_error: Callable[[Error], None], limits: Limits):
         self._store = store

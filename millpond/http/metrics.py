@@ -68,7 +68,7 @@ class Requests:
 
 
 class AppCollector(Collector):
-    """The numbers of the app as they are when somebody asks."""
+    """Collects the metrics of the app when they are requested."""
 
     def __init__(self, observer: Observer, hub: Hub, ready: Callable[[], object]):
         self._observer = observer

@@ -50,8 +50,8 @@ def encoded(change: Netted, commits: int) -> bytes | None:
 
 
 class Conditional:
-    """The rows under a condition. It knows which keys it has let through, so that a row that no longer fulfils the
-    condition is told of as deleted, and others are not."""
+    """Selects the rows under a condition. It knows which keys it has let through, so that a row that no longer
+    fulfils the condition is sent as deleted, and others are not."""
 
     def __init__(self, condition: Condition, key: Sequence[str]):
         self._condition = condition

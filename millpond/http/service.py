@@ -15,7 +15,7 @@ from millpond.http.threads import Threads
 
 
 class Service:
-    """One server of an app. The event loop only takes requests in and hands answers out: what takes longer than a
+    """Serves one app. The event loop only takes requests in and hands answers out: what takes longer than a
     lookup in memory runs in a thread."""
 
     def __init__(self, app: Runtime, settings: Settings):

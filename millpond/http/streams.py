@@ -68,7 +68,7 @@ def _stream(service: Service, name: str) -> Relation:
 
 
 class Sending:
-    """One body on its way into a stream."""
+    """Sends the rows of one request body to a stream."""
 
     def __init__(self, service: Service, stream: Relation, body: bytes, *, ignore: bool):
         self._service = service

@@ -79,7 +79,7 @@ class Threads:
 
 
 class _Seat:
-    """A place that is left once."""
+    """A slot of a thread that is released once."""
 
     def __init__(self, seats: asyncio.Semaphore):
         self._seats: asyncio.Semaphore | None = seats

@@ -54,7 +54,8 @@ def fingerprint(*offsets: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a table was filled: up to ``at``, and, if a step was cut off, towards ``to`` by the first ``chunks``."""
+    """Holds how far a table was filled: up to ``at``, and, if a step was cut off, towards ``to`` by the first
+    ``chunks``."""
 
     at: Offset | None = None
     to: Offset | None = None

@@ -12,7 +12,7 @@ from millpond.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a load has come: rows, bytes and files, each of how many where the source knows."""
+    """Counts how far a load is: rows, bytes and files, each of how many where the source knows."""
 
     table: str
     rows: int
@@ -30,7 +30,7 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a table: from what kind of source, how far it is, and how it ended.
+    """Tracks the load of a table: the kind of its source, how far it is, and how it ended.
 
     ``of`` is how many rows there are, ``of_files`` how many files, ``share`` the part of the bytes that was read, where
     the source can tell.

@@ -86,7 +86,7 @@ class Condition:
 
 
 class UpdateSet:
-    """What an update sets, compiled: ``table.compile_update_set("price = price * 1.1")``.
+    """The assignments of an update, compiled: ``table.compile_update_set("price = price * 1.1")``.
 
     From a mapping the values are taken as they are; in a text every expression may stand.
     """

@@ -53,7 +53,7 @@ class Home(Protocol):
 
 
 class Alone:
-    """The home of a table without an app."""
+    """Changes the rows of a table without an app."""
 
     def __init__(self, name: str, backend: MemoryTable):
         self.commit = backend.apply

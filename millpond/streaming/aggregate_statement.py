@@ -31,7 +31,8 @@ def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Groups(RunningStatement):
-    """What is kept of the groups is in tables beside the target; one without groups has its row from the beginning."""
+    """Stores the state of the groups in tables of its own; an aggregate without groups has its row from the
+    beginning."""
 
     evaluator: Evaluator
     emitted: Emitted

@@ -33,7 +33,7 @@ Effects = tuple[Mapping[str, Changes], Mapping[str, pa.Table]]
 
 
 class Member:
-    """A statement of a block: the rows of a batch in, its effects out."""
+    """Evaluates one statement of a block: takes the rows of a batch, returns its effects."""
 
     def __init__(self, plan: PipelinePlan, catalog: Catalog, evaluator: Evaluator, inputs: Inputs):
         self._catalog = catalog
@@ -104,7 +104,7 @@ class Member:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Block(RunningStatement):
-    """One pipeline of several statements. Each sees what the ones before it have changed."""
+    """Runs several statements as one pipeline. Each sees what the ones before it have changed."""
 
     evaluator: Evaluator
     inputs: Inputs

@@ -115,7 +115,7 @@ class SinkStatement(RunningStatement):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SinkRows(SinkStatement, Rows):
-    """A query whose rows go to a sink, each by itself."""
+    """Sends the rows of a query to a sink."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,7 +148,7 @@ class SinkRows(SinkStatement, Rows):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SinkGroups(SinkStatement, Groups):
-    """A live aggregate whose groups go to a sink as they change: a message for each, with its key, so that the last
+    """Sends the groups of a live aggregate to a sink as they change: a message for each, with its key, so that the last
     one of a key is the group, and one without a value says that it is there no more."""
 
     @property

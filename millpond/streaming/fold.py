@@ -47,7 +47,7 @@ grows with them."""
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Folded(RunningStatement):
-    """A running UPDATE, DELETE, MERGE or UPSERT: changes, returned rows and position are one commit."""
+    """Runs UPDATE, DELETE, MERGE or UPSERT over a stream: changes, returned rows and position are one commit."""
 
     evaluator: Evaluator
     inputs: Inputs

@@ -32,8 +32,8 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What the values of a batch do: the changes of their table, and for DISTINCT what the new ones give, else all
-    values of the groups that were touched."""
+    """Holds what the values of a batch change: the changes of their table, and for DISTINCT what the new ones give,
+    else all values of the groups that were touched."""
 
     changes: Changes
     fresh: pa.Table | None = None
@@ -41,7 +41,7 @@ class Taken:
 
 
 class GroupValues:
-    """One table of values: (group, value[, place in the stream]) → how often."""
+    """Maintains one table of values: (group, value[, sequence number]) → count."""
 
     def __init__(self, kept: Kept, groups: Sequence[str], evaluator: Evaluator, table: str):
         self.table = table

@@ -31,7 +31,7 @@ class JoinSide:
 
 
 class Node:
-    """One join; ``above`` is the place at which another one takes its rows."""
+    """One join; ``above`` is the side of the join that takes its rows."""
 
     def __init__(self, plan: JoinPlan, kept: JoinState, above: JoinSide | None):
         self.plan = plan

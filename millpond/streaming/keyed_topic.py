@@ -102,7 +102,7 @@ class Endings:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Keyed(Rows):
-    """A query whose rows go to a keyed table, over a stream whose messages may end a row.
+    """Writes the rows of a query to a keyed table, over a stream whose tombstones delete rows.
 
     A message that ends a row passes by the query: its key says which. The rows of that key that come before it in the
     batch, or wait for a match, need not be looked at.

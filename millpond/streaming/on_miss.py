@@ -97,7 +97,7 @@ class Misses:
 
 
 class WaitingRows(Misses):
-    """Rows without a match wait in a table of the query, which changes in the commits of the query.
+    """Lets rows without a match wait in a table of the query, which changes in the commits of the query.
 
     They are tried again when one of the tables has changed, and given up when their time is over.
     """
@@ -190,7 +190,7 @@ class WaitingRows(Misses):
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """What becomes of rows that waited: those that are processed, those for the error table with the reasons, those
+    """Divides rows that waited: those that are processed, those for the error table with the reasons, those
     that wait on, and those that a later message has ended."""
 
     free: pa.Table

@@ -28,8 +28,8 @@ _AT_ONCE = max(2, os.cpu_count() or 2)
 
 
 class Readers:
-    """One query for each source that statements read, which they share. With ``direct`` it reads when it is asked to,
-    without Spark's own loop; what it keeps while it runs is in ``scratch``."""
+    """Opens one query for each source that statements read, which they share. With ``direct`` it reads when it is
+    asked to, without Spark's own loop; what it keeps while it runs is in ``scratch``."""
 
     def __init__(self, store: Store, spark: Spark, scratch: Path, *, direct: bool):
         self._store = store

@@ -25,7 +25,7 @@ TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Rows(RunningStatement):
-    """A query whose rows each count by themselves: into a table, a stream, or to whoever asked."""
+    """Runs a query whose rows are independent: into a table, a stream, or to its caller."""
 
     emitted: Emitted
     take_in: TakeIn

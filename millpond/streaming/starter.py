@@ -64,7 +64,7 @@ class FailedStart:
 
 
 class Pipelines(Protocol):
-    """The statements that run, and how one becomes one of them."""
+    """Holds the statements that run, and adds others to them."""
 
     def __iter__(self) -> Iterator[Pipeline]: ...
 

@@ -54,7 +54,7 @@ _TRIES = 3
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunningStatement(ABC):
-    """One running statement of an app. If ``ephemeral`` its position is not kept: it begins anew after a restart."""
+    """Runs one statement of an app. If ``ephemeral`` its position is not stored: it starts over after a restart."""
 
     plan: PipelinePlan
     store: Store

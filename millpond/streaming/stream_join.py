@@ -44,8 +44,8 @@ _MARKS = Schema(
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far one side has come: its watermark in microseconds, rows that came too late, rows that were taken and rows
-    that its batches have given."""
+    """Holds how far one side was read: its watermark in microseconds, rows that came too late, rows that were taken
+    and rows that its batches have given."""
 
     at: int | None = None
     late: int = 0
@@ -55,8 +55,8 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a batch of one side does: the rows that it gives, with ``_seq``, changes of the tables that keep the join,
-    and how far both sides are after it."""
+    """Holds what a batch of one side does: the rows that it gives, with ``_seq``, changes of the tables that keep
+    the join, and how far both sides are after it."""
 
     joined: pa.Table
     changes: Mapping[str, Changes]

@@ -48,7 +48,7 @@ Emit = Callable[[Changes], None]
 
 
 class LiveView:
-    """One table and the query that it follows."""
+    """Keeps one table equal to its query."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class LiveView:
 
 
 class Views:
-    """The live views of an app, kept by one thread that starts with the first of them."""
+    """Maintains the live views of an app in one thread, which starts with the first of them."""
 
     def __init__(
         self,
