@@ -188,7 +188,7 @@ class Blocks:
             yield NotSupported(
                 f'a transaction cannot change table "{first.name}", which is in {_shown(first)}, and table'
                 f' "{target.name}", which is in {_shown(target)}: a crash in between would leave one behind',
-                hint="change them in transactions of their own, or keep both tables in one place",
+                hint="change them in transactions of their own, or store both in one database, or both in memory",
                 place=s.place,
             )
 

@@ -51,7 +51,7 @@ def check_errors_into(
     if relation.place != (None if target is None else target.place):
         yield NotSupported(
             f'table "{name}" is not where the rows of this statement go: one commit cannot change both',
-            hint="keep the table of errors in the same place as the target",
+            hint="store the error table where the target is stored",
             place=place,
         )
     if relation.schema.key:

@@ -18,7 +18,7 @@ def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
     for name in changing_functions(resolved.expression):
         yield SqlError(
             f"a query that follows tables cannot use {name}(): its rows would change by themselves",
-            hint="'refresh' = 'once' makes a copy; CREATE VIEW answers anew each time",
+            hint="'refresh' = 'once' makes a copy; CREATE VIEW runs the query each time",
             place=at,
         )
 

@@ -75,7 +75,7 @@ def check_recursion(
         if with_.args.get("recursive"):
             yield NotSupported(
                 "WITH RECURSIVE in a statement over a stream is not supported",
-                hint="keep the rows with CREATE TABLE … AS, and ask that table",
+                hint="store the rows with CREATE TABLE … AS, and query that table",
                 place=place(with_) or at,
             )
 
@@ -89,14 +89,14 @@ def check_running(
         if not isinstance(lateral.this, exp.Identifier) and not lateral.args.get("view"):
             yield NotSupported(
                 "LATERAL, or a function in FROM, in a statement over a stream is not supported",
-                hint="keep the rows with CREATE TABLE … AS, and ask that table; LATERAL VIEW explode(…) works",
+                hint="store the rows with CREATE TABLE … AS, and query that table; LATERAL VIEW explode(…) works",
                 place=place(lateral.this) or at,
             )
     for path in resolved.expression.find_all(PathValues):
         if path.meta["json"]:
             yield NotSupported(
                 f"the path {path.args['text'].name} goes into JSON text, which a running statement cannot",
-                hint="declare the column as STRUCT, MAP or ARRAY, or ask the table that it fills",
+                hint="declare the column as STRUCT, MAP or ARRAY, or query the table that the stream fills",
                 place=place(path) or at,
             )
 
@@ -133,14 +133,14 @@ def _check(
         group = query.args.get("group") or query.expressions[0]
         yield NotSupported(
             "GROUP BY in a subquery of FROM on a stream: its groups change, and rows of a stream do not",
-            hint="keep the aggregate with CREATE TABLE … AS, and ask that table",
+            hint="store the aggregate with CREATE TABLE … AS, and query that table",
             place=place(group) or at,
         )
     for key, title in _ENDLESS.items():
         if query.args.get(key):
             yield NotSupported(
                 f"{title} on a stream: it has no end, so that none of its rows is the last",
-                hint="keep the rows with CREATE TABLE … AS, and ask that table; CREATE VIEW names the query",
+                hint="store the rows with CREATE TABLE … AS, and query that table; CREATE VIEW names the query",
                 place=place(query.args[key]) or at,
             )
     if query.args.get("distinct"):

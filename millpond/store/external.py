@@ -26,7 +26,7 @@ def one_database(tables: Iterable[Backend]) -> Database | None:
 def no_common_commit(database: Database, other: str) -> NotSupported:
     return NotSupported(
         f"one commit cannot change tables of {database.name} and {other}: a crash in between would leave one behind",
-        hint="change them in transactions of their own, or store the tables in one database",
+        hint="change them in transactions of their own, or store all in one database, or all in memory",
     )
 
 
