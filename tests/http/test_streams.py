@@ -22,7 +22,7 @@ def sent(app: App, stream: str = "orders") -> list[dict[str, Any]]:
 
     relation = app._runtime.catalog.find(stream)
     assert relation is not None
-    source = app._runtime.rooms.open(stream_uri(app._runtime.state.path, stream), {}, relation.schema)
+    source = app._runtime.connectors.open(stream_uri(app._runtime.state.path, stream), {}, relation.schema)
     batches = [b for split in source.splits(None, source.latest(None)) for b in source.read(split)]
     return [row for batch in batches for row in to_rows(batch)]
 
