@@ -49,14 +49,13 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"streaming", "views"}),
     frozenset({"app"}),
     frozenset({FACE}),
-    frozenset({"server", "http", "cli", "testing", "demo"}),
+    frozenset({"http", "cli", "testing", "demo"}),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 # The ground floor is one vocabulary; the command line is the door to other rooms of its floor; a connector
 # knows the contract of tables; ``App.serve`` opens the room above it when it is called.
 NEIGHBOURS = {(a, b) for a in FLOORS[0] for b in FLOORS[0]} | {
-    ("cli", "server"),
     ("cli", "testing"),
     ("cli", "demo"),
     ("cli", "http"),

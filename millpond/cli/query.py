@@ -12,7 +12,7 @@ from millpond.cli.output import Format, Printer
 from millpond.cli.reporting import reporting
 
 if TYPE_CHECKING:
-    from millpond.server.client import Answer
+    from millpond.cli.client import Answer
 
 EXAMPLES = """
 Examples:

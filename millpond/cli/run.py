@@ -136,8 +136,8 @@ class Run:
 
     def until_done(self, *, once: bool) -> None:
         from millpond.app.app import runtime_of
-        from millpond.server.registry import Registration
-        from millpond.server.socket import SocketServer
+        from millpond.cli.registry import Registration
+        from millpond.http.socket import SocketServer
 
         loading = Loading()
         with Stopping() as stopping, Registration() as registration:
@@ -151,7 +151,7 @@ class Run:
                 raise typer.Exit(INTERRUPTED if once else 0) from None
             with app:
                 parts = runtime_of(app)
-                with SocketServer.of(parts), self._http(app):
+                with SocketServer(parts), self._http(app):
                     # Tables answer from here on, before Spark is there.
                     registration.ready(parts.state.path)
                     self._start(app, loading, once=once)

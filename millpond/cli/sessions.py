@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from millpond.cli.client import Answer, Client
+from millpond.cli.registry import running_apps
 from millpond.cli.reporting import say
 from millpond.errors import SqlError, StateLocked, UnknownName
-from millpond.server.client import Answer, Client
-from millpond.server.registry import running_apps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,8 @@ class Session(Protocol):
 
 
 class RemoteSession:
-    """Statements go to a running app. Leaving a running query ends its connection, the next one gets a new one."""
+    """Statements go to a running app. Leaving one before its answer is there as a whole ends its connection, and with
+    that a transaction; the next one gets a new one."""
 
     def __init__(self, state: Path, client: Client):
         self.state = state
@@ -42,14 +43,21 @@ class RemoteSession:
         if client is None:
             raise SqlError("the app has ended", hint="start it again with millpond run")
         self._client = client
-        answer = client.ask(sql)
-        return Answer(answer.count, answer.running, self._until_left(answer)) if answer.running else answer
+        try:
+            answer = client.ask(sql)
+        except KeyboardInterrupt:  # what it is answered yet is not for the next statement
+            self.close()
+            raise
+        return Answer(answer.count, answer.running, self._until_left(answer))
 
     def _until_left(self, answer: Answer) -> Iterator[pa.Table]:
+        whole = False
         try:
             yield from answer.tables
+            whole = not answer.running
         finally:
-            self.close()
+            if not whole:
+                self.close()
 
     def close(self) -> None:
         if self._client is not None:

@@ -125,7 +125,7 @@ def _json(rows: pa.Table, after: dict[str, Any]) -> Iterator[bytes]:
     yield (lead if not rows.num_rows else b"") + b"]" + ending
 
 
-class _Pieces:
+class Pieces:
     """Takes what is written until it is asked for."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _Pieces:
 
 
 def _arrow(rows: pa.Table) -> Iterator[bytes]:
-    out = _Pieces()
+    out = Pieces()
     with pa.ipc.new_stream(pa.PythonFile(out, "w"), rows.schema) as writer:
         for batch in rows.to_batches(max_chunksize=_piece_rows(rows)):
             writer.write_batch(batch)

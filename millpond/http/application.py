@@ -20,6 +20,7 @@ from millpond.errors import known
 from millpond.http import pages
 from millpond.http.access import require, role_of
 from millpond.http.failures import Refused, failed, not_found
+from millpond.http.owner import SCOPE
 from millpond.http.route import Route
 from millpond.http.routes import ROUTES
 from millpond.http.segments import Segments, names_of
@@ -94,7 +95,7 @@ def _endpoint(service: Service, route: Route) -> Endpoint:
         except Exception as error:
             found = known(error)
             service.secrets.mask_error(found)
-            return failed(found)
+            return failed(found, whole=SCOPE in request.scope)
 
     return answer
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from millpond.http.service import Service
 from millpond.http.settings import Limits
 
 RESERVED_FILES = 256
@@ -25,15 +26,16 @@ def most_connections(limits: Limits) -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """Serves one connection, which a response can close if its client does not read."""
+    """Serves one connection. It is closed if its client reads nothing for long, or if a response says so."""
 
-    def __init__(self, limits: Limits, *arguments: Any, **more: Any):
+    def __init__(self, service: Service, *arguments: Any, **more: Any):
         super().__init__(*arguments, **more)
-        self._limits = limits
+        self._limits = service.limits
         self._waiting: asyncio.TimerHandle | None = None
         self._head: int | None = None
         """Bytes of the head of a request that is being read."""
         self._refused = False
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -46,6 +48,20 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+        self._is_read()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self._limits.answer_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._is_read()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         if self._refused:

@@ -55,8 +55,9 @@ def status_of(error: Error) -> int:
     return next((_STATUS[c] for c in type(error).__mro__ if c in _STATUS), 500)
 
 
-def body_of(error: Error) -> dict[str, Any]:
-    """``{"error": {code, message, hint, line, column, …}}``"""
+def body_of(error: Error, *, whole: bool = False) -> dict[str, Any]:
+    """``{"error": {code, message, hint, line, column, …}}``; with ``whole`` also the line as it was written, and how
+    much of it is meant."""
     found: dict[str, Any] = {
         "code": error.kind if isinstance(error, Refused) else error.code,
         "message": error.message,
@@ -66,23 +67,25 @@ def body_of(error: Error) -> dict[str, Any]:
     }
     if error.place is not None:
         found["caret"] = error.place.caret()
+        if whole:
+            found |= {"text": error.place.text, "length": error.place.length}
     for name in ("row", "field"):
         if getattr(error, name, None) is not None:
             found[name] = getattr(error, name)
-    inner = [body_of(e)["error"] for e in getattr(error, "errors", ())]
+    inner = [body_of(e, whole=whole)["error"] for e in getattr(error, "errors", ())]
     if inner:
         found["errors"] = inner
     return {"error": found}
 
 
-def failed(error: Error) -> Response:
+def failed(error: Error, *, whole: bool = False) -> Response:
     status = status_of(error)
     headers = {"X-Content-Type-Options": "nosniff"}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if status in (429, 503):
         headers["Retry-After"] = "1"
-    body = json.dumps(body_of(error), ensure_ascii=False).encode("utf-8", "replace")
+    body = json.dumps(body_of(error, whole=whole), ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status, headers, "application/json")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millpond.errors import PackageMissing
 from millpond.http.settings import Limits, Settings, tokens_of
 
 if TYPE_CHECKING:
@@ -24,11 +23,6 @@ def open_server(
 ) -> HttpServer:
     """Returns the server, answering. ``limits`` replace those of ``Limits`` that they name."""
     settings = Settings(host, port, tokens_of(), tuple(allow), tuple(origins), Limits.of(limits or {}))
-    try:
-        from millpond.http.server import HttpServer
-    except ImportError as error:
-        raise PackageMissing(
-            f"the HTTP server needs a package that is not installed: {error.name}",
-            hint="pip install 'millpond[http]'",
-        ) from None
+    from millpond.http.server import HttpServer
+
     return HttpServer(app, settings)

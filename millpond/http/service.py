@@ -20,6 +20,8 @@ class Service:
 
     def __init__(self, app: Runtime, settings: Settings):
         self.ask, self.send = app.texts.ask, app.sender.send
+        self.begin_transaction, self.state = app.begin_transaction, app.state.path
+        self.follow, self.cancel = app.tails.follow, app.tails.cancel
         self.table, self.ready = app.table, app.ready
         self.lifetime, self.lock, self.secrets = app.lifetime, app.lock, app.secrets
         self.catalog, self.store, self.loads = app.catalog, app.store, app.loads
@@ -38,6 +40,8 @@ class Service:
         self.sampler = Sampler(self.observer)
         self.registry = registry_of(self.observer, self.hub, self.ready)
         self.requests = Requests(self.registry)
+        self.stopping = asyncio.Event()
+        """Set in the loop when the server stops; any thread may look at it."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called in the loop before the first request."""
@@ -45,6 +49,7 @@ class Service:
 
     async def end(self) -> None:
         """Called in the loop when the server stops, while answers are still being sent."""
+        self.stopping.set()
         self.hub.end()
 
     def close(self) -> None:

@@ -69,6 +69,8 @@ class Limits:
     """Statements and queries that start in parallel; the next one starts when one has finished, or after 0.25 s."""
     waiting: int = 64
     """Requests that run or wait; further ones are refused with 503."""
+    answer_seconds: float = 600.0
+    """How long a client may read nothing of a response that waits for it."""
     answer_rows: int = 1_000_000
     """Rows of a response."""
     answer_bytes: int = 256 * 1024 * 1024

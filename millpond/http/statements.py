@@ -16,9 +16,9 @@ from millpond.http.allowed import Locate
 from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer_rows, as_json, wanted
 from millpond.http.body import check_values, parse_object, read_body
 from millpond.http.failures import Refused, bad_request
+from millpond.http.owner import SCOPE, OwnerSession
 from millpond.http.settings import Role
 from millpond.query.plans import Plan
-from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
 from millpond.sql.growth import check_growth
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from millpond.http.service import Service
 
 
+Fields = dict[str, type | tuple[type, ...]]
+_FIELDS: Fields = {"sql": str, "params": (list, dict)}
+_OWNER_FIELDS: Fields = {**_FIELDS, "only_reads": bool}
 _FORMS = {JSON: "json", TEXT: "text", MERMAID: "mermaid", SVG: "svg"}
 
 
@@ -97,20 +100,21 @@ class ExplainPermissions(HttpPermissions):
 
 
 async def run_sql(service: Service, request: Request) -> Response:
+    owner: OwnerSession | None = request.scope.get(SCOPE)
     body = parse_object(
         await read_body(request, service.limits, service.limits.statement_body),
-        {"sql": str, "params": (list, dict)},
+        _FIELDS if owner is None else _OWNER_FIELDS,
     )
     check_values(body.get("params"), service.limits)
     if not isinstance(body.get("sql"), str):
         raise bad_request('the field "sql" is missing', 'send {"sql": "SELECT …", "params": […]}')
     media = wanted(request, JSON, LINES, ARROW)
+    if owner is not None:
+        return await owner.answer(
+            body["sql"], body.get("params"), reads=bool(body.get("only_reads")), media=media
+        )
     permissions = HttpPermissions(service, request.scope["millpond.role"])
     result = await service.run(service.ask, body["sql"], body.get("params"), permissions)
-    return await _answered(service, result, media)
-
-
-async def _answered(service: Service, result: Result, media: str) -> Response:
     if result.count is not None:
         return as_json({"count": result.count})
     rows = await service.run(result.to_arrow)

@@ -15,14 +15,14 @@ from prompt_toolkit.output import DummyOutput
 from millpond import App
 from millpond.app.app import runtime_of
 from millpond.app.texts import Texts
+from millpond.cli.client import Client
 from millpond.cli.output import Format, Printer
 from millpond.cli.prompt import SqlCompleter, make_prompt
 from millpond.cli.reporting import Report
 from millpond.cli.sessions import LocalSession, RemoteSession
 from millpond.cli.shell import Shell
 from millpond.cli.splitting import is_finished, split_statements
-from millpond.server.client import Client
-from millpond.server.socket import SocketServer
+from millpond.http.socket import SocketServer
 
 STATEMENTS = """\
 CREATE TABLE t (id INT, name STRING);
@@ -198,7 +198,7 @@ def test_a_transaction_line_by_line(session, capsys):
 def test_a_transaction_line_by_line_with_a_running_app(tmp_path, capsys):
     with (
         App("CREATE TABLE prices (symbol STRING, price DOUBLE)", state=tmp_path / "s") as app,
-        SocketServer.of(runtime_of(app)),
+        SocketServer(runtime_of(app)),
     ):
         client = Client.of(tmp_path / "s")
         assert client is not None
