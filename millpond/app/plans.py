@@ -14,6 +14,7 @@ from millpond.app.script import Checks, needed
 from millpond.dml.planned import Ground, PlannedInsert, PlannedMutation, PlannedSelect
 from millpond.errors import Error
 from millpond.loading.loader import Loader
+from millpond.lookup import Lookup
 from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Asked, Plan
 from millpond.query.prepared import Prepared
@@ -36,6 +37,7 @@ from millpond.sql.render.duckdb import Unrenderable
 from millpond.sql.resolve import Resolved
 from millpond.sql.template import template_of
 from millpond.store.store import Store
+from millpond.tables.memory import MemoryTable
 
 _WORDS = ("select", "insert", "update", "delete", "merge", "with", "from", "values", "upsert")
 
@@ -131,14 +133,28 @@ class Planner:
             assert checked.resolved is not None
             lookup = lookup_of(checked.resolved, values)
             run = None if lookup is None else self._table(lookup.table).compile_lookup(lookup)
-            return None if run is None else Plan(run)
+            if lookup is None or run is None:
+                return None
+            return Plan(run, run_now=run if self._finds_one(lookup) else None)
         trees = [query.expression for query in _queries(checked)]
         write = keyed_write_of(checked, values) if len(holes_in(trees, len(values))) == len(values) else None
         if write is None:
             return None
-        change, in_block = self._table(write.table).compile_write(write), self._in_block
+        table, in_block = self._table(write.table), self._in_block
+        change = table.compile_write(write)
         # A statement of a block is part of the block.
-        return Plan(lambda *values: None if in_block() else change(*values), writes=True)
+        return Plan(
+            lambda *values: None if in_block() else change(*values),
+            writes=True,
+            run_now=table.compile_write(write, now=True),
+        )
+
+    def _finds_one(self, lookup: Lookup) -> bool:
+        """Whether a lookup finds its rows in memory, by keys that are in its text."""
+        backend = self._store.table(lookup.table)
+        if not isinstance(backend, MemoryTable) or backend.limited or not backend.schema.key:
+            return False
+        return lookup.columns(backend.schema.key, ()) == backend.schema.key
 
     def _general(self, found: _Statement, current: Callable[[], bool]) -> Plan | None:
         """The plan of any other statement: its queries, rendered."""

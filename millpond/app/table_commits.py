@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 from millpond.changes import Changes
 from millpond.query.staged import Begun
 from millpond.query.stats import Health
 from millpond.sql.live import follows_its_query
-from millpond.store.row_edits import Make
+from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
 from millpond.tables.base import Patch, Snapshot
-
-Edit = Callable[[str, Make], int | None]
-"""Commits an edit of one row, as ``RowEdits.commit``."""
 
 
 class AppHome:
@@ -23,14 +21,15 @@ class AppHome:
     def __init__(
         self,
         store: Store,
-        edit: Edit,
+        edits: RowEdits,
         table: str,
         health: Callable[[str], tuple[str, Health]],
         followed: Callable[[str], dict[str, Any]],
         begin: Callable[[], Begun],
     ):
         self._store = store
-        self._edit = edit
+        self._edits = edits
+        self._edit = edits.commit
         self._table = table
         self._health = health
         self._followed = followed
@@ -41,6 +40,12 @@ class AppHome:
 
     def change(self, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
         return self._store.change(self._table, find)
+
+    @property
+    def now(self) -> AppHome:
+        made = copy(self)
+        made._edit = self._edits.commit_now
+        return made
 
     def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
         return None if self._edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True

@@ -44,9 +44,7 @@ class TableHandles:
         if known is None or not known.stands_for(relation, backend):
             kind = ViewHome if relation.live else AppHome
             health = self._health
-            home = kind(
-                self._store, self._edits.commit, relation.name, health.of, health.followed, self._begin
-            )
+            home = kind(self._store, self._edits, relation.name, health.of, health.followed, self._begin)
             known = Table.of(relation, backend, self._evaluator, home)
             self._known[relation.name] = known
         return known

@@ -100,6 +100,17 @@ class Texts:
                 raise
             return result
 
+    def ask_now(self, text: str, params: Params, permissions: Permissions) -> Result | None:
+        """As ``ask``, for a thread that must not wait; None if it has to go the way of ``ask``."""
+        self.lifetime.check_open()
+        if len(text) > _SHORT or "$" in text or _has_lists(params):
+            return None
+        try:
+            return self.plans.find_now(text, params, permissions.planned)
+        except Error as error:
+            self._place(error, text, params, permissions)
+            raise
+
     def _place(self, error: Error, text: str, params: Params, permissions: Permissions | None) -> None:
         """Says of an error of a plan where in the text it is, as the long way does."""
         _, (statement,) = self._parse(text, params, permissions)

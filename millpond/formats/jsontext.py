@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
@@ -36,6 +36,18 @@ def to_json(rows: pa.Table) -> pa.Array:
         ]
         lead = ","
     return pc.binary_join_element_wise(*pieces, "}", "").cast(pa.binary())
+
+
+def written_alone(schema: pa.Schema) -> bool:
+    """Whether ``row_to_json`` writes rows with such columns: those that are not nested."""
+    t = pa.types
+    return not any(t.is_nested(f.type) or t.is_float16(f.type) or t.is_float32(f.type) for f in schema)
+
+
+def row_to_json(row: Mapping[str, Any], schema: pa.Schema) -> bytes:
+    """The object of one row, quicker than a column at a time: the fields in the order of the schema's."""
+    cells = zip(row.items(), schema.types, strict=True)
+    return _object((name, value, dtype) for (name, value), dtype in cells).encode()
 
 
 def _texts(array: pa.Array) -> pa.Array:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from millpond.formats.jsontext import row_to_json, written_alone
 from millpond.formats.jsontext import to_json as rows_to_json
 from millpond.http.failures import Refused
+from millpond.query.result import LookupResult
 from millpond.records.outgoing import distinct_names
 from millpond.records.text import to_json
 from millpond.types import type_name
@@ -95,6 +98,26 @@ async def answer_rows(
     return StreamingResponse(_sent(pieces, in_thread), media_type=media)
 
 
+def answer_few(result: LookupResult, media: str) -> Response | None:
+    """The few rows of a lookup, as ``answer_rows`` answers them, without making Arrow of them; None for others."""
+    if media != JSON or len(result) > _FEW_ROWS:
+        return None
+    lead = _lead(result.schema)
+    if lead is None:
+        return None
+    rows = b",".join([row_to_json(row, result.schema) for row in result.rows()])
+    return Response(lead + rows + b"]}", media_type=JSON)
+
+
+@lru_cache(maxsize=256)
+def _lead(schema: pa.Schema) -> bytes | None:
+    return _head(schema) if written_alone(schema) else None
+
+
+def _head(schema: pa.Schema) -> bytes:
+    return encode({"columns": columns_of(schema)})[:-1] + b',"rows":['
+
+
 async def _sent(pieces: Iterator[bytes], in_thread: InThread) -> AsyncIterator[bytes]:
     while (piece := await in_thread(next, pieces, None)) is not None:
         yield piece
@@ -117,7 +140,7 @@ def _bytes(rows: pa.Table) -> int:
 
 
 def _json(rows: pa.Table, after: dict[str, Any]) -> Iterator[bytes]:
-    lead = encode({"columns": columns_of(rows.schema)})[:-1] + b',"rows":['
+    lead = _head(rows.schema)
     for piece in _pieces(rows):
         yield lead + b",".join(objects(piece))
         lead = b","

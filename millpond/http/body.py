@@ -24,7 +24,8 @@ async def read_body(request: Request, limits: Limits, most: int | None = None) -
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "unsupported", "a compressed body is not read", hint="send it as it is")
     try:
-        return await asyncio.wait_for(_read(request, most), limits.body_seconds)
+        async with asyncio.timeout(limits.body_seconds):
+            return await _read(request, most)
     except TimeoutError:
         raise Refused(
             408, "timed_out", f"the body did not come within {limits.body_seconds:g} s", hint="send it again"

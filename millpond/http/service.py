@@ -19,7 +19,7 @@ class Service:
     lookup in memory runs in a thread."""
 
     def __init__(self, app: Runtime, settings: Settings):
-        self.ask, self.send = app.texts.ask, app.sender.send
+        self.ask, self.ask_now, self.send = app.texts.ask, app.texts.ask_now, app.sender.send
         self.begin_transaction, self.state = app.begin_transaction, app.state.path
         self.follow, self.cancel = app.tails.follow, app.tails.cancel
         self.table, self.ready = app.table, app.ready

@@ -13,12 +13,24 @@ from millpond import allowance
 from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
 from millpond.http.allowed import Locate
-from millpond.http.answers import ARROW, JSON, LINES, MERMAID, SVG, TEXT, answer_rows, as_json, wanted
+from millpond.http.answers import (
+    ARROW,
+    JSON,
+    LINES,
+    MERMAID,
+    SVG,
+    TEXT,
+    answer_few,
+    answer_rows,
+    as_json,
+    wanted,
+)
 from millpond.http.body import check_values, parse_object, read_body
 from millpond.http.failures import Refused, bad_request
 from millpond.http.owner import SCOPE, OwnerSession
 from millpond.http.settings import Role
 from millpond.query.plans import Plan
+from millpond.query.result import LookupResult
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
 from millpond.sql.growth import check_growth
@@ -114,7 +126,12 @@ async def run_sql(service: Service, request: Request) -> Response:
             body["sql"], body.get("params"), reads=bool(body.get("only_reads")), media=media
         )
     permissions = HttpPermissions(service, request.scope["millpond.role"])
-    result = await service.run(service.ask, body["sql"], body.get("params"), permissions)
+    text, params = body["sql"], body.get("params")
+    result = service.ask_now(text, params, permissions)
+    if isinstance(result, LookupResult):
+        return answer_few(result, media) or await answer_rows(result.to_arrow(), media, service.in_thread)
+    if result is None:
+        result = await service.run(service.ask, text, params, permissions)
     if result.count is not None:
         return as_json({"count": result.count})
     rows = await service.run(result.to_arrow)

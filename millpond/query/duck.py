@@ -35,6 +35,8 @@ _SETTINGS = (
 )
 _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
 """No SQL that runs here reads a file or changes a setting, whoever wrote it."""
+_TRIES = 3
+"""How often a query is asked again that another one has broken DuckDB for."""
 _BATCH_ROWS = 2_048
 """Rows after which the size of an answer is looked at: DuckDB makes as many at a time, and counts no bytes of them."""
 
@@ -67,6 +69,10 @@ class NotAccepted(QueryFailed):
     """DuckDB does not take a query as it is written for it, whatever the rows are: Spark can be asked instead."""
 
 
+class _Broken(NotAccepted):
+    """DuckDB answers nothing any more, since a query has broken it: another one, or this."""
+
+
 class Duck:
     """One in-memory DuckDB. Threads share it, each query on a connection of its own. With ``memory`` its queries take
     no more bytes than that, all together, and nothing goes to the disk instead: one that needs more fails."""
@@ -88,7 +94,8 @@ class Duck:
             yield "SET temp_directory = ''"
         yield from _CLOSED
 
-    def _connection(self, sql: str) -> duckdb.DuckDBPyConnection:
+    def _connection(self, sql: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]:
+        """The database, and a connection to it that knows the functions of the SQL."""
         import duckdb
 
         functions = any(name in sql for name in FUNCTIONS)
@@ -131,18 +138,24 @@ class Duck:
                         own.key, own.call, types, render.duck(own.returns), type=ARROW, null_handling=SPECIAL
                     )
             register_decimals(self._root, sql, self._own)
-            return self._root.cursor()
+            return self._root, self._root.cursor()
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The answer of a DuckDB query over named Arrow tables."""
         found = self._try(sql, tables)
+        for _ in range(_TRIES):
+            if not isinstance(found, _Broken):
+                break
+            found = self._try(sql, tables)
         if isinstance(found, Error):
             allowance.check()  # it may have failed because it was ended
             raise found
         return found
 
     def _try(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table | Error:
-        """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback."""
+        """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback.
+
+        After a mistake of its own in a query DuckDB answers no other one, and a new one takes its place."""
         import duckdb
 
         planning = (
@@ -152,7 +165,7 @@ class Duck:
             duckdb.NotImplementedException,
             duckdb.InternalException,
         )
-        connection = self._connection(sql)
+        root, connection = self._connection(sql)
         try:
             with allowance.ending(connection.interrupt):
                 if render.NOW in sql:
@@ -164,7 +177,12 @@ class Duck:
                     return found.to_arrow_table()
                 with found.to_arrow_reader(_BATCH_ROWS) as reader:
                     return _read(reader)
+        except duckdb.FatalException:
+            self._replace(root)
+            return _Broken("the query cannot be answered in this form", hint="ask it again")
         except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if isinstance(error, duckdb.InternalException):
+                self._replace(root)
             told = render.explain_error(error)
             if told is None and isinstance(error, planning):
                 _log.info("DuckDB does not take %s: %s", sql, error)
@@ -183,8 +201,17 @@ class Duck:
         with self._lock:
             if self._root is not None:
                 self._root.close()
-                self._root, self._own = None, set()
-                self._has_functions = self._has_spelling = False
+            self._forget()
+
+    def _replace(self, root: duckdb.DuckDBPyConnection) -> None:
+        """Lets go of a database that has failed. Queries that run in it end by themselves."""
+        with self._lock:
+            if self._root is root:
+                self._forget()
+
+    def _forget(self) -> None:
+        self._root, self._own = None, set()
+        self._has_functions = self._has_spelling = False
 
 
 def _read(reader: pa.RecordBatchReader) -> pa.Table:

@@ -43,6 +43,8 @@ class Plan:
     writes: bool = False
     public: bool = True
     holes: Mapping[int, bool] | None = None
+    run_now: Run | None = None
+    """As ``run``, for a thread that must not wait: it also answers None where it would have to."""
 
     def key(self, values: Sequence[Any]) -> tuple[Hashable, ...]:
         """What values must have in common to have one plan."""
@@ -152,46 +154,37 @@ class Plans(Generic[R]):
     def find(self, text: str, params: Params = None, lets: Lets | None = None) -> R | None:
         """The answer of a statement that has a plan; None for one that must go the long way."""
         kept = self._kept
-        plan: Plan | None = None
-        values: Sequence[Any] = ()
+        known = _known(kept, text, params)
         try:
-            if params is None:
-                parts = text.split("'", 2)
-                if len(parts) == 1:
-                    head = text.rstrip(_DIGITS)
-                    if 0 < len(text) - len(head) < 19 and (plan := kept.by_number.get(head)) is not None:
-                        values = (int(text[len(head) :]),)
-                elif len(parts) == 3 and not parts[2]:
-                    value = parts[1]
-                    if "\\" not in value and "$" not in value:
-                        plan, values = kept.by_text.get(parts[0]), (value,)
-                if plan is None:
-                    pieces = _LITERAL.split(text)
-                    known = kept.by_shape.get(tuple(pieces[::2]))
-                    if known is not None:
-                        plan = known[0]
-                        values = [read(piece) for read, piece in zip(known[1], pieces[1::2], strict=True)]
-            elif (given := kept.by_params.get(text)) is not None:
-                asked = given[1]
-                if isinstance(asked, int):
-                    if len(params) == asked and (type(params) is list or type(params) is tuple):
-                        plan, values = given[0], params
-                elif type(params) is dict and len(params) == len(asked) and all(n in params for n in asked):
-                    plan, values = given[0], [params[n] for n in asked]
-        except ValueError:  # a literal of another kind
-            plan = None
-        try:
-            if plan is None or plan.holes is not None:
-                searched = self._search(kept, text, params)
-                if searched is None:
+            if known is None or known[0].holes is not None:
+                known = self._search(kept, text, params)
+                if known is None:
                     return None
-                plan, values = searched
-            if lets is not None and not lets(plan):
-                return None
-            found: R | None = plan.run(*values)
-            return found
+            plan, values = known
+            return self._answer(plan, plan.run, values, lets)
         except Unfit:
             return None
+
+    def find_now(self, text: str, params: Params, lets: Lets) -> R | None:
+        """As ``find``, for a thread that must not wait: it makes no plan, and runs none that may take longer than a
+        lookup."""
+        known = _known(self._kept, text, params)
+        if known is None:
+            return None
+        plan, values = known
+        if plan.run_now is None:
+            return None
+        try:
+            return self._answer(plan, plan.run_now, values, lets)
+        except Unfit:
+            return None
+
+    def _answer(self, plan: Plan, run: Run, values: Sequence[Any], lets: Lets | None) -> R | None:
+        if lets is not None and not lets(plan):
+            return None
+        try:
+            found: R | None = run(*values)
+            return found
         except Closed:
             self.clear()
             return None
@@ -231,6 +224,39 @@ class Plans(Generic[R]):
             return self._compile(asked)
         except Error:
             return _MISSING  # type: ignore[no-any-return]  # the long way says what is wrong
+
+
+def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]] | None:
+    """The plan of a statement whose form was seen before, and the values of this one."""
+    plan: Plan | None = None
+    if params is not None:
+        given = kept.by_params.get(text)
+        if given is None:
+            return None
+        plan, asked = given
+        if isinstance(asked, int):
+            whole = len(params) == asked and (type(params) is list or type(params) is tuple)
+            return (plan, params) if whole else None  # type: ignore[return-value]
+        if type(params) is dict and len(params) == len(asked) and all(n in params for n in asked):
+            return plan, [params[n] for n in asked]
+        return None
+    parts = text.split("'", 2)
+    if len(parts) == 1:
+        head = text.rstrip(_DIGITS)
+        if 0 < len(text) - len(head) < 19 and (plan := kept.by_number.get(head)) is not None:
+            return plan, (int(text[len(head) :]),)
+    elif len(parts) == 3 and not parts[2]:
+        value = parts[1]
+        if "\\" not in value and "$" not in value and (plan := kept.by_text.get(parts[0])) is not None:
+            return plan, (value,)
+    pieces = _LITERAL.split(text)
+    known = kept.by_shape.get(tuple(pieces[::2]))
+    if known is None:
+        return None
+    try:
+        return known[0], [read(piece) for read, piece in zip(known[1], pieces[1::2], strict=True)]
+    except ValueError:  # a literal of another kind
+        return None
 
 
 def _text(literal: str) -> str:

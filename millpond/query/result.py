@@ -120,6 +120,10 @@ class LookupResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         return self._answer.rows(self._source, self._found)
 
+    @property
+    def schema(self) -> pa.Schema:
+        return self._answer.schema
+
     def values(self) -> list[Any]:
         """The values of the one column."""
         return self._answer.values(self._source, self._found)

@@ -92,6 +92,10 @@ class StagedTable(Backend):
             self.apply(changes)
         return count
 
+    @property
+    def now(self) -> StagedTable:
+        return self
+
     def put(self, record: Record, fresh: bool) -> bool | None:
         return None
 

@@ -137,10 +137,10 @@ class Table(Reader):
         next(self._misses.step)
         return self._backend.compile_lookup(lookup, self._hits.step, LookupResult)
 
-    def compile_write(self, write: KeyedWrite) -> Run:
+    def compile_write(self, write: KeyedWrite, *, now: bool = False) -> Run:
         """A function that makes the change with the values that come, and answers how many rows it touches; None where
-        they need the long way."""
-        return compile_write(write, self._home, strict=self._strict)
+        they need the long way, and with ``now`` where it would have to wait."""
+        return compile_write(write, self._home.now if now else self._home, strict=self._strict)
 
     def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
         if type(condition) is not str:

@@ -59,6 +59,21 @@ class RowEdits:
         if self._left or not store.writing.try_enter():
             return self._commit_with_others(_Wanted(name, make))
         # Nobody waits: the frequent case.
+        return self._commit_entered(name, make)
+
+    def commit_now(self, table: str, make: Make) -> int | None:
+        """As ``commit``, for a thread that must not wait: it also answers None if somebody else writes, and for a
+        table whose changes go to the disk or to followers."""
+        store, name = self._store, table.lower()
+        backend = store.table(name)
+        if not isinstance(backend, MemoryTable) or backend.limited or store.journals(name):
+            return None
+        if store.feed.follows(name) or self._left or not store.writing.try_enter():
+            return None
+        return self._commit_entered(name, make)
+
+    def _commit_entered(self, name: str, make: Make) -> int | None:
+        store = self._store
         try:
             backend = store.table(name)
             edit = make(backend) if isinstance(backend, MemoryTable) else None

@@ -23,7 +23,7 @@ class ColumnAnswer(Answer):
     """Columns of rows, by their slots."""
 
     def __init__(self, schema: Schema, lookup: Lookup, stores: Sequence[ColumnStore]):
-        self._schema = lookup.schema
+        self.schema = lookup.schema
         self._places = [schema.names.index(o.column) for o in lookup.outputs if o.column is not None]
         names = distinct_names([o.name for o in lookup.outputs])
         read = sorted(set(self._places))
@@ -58,14 +58,14 @@ class ColumnAnswer(Answer):
 
     def table(self, source: list[Block], found: Sequence[int] | Slots) -> pa.Table:
         slots = np.asarray(found, dtype=np.int64)
-        return take(source, slots, self._places, self._schema)
+        return take(source, slots, self._places, self.schema)
 
 
 class AggregateAnswer(Answer):
     """Aggregates, as one row of values."""
 
     def __init__(self, schema: Schema, lookup: Lookup, stores: Sequence[ColumnStore]):
-        self._schema = lookup.schema
+        self.schema = lookup.schema
         self._names = distinct_names([o.name for o in lookup.outputs])
         places = list(dict.fromkeys(schema.names.index(o.column) for o in lookup.outputs if o.column))
         self._make = compile_reader(stores, places, lambda cells, _: f"({''.join(f'{c}, ' for c in cells)})")
@@ -94,15 +94,15 @@ class AggregateAnswer(Answer):
         return [dict(zip(self._names, source, strict=True))]
 
     def table(self, source: list[Any], found: None) -> pa.Table:
-        arrays = [pa.array([v], f.type) for v, f in zip(source, self._schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=self._schema)
+        arrays = [pa.array([v], f.type) for v, f in zip(source, self.schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
 class RowAnswer(Answer):
     """Rows that were made of records."""
 
     def __init__(self, lookup: Lookup):
-        self._schema = lookup.schema
+        self.schema = lookup.schema
 
     def rows(self, source: list[Row], found: Any) -> list[Row]:
         return [row.copy() for row in source]
@@ -111,5 +111,5 @@ class RowAnswer(Answer):
         return [value for row in source for value in row.values()]
 
     def table(self, source: list[Row], found: Any) -> pa.Table:
-        arrays = [pa.array([row[f.name] for row in source], f.type) for f in self._schema]
-        return pa.Table.from_arrays(arrays, schema=self._schema)
+        arrays = [pa.array([row[f.name] for row in source], f.type) for f in self.schema]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
