@@ -50,7 +50,7 @@ def test_every_type_as_the_first_time(columns: str, serve: Serve) -> None:
 )
 def test_any_value_as_the_first_time(text: str, number: Decimal, real: float, typed: Serving) -> None:
     text = text.encode("utf-8", "replace").decode()
-    typed.app.table("typed").upsert({"id": 9, "s": text, "d": number, "x": real})
+    typed.app.table("typed").insert({"id": 9, "s": text, "d": number, "x": real})
     query = "SELECT s, d, x FROM typed WHERE id = 9"
     typed.app._runtime.plans.clear()
     assert typed.sql(query).text == typed.sql(query).text
