@@ -93,3 +93,14 @@ def test_a_broken_connection_to_it_is_told_as_what_it_is() -> None:
     assert isinstance(error, EngineLost) and error.retryable
     assert error.message.startswith("Spark's Java process is gone") and error.hint is not None
     assert status_of(error) == 503
+
+
+def test_a_cause_below_the_call() -> None:
+    """What Python saw of a failed job is a call; what it failed with stands at the end."""
+    text = (
+        "An error occurred while calling o1.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
+        "awaitResult: \n\tat org.apache.spark.X\nCaused by: java.util.NoSuchElementException: {}\n\tat scala.Y"
+    )
+    assert str(explain(RuntimeError(text.format("the map is empty"))).message) == "the map is empty"
+    lost = explain(RuntimeError(text.format("key not found: a#66L")))
+    assert lost.message.startswith("Spark has no plan for this query")

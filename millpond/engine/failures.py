@@ -55,6 +55,9 @@ _TAIL = re.compile(r"\s*(?:SQLSTATE: |If necessary set |; line \d+ pos).*", re.D
 _TOLERANT = re.compile(r"\s*Use `(try_\w+)`.*", re.DOTALL)
 _JAVA = re.compile(r"\b(?:java|scala|org\.apache)\.[\w.]+")
 _UNKNOWN_TYPE = re.compile(r"\b(\w+Type)\([^()]*\) is not supported in conversion to Arrow")
+_CALLING = "An error occurred while calling"
+_CAUSE = re.compile(r"^Caused by: [\w.$]+(?:: (.*))?$", re.MULTILINE)
+_LOST_COLUMN = re.compile(r"NoSuchElementException: key not found: \w+#\d+")
 _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 """An error of ours that was raised in one of Spark's Python processes."""
 
@@ -107,19 +110,27 @@ def explain(error: BaseException) -> Error:
             return QueryFailed(
                 f"{message}: {detail}" if "value" in message and detail else message, hint=hint
             )
+    if _LOST_COLUMN.search(text):
+        return _no_plan(": its optimizer has lost a column")
     match = _CLASS.search(text)
     if match and (type(error).__name__ in _OF_THE_PLAN or match[1].startswith(_OF_SPARK)):
         # Of UNSUPPORTED_FEATURE.SET_OPERATION_ON_MAP_TYPE the last part says most.
         last = match[0].partition("]")[0].strip("[").rpartition(".")[2]
         why = "" if match[1] == "INTERNAL_ERROR" else f": {last.lower().replace('_', ' ')}"
-        return QueryFailed(
-            f"Spark has no plan for this query{why}",
-            hint="only Spark can evaluate it (EXPLAIN says why); split it into steps, or write it in another form",
-        )
+        return _no_plan(why)
     unknown = _UNKNOWN_TYPE.search(text)
     if unknown is not None:
         return unknown_type(unknown[1].removesuffix("Type").removesuffix("Interval"))
-    return _of_a_value(match[2] if match else (text.strip().splitlines() or [repr(error)])[0])
+    causes = _CAUSE.findall(text) if text.startswith(_CALLING) else []
+    lines = causes[-1:] or text.strip().splitlines() or [repr(error)]
+    return _of_a_value(match[2] if match else lines[0])
+
+
+def _no_plan(why: str) -> QueryFailed:
+    return QueryFailed(
+        f"Spark has no plan for this query{why}",
+        hint="only Spark can evaluate it (EXPLAIN says why); split it into steps, or write it in another form",
+    )
 
 
 def _of_a_value(line: str) -> QueryFailed:

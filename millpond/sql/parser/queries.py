@@ -200,7 +200,13 @@ class QueryParser(WindowParser):
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
         if not self.at_token(TokenType.L_PAREN):
             self.fail_expected('"(" after IN')
-        return super()._parse_in(this, alias)
+        made = super()._parse_in(this, alias)
+        query = made.args.get("query")
+        if isinstance(query, exp.Subquery) and isinstance(query.this, exp.Subquery):
+            # `IN ((SELECT …))` is a list of one value, the subquery's.
+            made.set("query", None)
+            made.set("expressions", [query.this])
+        return made
 
     def _parse_into(self) -> exp.Into | None:
         return None

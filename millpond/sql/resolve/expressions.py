@@ -132,7 +132,7 @@ class Expressions(ABC):
         if isinstance(node, exp.Subquery | exp.Query):
             tree, columns = self._query(node, scope)
             tree.meta["dtype"] = columns[0][1] if len(columns) == 1 else None
-            if len(columns) != _width(node.parent) and not isinstance(node.parent, exp.Exists):
+            if len(columns) != _width(node) and not isinstance(node.parent, exp.Exists):
                 self.errors.append(
                     SqlError(
                         f"a subquery used as a value gives one column, this one gives {len(columns)}",
@@ -390,8 +390,9 @@ class Expressions(ABC):
             return None
 
 
-def _width(holder: exp.Expr | None) -> int:
+def _width(node: exp.Expr) -> int:
     """How many columns a subquery gives at its place: one, or as many as the tuple that IN looks for."""
-    if isinstance(holder, exp.In) and isinstance(holder.this, exp.Tuple):
+    holder = node.parent
+    if isinstance(holder, exp.In) and isinstance(holder.this, exp.Tuple) and node.arg_key == "query":
         return len(holder.this.expressions)
     return 1
