@@ -221,6 +221,20 @@ def test_a_change_of_the_catalog_is_another_plan() -> None:
             app.sql(text.format(1, 1))
 
 
+def test_a_name_made_of_what_is_written() -> None:
+    with App(TABLES) as app:
+        asked = [("SELECT a + 0.5 FROM t", None), ("SELECT a + ? FROM t", [Decimal("0.5")])]
+        alone = []
+        for text, params in asked:
+            app._runtime.plans.clear()
+            alone.append(app.sql(text, params).columns)
+        for order in (asked, asked[::-1]):
+            app._runtime.plans.clear()
+            assert [app.sql(*one).columns for one in order * 2] == (
+                alone if order is asked else alone[::-1]
+            ) * 2
+
+
 def test_an_error_of_a_plan_points_into_its_own_text() -> None:
     with App("CREATE TABLE t (a INT PRIMARY KEY, b TINYINT, s STRING NOT NULL)") as app:
         app.sql("INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'y')")

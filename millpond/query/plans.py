@@ -198,7 +198,9 @@ class Plans(Generic[R]):
         if max(sizes, default=0) > _LONG or sum(sizes) > _LONG_TOGETHER:
             return None
         asked = Asked(text, template, params, values, lambda: kept is self._kept)
-        key: tuple[Any, ...] = (template.text, *map(type, values))
+        # A column without a name is named after what is written, a literal or a parameter.
+        written = tuple([isinstance(hole, Parameter) for hole in template.holes])
+        key: tuple[Any, ...] = (template.text, written, *map(type, values))
         first = kept.get(key, self._half)
         plan = self._made(asked) if first is _MISSING else first
         if first is _MISSING and plan is not _MISSING:
