@@ -1,4 +1,4 @@
-"""H1: lookups by key over HTTP, 10,000 of them at 32 connections, in a table of 100,000 rows.
+"""H1: lookups and statements by key over HTTP, 10,000 of each at 32 connections, in a table of 100,000 rows.
 
 Beside us: a plain Starlette route that returns a constant, on the same uvicorn: what HTTP costs here whatever it
 answers; and Redis, asked for a hash over its own protocol. Each is asked by a process of its own.
@@ -30,6 +30,13 @@ from tests.servers import Servers
 REQUESTS, CONNECTIONS = 10_000, 32
 ROOT = Path(__file__).resolve().parent.parent
 _WHAT = f"lookups by key over HTTP, {CONNECTIONS} connections"
+_STATEMENTS = {
+    "SELECT by key": "SELECT name FROM t WHERE id = {}",
+    "UPDATE by key": "UPDATE t SET name = 'x{}' WHERE id = {}",
+    "INSERT by key": "INSERT INTO t VALUES ({}, 'a', 'b', 'c')",
+    "DELETE by key": "DELETE FROM t WHERE id = {}",
+    "a small aggregate": "SELECT tier, COUNT(*) AS n FROM t WHERE id < {} GROUP BY tier",
+}
 _ROW = {"id": 7, "name": "name 7", "tier": "GOLD", "city": "Oslo"}
 
 
@@ -42,6 +49,9 @@ def run() -> Iterator[Figure]:
         for at, percent in ((1, 50), (2, 99)):
             what = f"{_WHAT}, p{percent}"
             yield Figure("H1", what, ours[at] * 1e6, peer[at] * 1e6, name, unit="µs", per="request")
+    for what, found in _statements():
+        where = f"{what} over HTTP, {CONNECTIONS} connections"
+        yield Figure("H1", where, found[0], constant[0], "Starlette, a constant", unit="requests")
 
 
 def _asked(port: int, kind: str, what: str) -> tuple[float, float, float]:
@@ -64,11 +74,23 @@ def _asked(port: int, kind: str, what: str) -> tuple[float, float, float]:
 
 
 def _ours() -> tuple[float, float, float]:
+    with _served() as port:
+        return _asked(port, "http", "/tables/t/rows/{}")
+
+
+def _statements() -> Iterator[tuple[str, tuple[float, float, float]]]:
+    with _served() as port:
+        for what, text in _STATEMENTS.items():
+            yield what, _asked(port, "sql", text)
+
+
+@contextmanager
+def _served() -> Iterator[int]:
     with App("CREATE TABLE t (id INT PRIMARY KEY, name STRING, tier STRING, city STRING)") as app:
         rows = [{"id": i, "name": f"name {i}", "tier": "GOLD", "city": "Oslo"} for i in range(KEYS)]
         app.table("t").bulk_insert(rows)
         with app.serve() as server:
-            return _asked(server.port, "http", "/tables/t/rows/{}")
+            yield server.port
 
 
 def _constant() -> tuple[float, float, float]:
