@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import duckdb
 import pyarrow as pa
@@ -44,21 +45,26 @@ def test_the_next_query_is_answered() -> None:
 
 def test_queries_beside_it_are_answered() -> None:
     duck, wrong, over = Duck(), list[BaseException](), threading.Event()
+    answered = [0, 0, 0]
 
-    def ask() -> None:
+    def ask(at: int) -> None:
         try:
             while not over.is_set():
                 found = duck.run("SELECT SUM(x) AS n FROM range(200000) r(x), t2", TABLES).to_pylist()
                 assert found == [{"n": 2 * 19999900000}]
+                answered[at] += 1
         except BaseException as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=ask, args=(at,)) for at in range(3)]
     for thread in threads:
         thread.start()
-    for _ in range(30):
+    for _ in range(10):
         with pytest.raises(NotAccepted):
             duck.run(BREAKS, TABLES)
+        before = list(answered)
+        while not wrong and any(now == then for now, then in zip(answered, before, strict=True)):
+            time.sleep(0.001)
     over.set()
     for thread in threads:
         thread.join()
