@@ -198,9 +198,7 @@ class Plans(Generic[R]):
         if max(sizes, default=0) > _LONG or sum(sizes) > _LONG_TOGETHER:
             return None
         asked = Asked(text, template, params, values, lambda: kept is self._kept)
-        # A column without a name is named after what is written, a literal or a parameter.
-        written = tuple([isinstance(hole, Parameter) for hole in template.holes])
-        key: tuple[Any, ...] = (template.text, written, *map(type, values))
+        key: tuple[Any, ...] = (template.text, *map(type, values))
         first = kept.get(key, self._half)
         plan = self._made(asked) if first is _MISSING else first
         if first is _MISSING and plan is not _MISSING:
@@ -210,7 +208,9 @@ class Plans(Generic[R]):
         if plan.holes is None:
             kept.remember(text, template, values, plan)
             return plan, values
-        key = (*key, *plan.key(values))
+        # A column without a name is named after what is written, a literal or a parameter.
+        written = tuple([isinstance(hole, Parameter) for hole in template.holes])
+        key = (*key, written, *plan.key(values))
         if first is _MISSING:
             kept.put(key, plan, self._half)
             return plan, values

@@ -68,7 +68,7 @@ LOGIN_OPTIONS: tuple[Option, ...] = (
     Option(
         "ssl.mode",
         "choice",
-        "TLS: disable, prefer (if the server supports it), require, verify-ca (with a "
+        "use of TLS: disable, prefer (if the server supports it), require, verify-ca (with a "
         "certificate of a trusted authority), verify-full (with one for this host)",
         None,
         ("disable", "prefer", "require", "verify-ca", "verify-full"),

@@ -92,7 +92,7 @@ class Clauses(Outputs):
             made: exp.Expr = outputs[index - 1].this.copy()
         else:
             made = self._expr(key, scope, Aliases(outputs, several=True))
-        made = made.unnest()
+        made = _bare(made)
         for found, what in ((contains_aggregate(made), "an aggregate"), (contains_window(made), "OVER")):
             if found:
                 self.errors.append(SqlError(f"{what} cannot stand in GROUP BY", place=self.place(key)))
@@ -248,7 +248,7 @@ class Clauses(Outputs):
 
 def _group_by_all(node: exp.Select, group: exp.Expr, outputs: list[exp.Alias]) -> None:
     """GROUP BY ALL: by every column of the list that is no aggregate; if there is none, all rows are one group."""
-    keys = [_no_position(o.this.unnest().copy()) for o in outputs if not contains_aggregate(o.this)]
+    keys = [_no_position(_bare(o.this).copy()) for o in outputs if not contains_aggregate(o.this)]
     group.set("expressions", keys)
     if not keys:
         node.set("group", None)
@@ -261,6 +261,13 @@ def _ordinal(node: exp.Expr) -> int | None:
     if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
         return int(node.this)
     return None
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    """Returns what stands in parentheses."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
 
 
 def _no_position(key: exp.Expr) -> exp.Expr:
