@@ -1,4 +1,4 @@
-"""Streaming SQL with live tables, on Spark Structured Streaming."""
+"""Runs streaming SQL with live tables, on Spark Structured Streaming."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Public names are loaded when first used: Spark's workers import this package for one room of it."""
+    """Loads public names at first use: Spark's workers import this package for one subpackage of it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,8 +1,8 @@
-"""What the work of a thread may take: so much time, and so many rows and bytes of an answer.
+"""Limits the work of a thread: its time, and the rows and bytes of a result.
 
 Whoever does work for others (a client over HTTP) gives its thread an allowance. It is checked between the steps of a
-statement, and whoever waits can end the step that is being done, if it can be ended. What must not be left half done,
-a commit, is shielded: there it is neither checked nor ended. Threads without an allowance may take what they like.
+statement, and another thread can cancel the current step, if it can be cancelled. What must not be interrupted, a
+commit, is shielded: there it is neither checked nor cancelled. Threads without an allowance have no limits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _current = threading.local()
 
 
 class Allowance:
-    """``rows`` and ``bytes`` are those that an answer may have; None is any number. With ``guest`` queries are answered
-    where memory is limited, apart from those of the app."""
+    """Contains the limits. ``rows`` and ``bytes`` are those of a result; None is any number. With ``guest`` queries run
+    where memory is limited, separately from those of the app.
+    """
 
     def __init__(self, seconds: float, *, rows: int | None = None, bytes: int | None = None):
         self.seconds = seconds
@@ -34,16 +35,16 @@ class Allowance:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up, or somebody has ended it."""
+        """Returns whether the time is up, or somebody has cancelled it."""
         return self._ended or time.monotonic() >= self._until
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
+        """Returns the remaining seconds."""
         return max(0.0, self._until - time.monotonic())
 
     def free(self) -> None:
-        """Lets the work take what the app itself may take, but for its time."""
+        """Removes all limits but that of time."""
         self.rows = self.bytes = None
         self.guest = False
 
@@ -56,7 +57,7 @@ class Allowance:
             )
 
     def check_size(self, rows: int, size: int) -> None:
-        """Raises QueryFailed for an answer that is larger than is allowed."""
+        """Raises QueryFailed for a result that is larger than allowed."""
         if self.rows is not None and rows > self.rows:
             what = f"more than {self.rows:,} rows"
         elif self.bytes is not None and size > self.bytes:
@@ -68,15 +69,16 @@ class Allowance:
         )
 
     def end(self) -> None:
-        """Ends the work: the step that is being done if it can be, else before the next one. May be called again, by
-        any thread, until the work is done."""
+        """Cancels the work: the current step if possible, else before the next one. May be called again, by any thread,
+        until the work is done.
+        """
         with self._lock:
             self._ended = True
             if self._step is not None and not self._shields:
                 self._step()
 
     @contextmanager
-    def _doing(self, end: Callable[[], object]) -> Iterator[None]:
+    def doing(self, end: Callable[[], object]) -> Iterator[None]:
         self.check()
         with self._lock:
             before, self._step = self._step, end
@@ -87,7 +89,7 @@ class Allowance:
                 self._step = before
 
     @contextmanager
-    def _shielded(self) -> Iterator[None]:
+    def shielded(self) -> Iterator[None]:
         with self._lock:
             self._shields += 1
         try:
@@ -98,7 +100,7 @@ class Allowance:
 
 
 def current() -> Allowance | None:
-    """The allowance of this thread, if it has one."""
+    """Returns the allowance of this thread, if it has one."""
     return getattr(_current, "allowance", None)
 
 
@@ -121,22 +123,22 @@ def check() -> None:
 
 @contextmanager
 def ending(end: Callable[[], object]) -> Iterator[None]:
-    """``end`` ends what is done inside; whoever ends the allowance calls it, in another thread."""
+    """Registers ``end``, which cancels the work inside; whoever cancels the allowance calls it, in another thread."""
     allowance = current()
     if allowance is None:
         yield
     else:
-        with allowance._doing(end):
+        with allowance.doing(end):
             yield
 
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Nothing that is done inside is ended, and the time is not looked at. It is, once, before."""
+    """Protects the work inside from cancellation and from the time limit, which is checked once before."""
     allowance = current()
     if allowance is None:
         yield
     else:
         allowance.check()
-        with allowance._shielded():
+        with allowance.shielded():
             yield

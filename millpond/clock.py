@@ -1,4 +1,4 @@
-"""The time of day, as SQL and whatever waits for a time see it."""
+"""Provides the time of day, for SQL and for everything that waits for a time."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """The machine's clock."""
+    """Reads the machine's clock."""
 
     stands = False
-    """Whether time passes only when somebody says so: Spark is then told the time."""
+    """Whether time passes only on request: Spark then gets this time."""
 
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Returns the time, in UTC."""
         return datetime.now(UTC)
 
 
 class ManualClock(Clock):
-    """A clock that stands until it is moved."""
+    """Represents a clock that stands still until it is moved."""
 
     stands = True
 
@@ -28,11 +28,11 @@ class ManualClock(Clock):
         return self._at
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Moves the clock forward."""
         if seconds < 0:
             raise ValueError("time does not go back")
         self._at += timedelta(seconds=seconds)
 
     def set(self, at: datetime) -> None:
-        """Lets it be that time, which is not before the time that it is."""
+        """Sets the time, which must not be before the current one."""
         self.advance((at - self._at).total_seconds())

@@ -1,7 +1,7 @@
-"""How decimals are written: with their full scale, all digits, no exponent.
+"""Writes decimals with their full scale, all digits, no exponent.
 
-Numbers whose type was discovered (``types.NUMBER``) have a scale that nobody chose. They, and what has so many digits
-after the point because of them, are written and handed out without the zeros at their end.
+Numbers whose type was discovered (``types.NUMBER``) have a scale that nobody chose. They, and results that have so many
+digits after the point because of them, are written and returned without trailing zeros.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _ONE = Decimal(1)
 
 
 def is_unscaled(dtype: pa.DataType) -> bool:
-    """Whether the scale of a type says nothing."""
+    """Returns whether the scale of a type has no meaning."""
     return bool(pa.types.is_decimal(dtype) and dtype.scale >= NUMBER.scale)
 
 
 def without_zeros(value: Decimal) -> Decimal:
-    """The number without zeros at the end of its fraction."""
+    """Returns the number without trailing zeros in its fraction."""
     short = value.normalize(_ALL)
     return short if short.as_tuple().exponent <= 0 else short.quantize(_ONE, context=_ALL)  # type: ignore[operator]
 
 
 def written(value: Decimal) -> str:
-    """A decimal as text."""
+    """Writes a decimal as text."""
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and -exponent >= NUMBER.scale:
         value = without_zeros(value)
@@ -37,9 +37,9 @@ def written(value: Decimal) -> str:
 
 
 def all_written(array: pa.Array) -> pa.Array:
-    """A column of decimals as text."""
+    """Writes a column of decimals as text."""
     texts = array.cast(pa.string())
-    if pc.any(pc.match_substring(texts, "E")).as_py():  # small ones, which Arrow writes so
+    if pc.any(pc.match_substring(texts, "E")).as_py():  # small numbers, which Arrow writes so
         texts = pa.array(
             [None if t is None else format(Decimal(t), "f") for t in texts.to_pylist()], pa.string()
         )

@@ -1,4 +1,4 @@
-"""The errors of Millpond.
+"""Defines the errors of Millpond.
 
 Error
 ├── SqlError              the text is wrong; has a place in it
@@ -56,97 +56,22 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar
 
-_PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):([^\s/@'\"]+)(?=@)")
-_SECRET = (
-    r"(?:[\w.-]*(?:password|passwd|secret|token|credential|authorization|cookie|api[-_.]?key"
-    r"|jaas\.config|user\.info|private\.key)[\w.-]*|(?:\w+\.)?(?:header|fs)\.[\w.-]+)"
-)
-_SETTING = re.compile(
-    rf"""(['"]{_SECRET}['"]\s*=\s*)('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")""", re.IGNORECASE
-)
-_PARAMETER = re.compile(
-    rf"([?&](?:{_SECRET}|(?:[\w.-]*[-_.])?(?:key|sig|signature|auth)|access[\w.-]*)=)([^&\s'\"]+)",
-    re.IGNORECASE,
-)
-
-
-_LONG_LINE = 400
-"""Characters of a line that a message shows."""
-_LOOKED_AT = 20_000
-
-
-def without_passwords(text: str) -> str:
-    """The text with stars for the password of every URI in it, as many as it has letters, and for the values of
-    settings that are secrets by their name."""
-    text = _PASSWORD.sub(lambda m: f"{m[1]}:{'*' * len(m[2])}", text)
-    text = _SETTING.sub(lambda m: f"{m[1]}'***'", text)
-    return _PARAMETER.sub(lambda m: f"{m[1]}***", text)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands in a text: 1-based line and column, and the line itself."""
-
-    line: int
-    column: int
-    length: int
-    text: str
-
-    @staticmethod
-    def of(text: str, start: int, end: int | None = None) -> Place:
-        """The place of ``text[start:end]``."""
-        start = max(0, min(start, len(text)))
-        line_start = text.rfind("\n", 0, start) + 1
-        line_end = text.find("\n", start)
-        if line_end < 0:
-            line_end = len(text)
-        stop = min(end if end is not None else start + 1, line_end)
-        return Place(
-            line=text.count("\n", 0, start) + 1,
-            column=start - line_start + 1,
-            length=max(1, stop - start),
-            text=text[line_start:line_end].rstrip("\r"),
-        )
-
-    def caret(self) -> str:
-        """The line, without passwords, with a caret under the place. Of a long line, what is near the place."""
-        text, at, length = self.text, self.column - 1, self.length
-        if len(text) > _LOOKED_AT:  # what is far away is not looked through for passwords, nor shown
-            first = max(0, at - _LOOKED_AT // 2)
-            text, at = text[first : first + _LOOKED_AT], at - first
-        line = without_passwords(text)
-        if len(line) > _LONG_LINE:
-            first = max(0, at - _LONG_LINE // 2)
-            end = first + _LONG_LINE
-            lead, rest = "…" * (first > 0), "…" * (end < len(line))
-            line, at = lead + line[first:end] + rest, at - first + len(lead)
-            length = max(1, min(length, len(line) - at))
-        pad = "".join("\t" if c == "\t" else " " for c in line[:at])
-        return f"{line}\n{pad}{'^' * length}"
-
-
-@dataclass(frozen=True, slots=True)
-class Caution:
-    """Something to know about a statement that can run: what, what to do about it, and where it stands."""
-
-    message: str
-    hint: str
-    place: Place | None = None
+from millpond.places import Caution as Caution
+from millpond.places import Place as Place
+from millpond.places import without_passwords as without_passwords
 
 
 class Error(Exception):
-    """Base of all errors: a message, a code, a hint what to do, and a place if there is one."""
+    """Represents any error of Millpond: has a message, a code, a hint what to do, and a place if there is one."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
     after: float = 0.0
-    """Seconds that the other side has asked to wait before it is tried again."""
+    """Seconds that the other side requests to wait before a retry."""
 
     def __init__(self, message: str, *, hint: str | None = None, place: Place | None = None):
         message = without_passwords(message)
@@ -206,7 +131,7 @@ class NotSupported(SqlError):
 
 
 class CheckFailed(SqlError):
-    """Several mistakes found in one text; ``errors`` holds them in text order."""
+    """Reports several mistakes in one text; ``errors`` contains them in text order."""
 
     code = "check_failed"
 
@@ -223,7 +148,7 @@ class DataError(Error):
 
 
 class InvalidRecord(DataError):
-    """A record that does not fit; ``row`` is its index in the call, ``field`` the column."""
+    """Reports a record that does not fit; ``row`` is its index in the call, ``field`` the column."""
 
     code = "invalid_record"
 
@@ -270,13 +195,13 @@ class AddressMissing(SourceError):
 
 
 class SourceEmpty(SourceError):
-    """Nothing is there from which columns could be discovered."""
+    """Reports that there is nothing from which columns could be discovered."""
 
     code = "source_empty"
 
 
 class SourceChanged(SourceError):
-    """What is read is not what it was when reading began; a retry reads what it is now."""
+    """Reports that the data changed since reading began; a retry reads the new data."""
 
     code = "source_changed"
     retryable = True
@@ -321,19 +246,19 @@ class TableMissing(SourceError):
 
 
 class PrivilegeMissing(AccessRefused):
-    """Who has logged in may not do this."""
+    """Reports that the user who is logged in may not do this."""
 
     code = "privilege_missing"
 
 
 class CaptureRefused(SourceError):
-    """The database does not let its changes be followed: the hint says what is missing."""
+    """Reports that the database does not allow change capture: the hint says what is missing."""
 
     code = "capture_refused"
 
 
 class CaptureLost(SourceError):
-    """Changes that were not read yet are gone from the log of the database."""
+    """Reports that changes that were not read yet are gone from the log of the database."""
 
     code = "capture_lost"
 
@@ -373,7 +298,7 @@ class EngineError(Error):
 
 
 class NothingLeft(EngineError):
-    """The machine, or the process, has no memory or files left for it. Later it may."""
+    """Reports that the machine, or the process, has no memory or files left. A retry may help."""
 
     code = "nothing_left"
     retryable = True
@@ -414,7 +339,7 @@ class ConnectorMissing(Error):
 
 
 def known(error: BaseException) -> Error:
-    """The error as one of ours; one that nobody foresaw is logged with its trace."""
+    """Returns the error as one of Millpond's; an unexpected one is logged with its trace."""
     if isinstance(error, Error):
         return error
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
@@ -429,13 +354,13 @@ def known(error: BaseException) -> Error:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, ignoring case, or None."""
+    """Returns the known name most like ``name``, ignoring case, or None."""
     by_lower = {k.lower(): k for k in known}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """A hint that offers the nearest known name, else ``otherwise``."""
+    """Returns a hint that suggests the nearest known name, else ``otherwise``."""
     near = nearest(name, known)
     return f'did you mean "{near}"?' if near else otherwise

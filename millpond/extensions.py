@@ -1,4 +1,4 @@
-"""Extensions: sources, sinks, tables and formats, each found by its name.
+"""Finds extensions by name: sources, sinks, tables and formats.
 
 Those of this package are files in folders, with no list to edit. Those of other packages are entry points, which the
 package of each declares in its ``pyproject.toml``:
@@ -7,8 +7,8 @@ package of each declares in its ``pyproject.toml``:
     weather = "millpond_weather:WeatherSource"
 
 The groups are ``millpond.sources`` and ``millpond.sinks``, by the scheme of a URI, ``millpond.tables``, by the name of
-the extension, and ``millpond.formats``, by the name of the format. They are looked for when a name is asked for that is
-none of ours, and a class is imported when its own name is.
+the extension, and ``millpond.formats``, by the name of the format. They are looked up when a name is not one of
+Millpond's, and a class is imported when its own name is requested.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ T = TypeVar("T")
 Role = Literal["source", "sink", "table", "format"]
 
 CONNECTORS = "millpond.connectors"
-"""The package that has a folder for each system outside."""
+"""The package that has a folder for each outside system."""
 
 
 def classes_in(package: str, base: type[T]) -> list[type[T]]:
-    """Finds the classes of a package's modules that are complete and derive from ``base``."""
+    """Finds the complete classes of a package's modules that derive from ``base``."""
     return [c for info in _modules(package) for c in _classes(f"{package}.{info.name}", base)]
 
 
@@ -52,7 +52,7 @@ def modules_of(role: Role) -> Mapping[str, str]:
 
 
 def _modules(package: str) -> list[pkgutil.ModuleInfo]:
-    """Lists the modules of one of our packages. pkgutil takes a folder that cannot be read for an empty one."""
+    """Lists the modules of one of our packages. pkgutil treats a folder that cannot be read as an empty one."""
     found = list(pkgutil.iter_modules(importlib.import_module(package).__path__))
     if not found:
         raise OSError(errno.EMFILE, f"the modules of {package} cannot be listed")
@@ -67,7 +67,7 @@ def _classes(name: str, base: type[T]) -> list[type[T]]:
 
 @cache
 def offered(role: Role) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Lists what other packages offer, by name in lower case. Imports nothing of them."""
+    """Lists the extensions of other packages, by name in lower case. Imports nothing of them."""
     from importlib.metadata import entry_points
 
     found: dict[str, tuple[EntryPoint, ...]] = {}
@@ -78,7 +78,7 @@ def offered(role: Role) -> Mapping[str, tuple[EntryPoint, ...]]:
 
 
 def offered_class(role: Role, name: str, base: type[T]) -> type[T] | None:
-    """Imports what another package offers by that name; None if none does. Raises BadExtension."""
+    """Imports the extension of another package with that name; None if there is none. Raises BadExtension."""
     points = offered(role).get(name.lower(), ())
     if not points:
         return None
@@ -105,13 +105,13 @@ def offered_class(role: Role, name: str, base: type[T]) -> type[T] | None:
 
 
 def offered_classes(role: Role, base: type[T]) -> list[type[T]]:
-    """Imports all that other packages offer, but for what cannot be used."""
+    """Imports all extensions of other packages that can be used."""
     found: dict[type[T], None] = {}
     for name in offered(role):
         try:
             known = offered_class(role, name, base)
         except BadExtension:
-            continue  # whoever asks for it by its name is told
+            continue  # whoever requests it by its name gets the error
         if known is not None:
             found[known] = None
     return list(found)
@@ -125,8 +125,9 @@ S = TypeVar("S", bound=HasSchemes)
 
 
 def by_scheme(uri: str, role: Role, base: type[S], kinds: Iterable[type[S]], refusal: str) -> type[S]:
-    """Finds the class for the scheme of a URI: one of ``kinds``, or what another package offers. ``refusal`` is said
-    of a scheme that nobody knows."""
+    """Finds the class for the scheme of a URI: one of ``kinds``, or an extension of another package. ``refusal`` is the
+    message for an unknown scheme.
+    """
     scheme = uri.partition(":")[0].lower()
     known: Mapping[str, type[S]] = {s: kind for kind in kinds for s in kind.schemes}
     found = known.get(scheme) or offered_class(role, scheme, base)

@@ -1,4 +1,4 @@
-"""Named points in the code at which tests inject a fault: an exception, or the end of the process.
+"""Names points in the code at which tests inject a fault: an exception, or the end of the process.
 
 ``millpond.testing.faults`` puts faults there. Outside of tests a point costs one comparison.
 """
@@ -74,7 +74,7 @@ POINTS: dict[str, str] = {
     "relation let go": "a relation that is dropped is gone",
     "drop done": "all that is dropped is gone",
 }
-"""Every point by its name, with what has happened when it is reached. A test walks all of them."""
+"""Every point by its name, with what has happened when it is reached. A test visits all of them."""
 
 _reached: Callable[[str], None] | None = None
 
@@ -86,6 +86,6 @@ def reach(point: str) -> None:
 
 
 def on_reach(reached: Callable[[str], None] | None) -> None:
-    """Calls ``reached`` with the name of each point from now on; None ends that."""
+    """Calls ``reached`` with the name of each point from now on; None stops that."""
     global _reached
     _reached = reached

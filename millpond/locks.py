@@ -1,8 +1,8 @@
-"""Turns of writers.
+"""Serializes writers.
 
-A thread that waits in a plain lock takes it the moment it is free, while the interpreter still runs the thread that
-freed it; that one then blocks at its next write, and every write costs a switch of threads. Here a waiting thread
-sleeps and looks again, so that a writer that has the interpreter goes on for as long as it has it.
+A thread that waits for a plain lock takes it as soon as it is free, while the interpreter still runs the thread that
+freed it; that one then blocks at its next write, and every write costs a thread switch. Here a waiting thread sleeps
+and checks again, so that a writer that has the interpreter continues for as long as it has it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 
 _SHORTEST, _LONGEST = 0.00002, 0.001
 _LOOKS = 3
-"""How often a thread looks before it stands in line, so that it comes in also where the lock is hardly ever free."""
+"""How often a thread checks before it queues, so that it also gets a lock that is hardly ever free."""
 
 
 class Turns:
-    """A lock for short writes; not reentrant."""
+    """Provides a lock for short writes; not reentrant."""
 
     __slots__ = ("_lock",)
 
@@ -37,12 +37,12 @@ class Turns:
         self._lock.release()
 
     def try_enter(self) -> bool:
-        """Takes it if it is free."""
+        """Acquires it if it is free."""
         return self._lock.acquire(False)
 
 
 class OwnTurns(Turns):
-    """One that a thread that has it may take again."""
+    """Provides a reentrant variant."""
 
     __slots__ = ("_depth", "_owner")
 

@@ -1,7 +1,8 @@
-"""Lookups: rows of one table by equal values, perhaps under further tests, as columns or as aggregates.
+"""Defines lookups: rows of one table by equal values, optionally with a further condition, as columns or as aggregates.
 
-A lookup is made once for a statement; the values come each time that it runs. It means what Spark SQL means by the
-statement: where a value could be compared otherwise, ``convert`` raises Unfit and the statement goes the long way.
+A lookup is made once for a statement; it gets the values each time that it runs. It has the meaning of the statement in
+Spark SQL: if a value could be compared differently, its ``Given`` raises Unfit and the statement takes the general
+path.
 """
 
 from __future__ import annotations
@@ -12,69 +13,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value that comes when the lookup runs: which one, of exactly which Python type, and what makes of it what
-    the column's values are compared with."""
-
-    at: int
-    kind: type
-    convert: Callable[[Any], Any] | None = None
-
-    def value(self, values: Sequence[Any]) -> Any:
-        """It, of those that came."""
-        value = values[self.at]
-        return value if self.convert is None else self.convert(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``."""
-
-    column: str
-    operator: str
-    value: Given
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    column: str
-    values: tuple[Given, ...]
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    column: str
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Holds:
-    """A BOOLEAN column."""
-
-    column: str
-    wanted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Every:
-    parts: tuple[Test, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    parts: tuple[Test, ...]
-
-
-Test = Compare | OneOf | IsNull | Holds | Every | Either
-"""A row passes if the test is TRUE: FALSE and NULL are one."""
+from millpond.predicates import Compare, Given, OneOf, Predicate, all_of, givens_of
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column, or ``count``, ``sum``, ``min``, ``max`` or ``avg`` of one; COUNT(*) has none."""
+    """Describes a column, or ``count``, ``sum``, ``min``, ``max`` or ``avg`` of one; COUNT(*) has none."""
 
     name: str
     column: str | None
@@ -82,19 +26,20 @@ class Output:
 
 
 RowFunction = Callable[..., dict[str, Any]]
-"""Of a record, and of the values that were taken out of the text. Raises Unfit where these need the long way."""
+"""Takes a record, and the literals of the text. Raises Unfit if these need the general path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The rows of a table with equal values in some columns or, where ``equal`` is empty, with one of the values of
-    ``among``. ``outputs`` are all columns or all aggregates; ``schema`` is theirs. ``givens`` is how many values come;
-    ``limit`` says how many rows are wanted at the most. ``row`` makes the outputs of a record, where they are none of
-    those: ``outputs`` is then empty."""
+    """Describes the rows of a table with equal values in some columns or, if ``equal`` is empty, with one of the values
+    of ``among``; the values of both are Givens. ``test`` must be true too. ``outputs`` are all columns or all
+    aggregates; ``schema`` is theirs. ``givens`` is the number of values; ``limit`` the maximum number of rows. ``row``
+    computes the outputs of a record, if they are neither: ``outputs`` is then empty.
+    """
 
     table: str
     equal: tuple[Compare, ...]
-    test: Test | None
+    test: Predicate | None
     outputs: tuple[Output, ...]
     schema: pa.Schema
     givens: int
@@ -102,9 +47,15 @@ class Lookup:
     limit: Given | None = None
     row: RowFunction | None = None
 
+    def found_by(self) -> list[Given]:
+        """Returns the values that it needs."""
+        parts = [*self.equal, *(part for part in (self.among, self.test) if part is not None)]
+        return [*givens_of(all_of(*parts)), *([] if self.limit is None else [self.limit])]
+
     def columns(self, key: tuple[str, ...], declared: Iterable[Sequence[str]]) -> tuple[str, ...]:
-        """The columns that an index finds the rows by: those of the key if all are there, else those of the declared
-        index that has the most, else all, sorted."""
+        """Returns the columns that an index finds the rows by: those of the key if all are there, else those of the
+        declared index that has the most, else all, sorted.
+        """
         if self.among is not None:
             return (self.among.column,)
         equal = {c.column.lower(): c.column for c in self.equal}
@@ -115,7 +66,7 @@ class Lookup:
 
 
 class Answer(Protocol):
-    """How a backend reads what a lookup found, ``source`` and ``found`` being its own."""
+    """Reads what a lookup of a backend found; ``source`` and ``found`` are the backend's own."""
 
     schema: pa.Schema
 
@@ -125,29 +76,6 @@ class Answer(Protocol):
 
 
 Made = Callable[[Answer, Any, Any], Any]
-"""Makes what a caller gets: a result that reads by the answer when it is asked."""
+"""Creates the result for the caller, which reads through the answer on demand."""
 Run = Callable[..., Any]
-"""Runs a lookup with its values; None where they need the long way. Raises Unfit likewise."""
-
-
-def givens_of(test: Test | None) -> list[Given]:
-    """The values that a test compares with, in order."""
-    match test:
-        case None | IsNull() | Holds():
-            return []
-        case Compare():
-            return [test.value]
-        case OneOf():
-            return list(test.values)
-        case Every() | Either():
-            return [g for part in test.parts for g in givens_of(part)]
-
-
-def columns_of(test: Test | None) -> list[str]:
-    """The columns that a test reads, each once."""
-    match test:
-        case None:
-            return []
-        case Every() | Either():
-            return list(dict.fromkeys(c for part in test.parts for c in columns_of(part)))
-    return [test.column]
+"""Runs a lookup with its values; returns None, or raises Unfit, if they need the general path."""

@@ -1,4 +1,4 @@
-"""Options from WITH (…) and URIs: declared once, read by their kind; leftovers are errors."""
+"""Reads options from WITH (…) and URIs: each is declared once, and read by its kind; unknown ones are errors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Kind = Literal["text", "bool", "int", "duration", "size", "choice", "secret"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option. ``default`` is a value of its kind: seconds for a duration, bytes for a size; ``choices`` are
-    what a choice may be, and a number besides. A name that ends in ``.*`` stands for all names that begin so: each that
-    is set is a value of its own."""
+    """Declares an option. ``default`` is a value of its kind: seconds for a duration, bytes for a size; ``choices`` are
+    the values of a choice, and accepted in addition to a number. A name that ends in ``.*`` means all names that begin
+    so: each that is set is a separate value.
+    """
 
     name: str
     kind: Kind
@@ -25,12 +26,12 @@ class Option:
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     least: int | None = None
-    """The smallest number that it may be."""
+    """The smallest allowed number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ``'name' = 'value'`` as it stands in the text."""
+    """Contains one ``'name' = 'value'`` of the text."""
 
     name: str
     value: str
@@ -50,7 +51,7 @@ _SIZE_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 4
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``500ms``, ``30s``, ``5m``, ``2h``, ``7d`` or ``7 days``. Raises ValueError."""
+    """Parses ``500ms``, ``30s``, ``5m``, ``2h``, ``7d`` or ``7 days`` to seconds. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     unit = _DURATION_UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
@@ -59,7 +60,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``64MB``, ``512kb``, ``1GB`` or ``1000``. Raises ValueError."""
+    """Parses ``64MB``, ``512kb``, ``1GB`` or ``1000`` to bytes. Raises ValueError."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError("a size is a number and a unit: 512KB, 64MB, 2GB")
@@ -100,10 +101,10 @@ def _parse(option: Option, text: str) -> Any:
 
 
 def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Setting]) -> dict[str, Any]:
-    """The value of every declared option, the default where nothing is set.
+    """Returns the value of every declared option, the default where nothing is set.
 
-    ``owner`` names what the options belong to (``table "t"``) in errors. Names ignore case.
-    An option that is not declared, is set twice or has a wrong value is an error; several raise CheckFailed.
+    ``owner`` names what the options belong to (``table "t"``) in errors. Names ignore case. An option that is not
+    declared, is set twice or has a wrong value is an error; several raise CheckFailed.
     """
     values: dict[str, Any] = defaults(declared)
     seen: set[str] = set()
@@ -150,7 +151,7 @@ def _is_family(option: Option) -> bool:
 
 
 def defaults(declared: Iterable[Option]) -> dict[str, Any]:
-    """The value of every option when nothing is set."""
+    """Returns the value of every option when nothing is set."""
     return {o.name: o.default for o in declared if not _is_family(o)}
 
 
@@ -166,5 +167,5 @@ def unknown_option(owner: str, declared: Sequence[Option], setting: Setting) -> 
 
 
 def settings_of(options: Mapping[str, str]) -> tuple[Setting, ...]:
-    """Settings from a plain mapping, for programs and tests."""
+    """Returns settings from a plain mapping, for programs and tests."""
     return tuple(Setting(k, v) for k, v in options.items())

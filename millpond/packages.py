@@ -1,4 +1,4 @@
-"""Packages that only some tables and sources need."""
+"""Imports packages that only some tables and sources need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millpond.errors import PackageMissing
 
 
 def needed(package: str, by: str, extra: str) -> Any:
-    """The package, or the command that installs it."""
+    """Imports the package, or reports the command that installs it."""
     try:
         return import_module(package)
     except ImportError:

@@ -1,4 +1,4 @@
-"""One way to try again: with growing pauses, for as long as it is worth it. Each retry is one line in the log."""
+"""Retries work with growing pauses, for as long as it is worth it. Each retry is one line in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Strategy = Literal["exponential", "linear", "fixed"]
 
 
 class Issues:
-    """What was tried again, by the code of the error: how often, how often it helped, how often it was given up."""
+    """Counts retries by the code of the error: how often, how often they helped, how often they were given up."""
 
     def __init__(self) -> None:
         self._retries: Counter[str] = Counter()
@@ -31,11 +31,11 @@ class Issues:
         self._retries[error.code] += 1
 
     def success(self, error: Error) -> None:
-        """What was tried again after this error went well."""
+        """Counts a retry after this error that succeeded."""
         self._successes[error.code] += 1
 
     def failure(self, error: Error) -> None:
-        """It is not tried again, or not any longer."""
+        """Counts an error that is not retried, or not any longer."""
         self._failures[error.code] += 1
 
     def __add__(self, other: Issues) -> Issues:
@@ -50,7 +50,7 @@ class Issues:
         return sum(self._retries.values())
 
     def __str__(self) -> str:
-        """In words: ``topic_missing: 3 retries, 1 success, 0 failures``."""
+        """Returns it in words: ``topic_missing: 3 retries, 1 success, 0 failures``."""
         parts = []
         for code in sorted({*self._retries, *self._failures}):
             counted = (self._retries[code], self._successes[code], self._failures[code])
@@ -61,7 +61,7 @@ class Issues:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for something, and how often to look: the n-th pause, from 0, grows by its strategy."""
+    """Describes how long to wait for something, and how often to try: the n-th pause, from 0, grows by its strategy."""
 
     timeout: float
     interval: float = 2.0
@@ -76,7 +76,7 @@ class Patience:
             case "linear":
                 pause = self.interval * (number + 1)
             case _:
-                # A long wait has many tries: the power must not pass what a float holds.
+                # A long wait has many tries: the power must not exceed what a float can represent.
                 pause = self.interval * self.multiplier ** min(number, 64)
         return min(pause, self.longest)
 
@@ -89,8 +89,9 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> T:
-        """What ``work`` answers. An error that may pass, or is one of ``on``, is raised when the time is over, or would
-        be over after the pause that the other side asks for; every other one at once."""
+        """Returns the result of ``work``. An error that may be temporary, or is one of ``on``, is raised when the time
+        is over, or would be over after the pause that the other side requests; every other one at once.
+        """
         began = clock()
         last: Error | None = None
         for number in itertools.count():
@@ -116,10 +117,10 @@ class Patience:
 
 
 AGAIN = Patience(math.inf, 0.5, "exponential", 2.0, 30.0)
-"""How what runs is tried again."""
+"""How running statements are retried."""
 NO_PATIENCE = Patience(0.0)
 
 
 def for_connections(timeout: float) -> Patience:
-    """How a lost connection is waited for."""
+    """Returns how to retry after a lost connection."""
     return Patience(timeout, 0.05, "exponential", 2.0, 2.0)

@@ -1,7 +1,7 @@
-"""What the steps of a statement take: how often each was done, rows, bytes and seconds. EXPLAIN ANALYZE tells of it.
+"""Measures the steps of a statement: how often each ran, rows, bytes and seconds. EXPLAIN ANALYZE prints it.
 
-Whoever runs a statement gives its thread a record, and the code on the way names its steps. One inside another counts
-in both. A thread without a record does the same work, and nothing is noted.
+Whoever runs a statement gives its thread a record, and the code on the way names its steps. A step inside another is
+counted in both. A thread without a record does the same work, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _current = threading.local()
 
 @dataclass(slots=True)
 class Step:
-    """One step, all the times that it was done. ``rows`` and ``bytes`` are what came out of it, where that was told."""
+    """Sums up all runs of one step. ``rows`` and ``bytes`` are its output, if that was reported."""
 
     name: str
     depth: int
@@ -31,14 +31,14 @@ class Step:
     seconds: float = 0.0
 
     def tell(self, rows: int | None, size: int | None = None) -> None:
-        """Adds what came out of it."""
+        """Adds output."""
         if rows is not None:
             self.rows = (self.rows or 0) + rows
         if size is not None:
             self.bytes = (self.bytes or 0) + size
 
     def tell_of(self, found: Any) -> None:
-        """Adds rows that came out of it, if they are there as a whole."""
+        """Adds rows of output, if they are a complete table."""
         if isinstance(found, pa.Table | pa.RecordBatch):
             self.tell(found.num_rows, found.nbytes)
 
@@ -54,7 +54,7 @@ class Step:
 
 
 class Steps:
-    """The record of one statement, in the order in which its steps were first done."""
+    """Records one statement, in the order in which its steps were first run."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[str, ...], Step] = {}
@@ -80,7 +80,7 @@ class Steps:
 
 
 class _Nothing(Step):
-    """Stands for a step that nobody records."""
+    """Represents a step that nobody records."""
 
     def tell(self, rows: int | None, size: int | None = None) -> None:
         pass
@@ -93,7 +93,7 @@ _NOTHING = _Nothing("", 0)
 
 
 def size_text(size: int) -> str:
-    """A number of bytes for people."""
+    """Formats a number of bytes for people."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:,.1f} {unit}"
@@ -102,7 +102,7 @@ def size_text(size: int) -> str:
 
 @contextmanager
 def recording(steps: Steps) -> Iterator[None]:
-    """What this thread does inside is noted in a record; one that it had before gets nothing meanwhile."""
+    """Records what this thread does inside; an outer record gets nothing meanwhile."""
     before, _current.steps = getattr(_current, "steps", None), steps
     try:
         yield
@@ -112,7 +112,7 @@ def recording(steps: Steps) -> Iterator[None]:
 
 @contextmanager
 def step(name: str) -> Iterator[Step]:
-    """Notes what is done inside as a step."""
+    """Records what is done inside as a step."""
     record: Steps | None = getattr(_current, "steps", None)
     if record is None:
         yield _NOTHING
@@ -125,7 +125,7 @@ def step(name: str) -> Iterator[Step]:
 
 
 def timed(name: str, work: Callable[[], T]) -> T:
-    """What the work answers; it is noted as a step, with its rows."""
+    """Returns the result of the work, and records it as a step, with its rows."""
     if getattr(_current, "steps", None) is None:
         return work()
     with step(name) as noted:
@@ -135,7 +135,7 @@ def timed(name: str, work: Callable[[], T]) -> T:
 
 
 def each(name: str, parts: Iterable[T]) -> Iterator[T]:
-    """The parts; getting each of them is noted as a step."""
+    """Yields the parts, and records the time to get each of them as a step."""
     given = iter(parts)
     while True:
         with step(name) as noted:

@@ -1,4 +1,4 @@
-"""Schemas. A type is an Arrow type everywhere; this file gives it its Spark SQL name and back-ticks.
+"""Defines schemas. A type is an Arrow type everywhere; this file maps it to its Spark SQL name.
 
 | Spark SQL            | Arrow                         |
 |----------------------|-------------------------------|
@@ -26,8 +26,9 @@ import pyarrow as pa
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 NUMBER = pa.decimal128(38, 19)
-"""Numbers with a fraction whose type nobody declared: they hold every BIGINT, and 19 digits after the point. Nobody
-declares such a scale, so that these are told from declared decimals, which are written with their full scale."""
+"""The type of numbers with a fraction that nobody declared: it can represent every BIGINT, and 19 digits after the
+point. Nobody declares such a scale, so it differs from declared decimals, which are written with their full scale.
+"""
 
 _SIMPLE: dict[pa.DataType, str] = {
     pa.null(): "VOID",
@@ -48,12 +49,12 @@ _SIMPLE: dict[pa.DataType, str] = {
 
 
 def quote(name: str) -> str:
-    """An identifier in Spark SQL, always in back-ticks."""
+    """Quotes an identifier for Spark SQL, always with back-ticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def type_name(dtype: pa.DataType | None) -> str:
-    """The Spark SQL name of a type; ``?`` when it is not known."""
+    """Returns the Spark SQL name of a type; ``?`` if it is not known."""
     if dtype is None:
         return "?"
     if dtype in _SIMPLE:
@@ -71,7 +72,7 @@ def type_name(dtype: pa.DataType | None) -> str:
 
 
 def normal(dtype: pa.DataType) -> pa.DataType:
-    """The type of the table above that holds the values of any Arrow type (int from uint, us from ns, …).
+    """Returns the type of the table above that can represent the values of any Arrow type (int for uint, us for ns, …).
 
     Raises TypeError for a type that has none.
     """
@@ -105,7 +106,7 @@ def normal(dtype: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; ``type`` is None while only Spark's analyser could tell it. A ``hidden`` one is not in ``*``."""
+    """Describes a column; ``type`` is None while only Spark's analyser knows it. A ``hidden`` one is not in ``*``."""
 
     name: str
     type: pa.DataType | None
@@ -115,7 +116,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in order, and the primary key. Names ignore case and keep their spelling."""
+    """Contains columns in order, and the primary key. Names ignore case and keep their spelling."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...] = field(default=())
@@ -142,7 +143,7 @@ class Schema:
 
     @property
     def known(self) -> bool:
-        """Whether every type is known."""
+        """Returns whether every type is known."""
         return all(c.type is not None for c in self.columns)
 
     def arrow(self) -> pa.Schema:
@@ -153,12 +154,12 @@ class Schema:
         return Schema(tuple(Column(f.name, normal(f.type)) for f in schema), key)
 
     def ddl(self) -> str:
-        """``a INT, b STRING`` as Spark reads it."""
+        """Returns ``a INT, b STRING`` as Spark reads it."""
         return ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self.columns)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
+    """Combines the chunks of a column."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

@@ -1,3 +1,3 @@
-"""The version of Millpond."""
+"""Contains the version of Millpond."""
 
 __version__ = "0.1.0"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millpond import App
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT
 from millpond.loading.capture_tables import changes_of, with_kept
-from millpond.tables.base import find_backend
+from millpond.tables.registry import find_backend
 from millpond.types import Column, Schema
 
 pytestmark = pytest.mark.slow

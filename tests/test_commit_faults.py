@@ -317,8 +317,10 @@ def work(state: str, point: str, visit: int) -> None:
         for number, op in enumerate(OPS):
             op(app)
             print(number, flush=True)
-        app._runtime.compactor.compact("keyed")
-        app._runtime.compactor.compact("plain")
+        # How often the thread beside compacts depends on time: the point is reached here at the latest.
+        for _ in range(100):
+            app._runtime.compactor.compact("keyed")
+            app._runtime.compactor.compact("plain")
 
 
 def check_kill(point: str, visit: int, prefixes: list[Contents]) -> None:

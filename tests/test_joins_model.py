@@ -27,7 +27,8 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.parse import parse
 from millpond.streaming.stream_join import JoinState
-from millpond.tables.base import Backend, Snapshot, find_backend
+from millpond.tables.base import Backend, Snapshot
+from millpond.tables.registry import find_backend
 from millpond.testing.crash import crash
 
 pytestmark = pytest.mark.slow

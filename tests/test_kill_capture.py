@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from millpond import App
+from tests.postgres_tables import without_slots
 from tests.servers import MariaDb, Postgres, Servers
 from tests.test_kill import kill_after, run_to_the_end, running, say
 
@@ -82,10 +83,7 @@ class InPostgres:
         )
 
     def end(self) -> None:
-        for (name,) in self.server.execute("SELECT slot_name FROM pg_replication_slots"):
-            self.server.execute(f"SELECT pg_drop_replication_slot('{name}')")
-        for (name,) in self.server.execute("SELECT pubname FROM pg_publication"):
-            self.server.execute(f'DROP PUBLICATION "{name}"')
+        without_slots(self.server)  # the server may not know yet that who has read them is gone
 
 
 class InMariaDb:

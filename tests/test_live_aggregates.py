@@ -27,7 +27,8 @@ from millpond.sql.parse import parse
 from millpond.sql.resolve import Resolved
 from millpond.streaming.aggregate import LiveAggregate, target_changes
 from millpond.streaming.window import WindowedAggregate
-from millpond.tables.base import Backend, Snapshot, find_backend
+from millpond.tables.base import Backend, Snapshot
+from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
 pytestmark = pytest.mark.slow

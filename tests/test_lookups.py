@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millpond import App, Error, Table
 from millpond.errors import Closed, UnknownName
-from millpond.query.plans import Asked, Plan, Plans
+from millpond.query.plans import Asked, Plan, Plans, Way
 from millpond.query.result import LookupResult
 from millpond.sql.template import template_of
 
@@ -424,7 +424,7 @@ def test_plans_are_limited_and_the_used_ones_stay() -> None:
     def compile(asked: Asked) -> Plan:
         text = asked.template.text
         made.append(text)
-        return Plan(lambda *given: LookupResult(None, text, given))  # type: ignore[arg-type]
+        return Plan(lambda *given: LookupResult(None, text, given), Way("lookup", "t"))  # type: ignore[arg-type]
 
     plans: Plans[LookupResult] = Plans(compile, size=10)
     for i in range(40):

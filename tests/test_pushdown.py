@@ -12,7 +12,6 @@ from millpond import App
 from millpond.predicates import text
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import parse_columns, parse_filter
-from millpond.sql.pushdown import predicate_of
 from tests.conditions import COLUMNS, condition, rows
 from tests.contract.places import OUTSIDE, Places
 
@@ -34,7 +33,7 @@ def test_random_conditions_find_the_same_rows(app: App) -> None:
     relation = Relation("t", "table", found.schema)
     for number in range(200):
         where = condition(chance)
-        predicate = predicate_of(parse_filter(relation, where).tree, found.schema)
+        predicate = parse_filter(relation, where).reading.predicate
         pushed += predicate is not None
         want = sorted(r["id"] for r in expected.find(where))
         got = sorted(r["id"] for r in found.find(where))
@@ -71,11 +70,14 @@ def test_a_join_keeps_rows_without_a_match(app: App) -> None:
         ("day >= '2024-01-01'", "day >= datetime.date(2024, 1, 1)"),
         ("i IN (1, NULL)", None),
         ("i = NULL", None),
+        ("b AND NOT (b OR i < 0)", "b = True AND b = False AND i >= 0"),
+        ("i > 0 AND (i IN (1, 2) OR 3 = i)", "i > 0 AND (i = 1 OR i = 2 OR i = 3)"),
+        ("i NOT IN (1, 2) OR b", "i != 1 AND i != 2 OR b = True"),
     ],
 )
 def test_what_is_pushed(where: str, expected: str | None) -> None:
     relation = Relation("t", "table", parse_columns(COLUMNS))
-    found = predicate_of(parse_filter(relation, where).tree, relation.schema)
+    found = parse_filter(relation, where).reading.predicate
     assert (found and text(found)) == expected
 
 

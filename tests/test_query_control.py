@@ -377,7 +377,7 @@ def test_a_query_that_is_named_as_a_table_keeps_its_groups_apart_from_it(
 def test_who_waits_for_commits_is_called_whatever_others_do() -> None:
     called: list[int] = []
     with App("CREATE TABLE a (x INT)") as app:
-        app._runtime.store.listen(lambda: 1 // 0)
-        app._runtime.store.listen(lambda: called.append(1))
+        app._runtime.store.visibility.listen(lambda: 1 // 0)
+        app._runtime.store.visibility.listen(lambda: called.append(1))
         app.sql("INSERT INTO a VALUES (1)")
     assert called == [1]

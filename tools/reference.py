@@ -26,7 +26,9 @@ from millpond.connectors.sink import sinks
 from millpond.connectors.source import sources
 from millpond.formats.base import COMPRESSIONS, formats
 from millpond.options import Option
+from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
+from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.checked import (
     COMMON_TABLE_OPTIONS,
@@ -38,7 +40,7 @@ from millpond.sql.checked import (
 from millpond.sql.functions import Aggregate, Function, base, known_functions
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
 from millpond.sql.windowing import WINDOW_OPTIONS
-from millpond.tables.base import backend_names, find_backend
+from millpond.tables.registry import backend_names, find_backend
 from millpond.types import type_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -237,7 +239,7 @@ def _anchor(title: str) -> str:
 
 def runs(kind: type[st.Statement]) -> bool:
     """Whether the checker knows the statement: it refuses the others. That those run, the page's examples show."""
-    return hasattr(Checker, "_" + kind.__name__.lower())
+    return Checker(Catalog(), Connectors()).knows(kind)
 
 
 def _words(kind: type[st.Statement]) -> str:

@@ -1,0 +1,1 @@
+"""Implements the app: checks and runs statements, restores state, describes and reports."""

@@ -1,4 +1,4 @@
-"""Runs EXPLAIN ANALYZE: measures the steps of a statement that ends, or reports those of one that runs."""
+"""Runs EXPLAIN ANALYZE: measures the steps of a statement that ends, or reports those of a running one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from millpond.app.describe import Descriptions
-from millpond.app.plans import Planner
 from millpond.app.queries import Queries
 from millpond.app.saved import SavedStatements
 from millpond.errors import SqlError
 from millpond.loading.progress import Load
+from millpond.query.plans import Way
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
@@ -27,11 +27,9 @@ Run = Callable[[Checked], Result]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Analysis:
-    """Tells what statements take."""
+    """Reports the costs of statements."""
 
     descriptions: Descriptions
-    planner: Planner
-    find_plan: Callable[[str], Result | None]
     queries: Queries
     runner: Runner
     views: Views
@@ -39,7 +37,7 @@ class Analysis:
     loads: Mapping[str, Load]
 
     def analyze(self, checked: Checked, run: Run) -> pa.Table:
-        """Returns the plan, and what its steps took. ``run`` runs the statement."""
+        """Returns the plan, and what its steps cost. ``run`` runs the statement."""
         explain = checked.statement
         assert isinstance(explain, st.Explain)
         inner = explain.statement
@@ -61,37 +59,39 @@ class Analysis:
         return self._looked(checked, name, lines)
 
     def analyze_query(self, checked: Checked, run: Run) -> pa.Table:
-        """As ``analyze``, of a query that reads tables only."""
+        """Works as ``analyze``, for a query that ends."""
         explain = checked.statement
         assert isinstance(explain, st.Explain)
-        told, record = self._run(dataclasses.replace(checked, statement=explain.statement), run)
+        way = self.descriptions.way_of(explain.statement)
+        told, record = self._run(dataclasses.replace(checked, statement=explain.statement), run, way)
         return self.descriptions.explained_table(
-            checked, [*self.descriptions.plan_lines(checked), told], record
+            checked, [*self.descriptions.plan_lines(checked, way), told], record
         )
 
-    def _run(self, checked: Checked, run: Run) -> tuple[str, Steps]:
-        """Runs a statement; what it gave, in words, and what its steps took."""
-        record, statement = Steps(), checked.statement
-        by = self.planner.lookup_columns(statement.text) if isinstance(statement, st.Select) else ()
+    def _run(self, checked: Checked, run: Run, way: Way | None = None) -> tuple[str, Steps]:
+        """Runs a statement. Returns a summary in words, and what its steps cost."""
+        record = Steps()
         began = time.perf_counter()
         with recording(record):
-            result = self._look_up(checked, by) if by else None
+            result = self._look_up(checked, way) if way is not None and way.who == "lookup" else None
             result = result or run(checked)
         rows = result.count if result.count is not None else result.to_arrow().num_rows
         return f"ran: {rows:,} rows in {(time.perf_counter() - began) * 1000:,.3f} ms", record
 
-    def _look_up(self, checked: Checked, by: Sequence[str]) -> Result | None:
-        """Returns the answer of an index."""
-        assert checked.resolved is not None
-        table = checked.resolved.inputs[0].relation.name
-        with step(f"look up in table {table} by {', '.join(by)}") as noted:
-            found = self.find_plan(checked.statement.text)
+    def _look_up(self, checked: Checked, way: Way) -> Result | None:
+        """Returns the rows that a lookup finds."""
+        planned = self.descriptions.plan_of(checked.statement)
+        if planned is None:
+            return None
+        plan, values = planned
+        with step(f"look up in {way.why}") as noted:
+            found: Result | None = plan.run(*values)
             if found is not None:
                 noted.tell_of(found.to_arrow())
             return found
 
     def _running(self, statement: st.Statement) -> str | None:
-        """Returns the name of the query that the statement keeps running, or of the one that has filled its table."""
+        """Returns the name of the running query of the statement, or of the query that has filled its table."""
         wanted = identity(statement)
         for entry in self.saved.entries.values():
             if entry.identity == wanted and entry.kind != "index":
@@ -104,7 +104,7 @@ class Analysis:
         return texts.get(statement.text)
 
     def _record(self, name: str) -> tuple[str, list[Step]] | None:
-        """Returns how a query is, in words, and what it has taken."""
+        """Returns the state of a query, in words, and what it has cost."""
         parts = [p for p in self.runner if p.plan.query == name]
         if parts:
             steps = [s for p in parts for s in p.steps]
@@ -124,7 +124,7 @@ class Analysis:
         return None
 
     def _looked(self, checked: Checked, name: str, plan: Sequence[str] = ()) -> pa.Table:
-        """Returns the plan, and what a running query has taken."""
+        """Returns the plan, and what a running query has cost."""
         told, steps = self._record(name) or (None, [])
         return self.descriptions.explained_table(
             checked, [*plan, *([told] if told is not None else [])], steps

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from millpond.app.text_run import TextRun
+from millpond.errors import UnknownName
 from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import Sources
 from millpond.query.evaluate import Evaluator
@@ -15,29 +17,32 @@ from millpond.query.table import Table
 from millpond.records import to_arrow
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers:
-    """Answers queries; ``table`` gives the tables whose queries are counted."""
+    """Evaluates queries; ``table`` returns the tables whose queries are counted."""
 
-    store: Store
     evaluator: Evaluator
-    inputs: Inputs
     sources: Sources
     text: TextRun
     table: Callable[[str], Table]
 
-    def answer(self, checked: Checked, snapshots: StoreSnapshot | None = None) -> pa.Table:
-        """Returns the rows of a query that has an end, as of a snapshot, by default the one that the statement sees."""
+    def answer(
+        self, checked: Checked, snapshots: StoreSnapshot | None = None, *, in_turn: bool = False
+    ) -> pa.Table:
+        """Returns the rows of a query that has an end, as of a snapshot, by default the one that the statement sees.
+        With ``in_turn`` it may wait for other queries: the caller then holds no lock.
+        """
         assert checked.resolved is not None
         self.sources.values.update(checked.source_options)
         for name in checked.reads:
-            if self.store.table(name) is not None:
+            with suppress(UnknownName):  # it is being dropped, or is no table
                 self.table(name).count_query()
-        inputs = self.inputs.read(checked.resolved, snapshots or self.text.snapshots())
-        return self.evaluator.answer(checked.resolved, inputs)
+        inputs = Inputs(self.sources.open).read(checked.resolved, snapshots or self.text.snapshots())
+        answer = self.evaluator.answer_in_turn if in_turn else self.evaluator.answer
+        return answer(checked.resolved, inputs)
 
     def values(self, checked: Checked) -> pa.Table:
         """Returns the rows of VALUES."""

@@ -41,7 +41,7 @@ times in one commit; with Python's own 5 ms a program that reads without pause w
 
 
 def _shown(init: Init) -> Init:
-    """Returns the signature that help() shows: without what is ours."""
+    """Returns the signature that help() shows: without internal parameters."""
     signature = inspect.signature(init)
     own = [p for p in signature.parameters.values() if not p.name.startswith("_")]
     init.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
@@ -130,7 +130,8 @@ class App:
 
     def _start(self) -> None:
         """Starts the running statements, each when its tables are loaded, and waits for all loads. With ``_defer``
-        tables answer before; nothing runs until it is called."""
+        tables can be queried before; nothing runs until this is called.
+        """
         self._runtime.start()
 
     def sql(self, text: str, params: Params = None) -> Result:
@@ -268,12 +269,12 @@ class App:
 
 
 def runtime_of(app: App) -> Runtime:
-    """Returns the parts of an app, for those who put others together with them."""
-    return app._runtime
+    """Returns the parts of an app, for code that combines them with others."""
+    return app._runtime  # noqa: SLF001  of the class above: no method of what users are given
 
 
 def _survey(error: BaseException, state: StateDirectory) -> None:
-    """Lets the error say what is left of a state directory that is damaged."""
+    """Lets the error report what is left of a damaged state directory."""
     if isinstance(error, StateCorrupt):
         error.hint = f"{error.hint}. What is left: {survey(state.path)}"
 

@@ -24,7 +24,7 @@ def attach(
     begin: Callable[[], Transaction],
     find: Callable[[str], Table],
 ) -> None:
-    """Makes the table of that name, or finds it, gives it the rows in one commit, and hands the program the app's."""
+    """Creates or finds the table, replaces its rows in one commit, and makes the program's object that table."""
     if not table.alone:
         raise NotSupported(
             f'table "{table.name}" is one of an app already',

@@ -45,8 +45,9 @@ _CREATE = re.compile(
 
 @dataclass(frozen=True)
 class CheckedText:
-    """The statements without mistakes, all mistakes in text order, and what to know of statements that can run.
-    ``script`` hides secrets."""
+    """Contains the statements without mistakes, all mistakes in text order, and notes on statements that can run.
+    ``script`` masks secrets.
+    """
 
     statements: tuple[Checked, ...]
     errors: tuple[Error, ...]
@@ -55,9 +56,9 @@ class CheckedText:
 
 
 def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
-    """Checks every statement, also behind mistakes; one mistake gives one error.
+    """Checks every statement, also those after mistakes; one mistake is one error.
 
-    What a broken CREATE would have declared is taken as known, with columns that nobody knows.
+    What a broken CREATE would have declared is assumed to exist, with unknown columns.
     """
     parsed = parse(text, env)
     catalog = Catalog()
@@ -89,8 +90,9 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
 
 
 class _Outside(Connectors):
-    """Describes connectors to a check, which waits for nothing. It needs no broker where columns are declared, and
-    what a statement says it waits for need not be there: what only these know is then open."""
+    """Describes connectors to a check, which waits for nothing. It needs no broker where columns are declared. A source
+    that a statement waits for need not exist yet; what only the source knows then stays open.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +122,7 @@ class _Outside(Connectors):
             return None
 
     def take_untold(self) -> list[Error]:
-        """Returns why something was left open since this was last asked."""
+        """Returns why something was left open since the last call."""
         untold, self._untold = self._untold, []
         return untold
 
@@ -139,7 +141,7 @@ def _not_told(statement: st.Statement, error: Error, script: Script) -> Caution:
 
 
 def _declare_lost(parsed: Parsed, catalog: Catalog) -> None:
-    """Puts what CREATE statements that could not be read would have declared into the catalog, without columns."""
+    """Adds what unreadable CREATE statements would have declared to the catalog, without columns."""
     if not parsed.errors:
         return
     text = parsed.script.expanded
@@ -168,7 +170,7 @@ def _reads(statement: st.Statement) -> set[str]:
 
 
 def _counts_anyway(error: Error) -> bool:
-    """Returns whether an error cannot come from columns that nobody knows: names are looked up with these in mind."""
+    """Returns whether an error cannot be due to unknown columns: the lookup of names takes these into account."""
     return isinstance(error, UnknownName | InvalidOption | NotSupported | SqlSyntaxError)
 
 
@@ -178,7 +180,7 @@ def _mask(error: Error, script: Script) -> None:
 
 
 def explain_text(text: CheckedText) -> Iterator[tuple[st.Statement, list[str]]]:
-    """Each statement with the lines of its EXPLAIN."""
+    """Returns each statement with the lines of its EXPLAIN."""
     evaluator = Evaluator(_no_spark)
     try:
         for checked in text.statements:

@@ -21,7 +21,7 @@ from millpond.streaming.runner import Runner
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Controls:
-    """Drops what statements made, and controls queries."""
+    """Drops what statements created, and controls queries."""
 
     text: TextRun
     store: Store
@@ -53,8 +53,9 @@ class Controls:
         return self._tell(s, s.name, s.action, partial(self.queries.control, s.name, s.action, undo))
 
     def _tell(self, s: st.Statement, query: str, action: str, act: Callable[[], object]) -> Result:
-        """Tells a query what to do. A statement of the file does that once: after a restart the query is as it was
-        left. A query that a restart does not find is told each time."""
+        """Controls a query. A statement of the file does that once: after a restart the query is as it was left. A
+        query that is not restored is controlled each time.
+        """
         in_file = self.text.in_file
         done = (self.text.count(s),) if in_file and self.queries.is_kept(query) else ()
         if not in_file or not self.queries.is_done(query, action):

@@ -27,7 +27,7 @@ from millpond.views.materialized_view import Views
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Creates:
-    """Makes what CREATE statements declare, and lets it be filled."""
+    """Creates what CREATE statements declare, and starts to fill it."""
 
     text: TextRun
     declarations: Declarations
@@ -65,6 +65,15 @@ class Creates:
     def table(self, checked: Checked, undo: Undo) -> Result:
         assert checked.relation is not None
         checked = self.with_types(checked)
+        assert checked.relation is not None
+        name = checked.relation.name
+        undo.on_failure(lambda: self.loader.end_filling(name))  # the last one: the table is gone by then
+        self.loader.begin_filling(name)
+        result = self._fill(checked, undo)
+        self.loader.end_filling(name)
+        return result
+
+    def _fill(self, checked: Checked, undo: Undo) -> Result:
         assert checked.relation is not None
         entry = self.declarations.declare(checked, undo)
         name = f"table:{checked.relation.name}"

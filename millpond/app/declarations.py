@@ -1,4 +1,4 @@
-"""Declares streams, tables and views: opens them and stores them, so that a restart finds them."""
+"""Declares streams, tables and views: opens them and stores them, so that a restart restores them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from millpond.store.undo import Undo
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Declarations:
-    """Makes relations known. ``take_back`` removes what a statement that failed has declared."""
+    """Declares relations. ``take_back`` removes what a failed statement has declared."""
 
     catalog: Catalog
     store: Store
@@ -44,7 +44,7 @@ class Declarations:
     read_only: bool
 
     def declare(self, checked: Checked, undo: Undo) -> Saved:
-        """Makes a stream, table or view known; answers what the journal is to keep of it."""
+        """Declares a stream, table or view; returns its entry for the journal."""
         checked = self.with_types(checked)
         relation, journal = checked.relation, self.store.journal
         assert relation is not None
@@ -60,7 +60,7 @@ class Declarations:
         return saved(checked, relation, identity(checked.statement))
 
     def open(self, relation: Relation, options: Mapping[str, Any]) -> None:
-        """Opens a relation that is declared, or that a state directory has."""
+        """Opens a relation that is declared, or that is in a state directory."""
         if relation.kind == "table":
             self.store.options[relation.name.lower()] = options
             relation = dataclasses.replace(relation, place=self.connectors.place(options))
@@ -72,7 +72,7 @@ class Declarations:
         self.catalog.add(relation)
 
     def keep(self, entry: Saved, reads: Sequence[Relation]) -> None:
-        """Keeps a statement, with the columns of what it reads: from here on a restart finds it."""
+        """Stores a statement, with the columns of its inputs: from now on a restart restores it."""
         entry.claimed = True
         self.saved.add(entry)
         columns = self.columns.gather(reads)
@@ -85,7 +85,7 @@ class Declarations:
 
 
 def query_entry(name: str, checked: Checked) -> Saved | None:
-    """Returns what the journal is to keep of a running statement, so that it goes on after a restart."""
+    """Returns the journal entry of a running statement, so that it continues after a restart."""
     statement = checked.statement
     if not isinstance(statement, (*st.WRITES, st.Block)):
         return None

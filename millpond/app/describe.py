@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.app.health import TableHealth
-from millpond.app.plans import Planner
 from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
 from millpond.errors import without_passwords
@@ -21,8 +20,10 @@ from millpond.loading.progress import Load
 from millpond.plan.explain import explain_checked
 from millpond.plan.forms import explained
 from millpond.query.evaluate import Evaluator
+from millpond.query.plans import Plan, Way
 from millpond.query.result import EXPLAINED
 from millpond.query.table import Table
+from millpond.records.values import Unfit
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
@@ -30,7 +31,7 @@ from millpond.sql.functions import function_classes
 from millpond.sql.ownnames import is_own
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Resolved
-from millpond.sql.statements import Explain, Select
+from millpond.sql.statements import Explain, Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.steps import Step
 from millpond.store.store import Store
@@ -68,22 +69,26 @@ _TYPES = {
 }
 
 
-class _ByIndex:
-    """A query that an index answers."""
+PlanOf = Callable[[Statement], tuple[Plan, Sequence[Any]] | None]
+"""Returns the plan that runs a statement, and its values; None for one that takes the general path."""
 
-    def __init__(self, why: str):
-        self._why = why
+
+class _Planned:
+    """Describes how a statement with a plan runs."""
+
+    def __init__(self, way: Way):
+        self._way = way
 
     def way(self, query: Resolved) -> tuple[str, str]:
-        return "lookup", self._why
+        return self._way.who, self._way.why
 
     def fold_way(self, fold: Fold) -> tuple[str, str]:
-        raise AssertionError("an index applies no events")
+        raise AssertionError("a statement with a plan runs once")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Descriptions:
-    """Describes what the app has; ``table`` gives a table."""
+    """Describes what the app contains; ``table`` returns a table."""
 
     catalog: Catalog
     store: Store
@@ -96,12 +101,12 @@ class Descriptions:
     loads: Mapping[str, Load]
     functions: Mapping[str, UserFunction]
     health: TableHealth
-    planner: Planner
+    plan_of: PlanOf
     table: Callable[[str], Table]
     mask: Mask
 
     def show(self, what: str) -> pa.Table:
-        """SHOW: functions, queries, streams or tables."""
+        """Runs SHOW: functions, queries, streams or tables."""
         if what == "functions":
             own = {name: "python, public" if f.public else "python" for name, f in self.functions.items()}
             listed = sorted({**function_classes(), **own}.items())
@@ -142,7 +147,7 @@ class Descriptions:
         )
 
     def _how(self, name: str) -> dict[str, Any]:
-        """Returns what fills a table, and how it is."""
+        """Returns what fills a table, and its state."""
         if self.store.table(name) is None:
             return {}
         source, health = self.health.of(name)
@@ -213,7 +218,7 @@ class Descriptions:
         return pa.table({"statement": texts})
 
     def _asked(self, checked: Checked) -> dict[str, str]:
-        """Returns what databases are sent for the inputs of a query, by view."""
+        """Returns the SQL that databases receive for the inputs of a query, by view."""
         if checked.resolved is None:
             return {}
         self.sources.values.update(checked.source_options)
@@ -227,34 +232,48 @@ class Descriptions:
         return found
 
     def explain(self, checked: Checked) -> pa.Table:
-        """Returns the plan in the form that is asked for."""
-        return self.explained_table(checked, self.plan_lines(checked))
+        """Returns the plan in the requested form."""
+        assert isinstance(checked.statement, Explain)
+        way = self.way_of(checked.statement.statement)
+        return self.explained_table(checked, self.plan_lines(checked, way))
 
     def explained_table(
         self, checked: Checked, lines: Sequence[str], steps: Iterable[Step] | None = None
     ) -> pa.Table:
-        """Lines, and what steps took, in the form that is asked for, which the metadata of the schema name too."""
+        """Returns lines, and what steps cost, in the requested form, which is also in the metadata of the schema."""
         statement = checked.statement
         assert isinstance(statement, Explain)
         told = explained(checked, lines, statement.format, self.mask, None if steps is None else list(steps))
         return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
 
-    def plan_lines(self, checked: Checked) -> list[str]:
-        """Returns the plan of a statement in words."""
-        statement = checked.statement
-        assert isinstance(statement, Explain)
-        inner = statement.statement
-        by = self.planner.lookup_columns(inner.text) if isinstance(inner, Select) else ()
-        if by and checked.resolved is not None:
-            table = checked.resolved.inputs[0].relation.name
-            return explain_checked(checked, _ByIndex(f"table {table} by {', '.join(by)}"))
-        return explain_checked(checked, self.evaluator, self._asked(checked))
+    def plan_lines(self, checked: Checked, way: Way | None = None) -> list[str]:
+        """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""
+        return explain_checked(
+            checked, self.evaluator if way is None else _Planned(way), self._asked(checked)
+        )
+
+    def way_of(self, statement: Statement) -> Way | None:
+        """Returns which engine runs a statement that has a plan: the one that App.sql uses for its text."""
+        planned = self.plan_of(statement)
+        return None if planned is None or _declines(*planned) else planned[0].way
 
     def _text_of(self, name: str) -> str:
         for entry in self.saved.entries.values():
             if entry.kind not in ("query", "index") and entry.name.lower() == name.lower():
                 return entry.text
         raise self.catalog.unknown(name)
+
+
+def _declines(plan: Plan, values: Sequence[Any]) -> bool:
+    """Returns whether a lookup leaves these values to the general path. It runs nothing."""
+    try:
+        for given in plan.givens:
+            if given.kind is not None and type(values[given.at]) is not given.kind:
+                return True
+            given.value(values)
+    except Unfit:
+        return True
+    return False
 
 
 def _table(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:

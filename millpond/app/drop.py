@@ -1,8 +1,8 @@
 """Drops relations and queries with what depends on them, or refuses to.
 
-All that goes is gathered first. The journal forgets all of it in one transaction, and then the app lets go of it: a
-failure before that leaves everything as it was, a kill after it finds nothing. A statement that fails is taken back in
-the same way.
+It first collects all that is dropped. The journal forgets all of it in one transaction, and then the app removes it: a
+failure before that leaves everything as it was, and after a kill nothing of it is restored. A statement that fails is
+undone in the same way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from millpond.views.materialized_view import Views
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Removals:
-    """Takes relations and queries away. ``identity`` tells this app from others for databases that keep something."""
+    """Removes relations and queries. ``identity`` identifies this app in databases that store something for it."""
 
     catalog: Catalog
     store: Store
@@ -78,7 +78,7 @@ class Removals:
         removal.go()
 
     def drop_query(self, name: str, *, if_exists: bool, place: Place | None) -> None:
-        """Ends a running statement for good. One that fills a table or stream of its own goes with that."""
+        """Ends a running statement for good. If it fills a table or stream of its own, that is dropped too."""
         try:
             name = self.queries.find(name)
         except UnknownName as error:
@@ -102,20 +102,21 @@ class Removals:
         removal.go()
 
     def take_back(self, relation: Relation) -> None:
-        """A statement failed: what it declared goes, with all that was made for it."""
+        """Removes what a failed statement declared, and all that was made for it."""
         removal = _Removal(self)
         removal.add(relation)
         removal.go(failed=True)
 
     def take_back_query(self, query: str) -> None:
-        """As ``take_back``, for a statement that runs under that name; also for one that nobody needs any more."""
+        """Works as ``take_back``, for a statement that runs under that name; also for one that is no longer needed."""
         removal = _Removal(self)
         removal.add_query(query)
         removal.go(failed=True)
 
     def drop_unread(self) -> None:
-        """Tables that nobody sees, kept for statements that read what is outside, go when none reads them any more, and
-        what databases keep for them."""
+        """Drops hidden tables, stored for statements that read outside sources, when none reads them any more, and what
+        databases store for them.
+        """
         kept = list(self.followers.beside)
         plans = [p.plan for p in self.runner] + [w.plan for w in self.runner.starter] if kept else []
         met = {name for plan in plans for name in plan.beside}
@@ -126,7 +127,7 @@ class Removals:
                 self.store.drop(name)
 
     def users_of(self, relation: Relation) -> list[str]:
-        """Returns the queries that use a relation, beside the one that fills it."""
+        """Returns the queries that use a relation, except the one that fills it."""
         plans = [p.plan for p in self.runner] + [w.plan for w in self.runner.starter]
         found = [plan.query for plan in plans if plan.query != own(relation) and uses(plan, relation)]
         return list(dict.fromkeys(found + [v.plan.name for v in self.views.users(relation.name)]))
@@ -143,7 +144,7 @@ class Removals:
 
 
 class _Removal:
-    """Relations and queries that go together."""
+    """Collects relations and queries that are dropped together."""
 
     def __init__(self, of: Removals):
         self._of = of
@@ -152,7 +153,7 @@ class _Removal:
         self._marks: list[Entry] = []
 
     def add(self, relation: Relation) -> None:
-        """A stream, table or view, with the query that fills it and all that uses it."""
+        """Adds a stream, table or view, with the query that fills it and all that uses it."""
         if relation.name.lower() in self._relations:
             return
         self._relations[relation.name.lower()] = relation
@@ -163,7 +164,7 @@ class _Removal:
             self.add(view)
 
     def add_query(self, query: str) -> None:
-        """A query, with the table or stream that is its own."""
+        """Adds a query, with its own table or stream."""
         self._queries[query] = None
         kind, _, filled = query.partition(":")
         made = self._of.catalog.find(filled) if filled else None
@@ -171,12 +172,13 @@ class _Removal:
             self.add(made)
 
     def mark_dropped(self, query: str) -> None:
-        """A restart does not bring the query back, though its text may be in the file."""
+        """Records that a restart does not restore the query, though its text may be in the file."""
         self._marks.append(entry(query, DROPPED))
 
     def go(self, *, failed: bool = False) -> None:
-        """Takes all of it away. Raises if a database does not answer that has rows of it: then everything is as
-        before; not if it goes because a statement has ``failed``."""
+        """Drops all of it. If a database with rows of it does not respond, this raises and everything is as before; it
+        does not raise if the drop follows a ``failed`` statement.
+        """
         of = self._of
         outside = [n for n in self._tables() if (t := of.store.table(n)) is not None and t.database]
         for name in outside if not failed else ():
@@ -198,7 +200,7 @@ class _Removal:
         safely(lambda: faults.reach("drop done"))
 
     def _tables(self) -> list[str]:
-        """Returns the tables of the relations, and those beside them."""
+        """Returns the tables of the relations, and those that belong to them."""
         of = self._of
         tables = [r.name for r in self._relations.values() if r.kind == "table"]
         for relation in self._relations.values():
@@ -209,7 +211,7 @@ class _Removal:
         return list(dict.fromkeys(tables))
 
     def _leaving(self, outside: list[str]) -> list[Entry]:
-        """Returns the tables that databases are to remove."""
+        """Returns the journal entries of the tables that databases have to remove."""
         of, homes = self._of, {r.name: r.name for r in self._relations.values()}
         homes |= {origins_table(own(r)): r.name for r in self._relations.values()}
         for query in self._queries:
@@ -229,7 +231,7 @@ class _Removal:
         return found
 
     def _revision(self, outside: list[str]) -> Revision | None:
-        """Returns what the journal is to forget; None if it has nothing of it."""
+        """Returns what the journal has to forget; None if it contains nothing of it."""
         of, names = self._of, set(self._queries)
         kept = {e.id: e for e in of.saved.entries.values()}
         drop = [(e.kind, e.name) for r in self._relations.values() if (e := kept.get(own(r).lower()))]
@@ -284,7 +286,7 @@ class _Removal:
         safely(lambda: faults.reach("relation let go"))
 
     def _end_following(self, relation: Relation) -> None:
-        """What a source outside keeps for it goes too."""
+        """Removes what an outside source stores for it."""
         of, name = self._of, relation.name.lower()
         followed = f"stream:{name}" if relation.kind == "stream" else name
         kept = of.followers.kept(followed)

@@ -1,4 +1,4 @@
-"""Runs checked statements, each by its kind. If one fails the app is as it was before."""
+"""Runs checked statements, each by its kind. If one fails, the app is as it was before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.store.undo import Undo
 
 
 class Executor:
-    """Runs statements. ``begin`` begins a transaction, ``handlers`` has what runs all others than BEGIN and its end."""
+    """Runs statements. ``begin`` begins a transaction; ``handlers`` run all but BEGIN, COMMIT and ROLLBACK."""
 
     def __init__(self, text: TextRun, begin: Callable[[], Transaction]):
         self._text = text
@@ -28,12 +28,12 @@ class Executor:
         }
 
     def add(self, *some: Handlers) -> None:
-        """Makes more kinds of statements known."""
+        """Adds handlers for more kinds of statements."""
         for handlers in some:
             self.handlers = {**self.handlers, **handlers}
 
     def execute(self, checked: Checked) -> Result:
-        """Runs one statement and answers. If it fails the app is as it was before."""
+        """Runs one statement and returns its result. If it fails, the app is as it was before."""
         if checked.skip:
             return Result(NOTHING, count=0)
         with Undo() as undo:

@@ -1,4 +1,4 @@
-"""Declares what runs a checked statement."""
+"""Declares the handler of a checked statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports the health of the tables of an app: what fills each of them, and whether it still does. Takes no lock."""
+"""Reports the health of the tables of an app: what fills each table, and whether it still does. Takes no lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAM = "program"
 
 
 class TableHealth:
-    """Tells how tables are, and what they follow."""
+    """Reports the state of tables, and what they follow."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class TableHealth:
         self._mask = mask
 
     def of(self, table: str) -> tuple[str, Health]:
-        """Returns the kind of source that fills a table, and how the table is."""
+        """Returns the kind of source that fills a table, and the state of the table."""
         backend = self._store.table(table)
         if backend is None:
             return PROGRAM, Health("missing", f'table "{table}" was dropped')
@@ -69,7 +69,7 @@ class TableHealth:
         return self._of_queries(name)
 
     def _behind(self, tables: Iterable[str]) -> str | None:
-        """Returns why copies that nobody sees, which others are made of, are not as what they copy."""
+        """Returns why the hidden copies that a table is made from differ from their sources."""
         errors = self._followers.errors()
         for name in tables:
             if name in errors:
@@ -80,7 +80,7 @@ class TableHealth:
         return None
 
     def _of_queries(self, table: str) -> tuple[str, Health]:
-        """A table that running statements fill; a failed one leaves it behind its stream."""
+        """Returns the health of a table that running statements fill; after a failed one it is behind its stream."""
         pipelines = self._writers(table)
         if not pipelines:
             return PROGRAM, Health("healthy", "its changes are commits of the app")
@@ -104,14 +104,15 @@ class TableHealth:
         return [p for p in self._runner if table.lower() in (name.lower() for name in p.plan.writes)]
 
     def followed(self, table: str) -> dict[str, Any]:
-        """Returns how far a table is behind what it follows outside: rows by partition, as far as the source tells,
-        rows that were gone before they were read, and what was tried again."""
+        """Returns how far a table is behind its outside source: rows by partition, as far as the source reports them,
+        rows that were lost before they were read, and retries.
+        """
         pipelines = [p for p in self._writers(table) if p.plan.batch.stream.relation.uri is not None]
         if not pipelines:
             return self._loaded(table)
         lag: dict[str, int] = {}
         for pipeline in pipelines:
-            with suppress(Error):  # the health says what is wrong
+            with suppress(Error):  # the health reports the error
                 for part, rows in abilities.lag(pipeline.source, pipeline.offset).items():
                     lag[part] = lag.get(part, 0) + rows
         issues = sum((p.issues for p in pipelines), Issues())
@@ -127,7 +128,7 @@ class TableHealth:
         )
         kept = self._followers.kept(table.lower())
         if isinstance(kept, OverSources):
-            with suppress(Error):  # the health says what is wrong
+            with suppress(Error):  # the health reports the error
                 sources = list(kept.sources.values())
                 sizes = [size for s in sources if (size := abilities.log_bytes(s)) is not None]
                 found |= {"log_bytes": sum(sizes)} if sizes else {}

@@ -1,4 +1,4 @@
-"""Creates and drops indexes: each is an entry of the catalog, and of the backend of its table."""
+"""Creates and drops indexes: each is an entry in the catalog and in the backend of its table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = "index"
 
 
 class Indexes:
-    """Makes and drops indexes."""
+    """Creates and drops indexes."""
 
     def __init__(self, catalog: Catalog, store: Store, saved: SavedStatements, *, read_only: bool):
         self._catalog = catalog
@@ -40,7 +40,7 @@ class Indexes:
         faults.reach("index declared")
 
     def restore(self, statement: st.Statement) -> None:
-        """Makes an index that a state directory holds."""
+        """Creates an index that is in a state directory."""
         assert isinstance(statement, st.CreateIndex)
         table = self._catalog.find(statement.table)
         assert table is not None
@@ -54,7 +54,7 @@ class Indexes:
         self.let_go(index)
 
     def let_go(self, index: Index) -> None:
-        """Takes an index away that the journal does not have any more."""
+        """Removes an index that the journal no longer contains."""
         self._catalog.remove_index(index.name)
         backend = self._store.table(index.table)
         same = any(set(i.columns) == set(index.columns) for i in self._catalog.indexes(index.table))

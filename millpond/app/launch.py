@@ -38,8 +38,7 @@ log = logging.getLogger("millpond")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Launcher:
-    """Puts running statements in line. ``keep_copy`` and ``keep_beside`` keep what they read outside in tables that
-    nobody sees."""
+    """Queues running statements. ``keep_copy`` and ``keep_beside`` store what they read outside in hidden tables."""
 
     text: TextRun
     runner: Runner
@@ -57,7 +56,7 @@ class Launcher:
     read_only: bool
 
     def name(self, checked: Checked, undo: Undo) -> str:
-        """Returns the name that the statement gives, or one that a restart finds again."""
+        """Returns the name in the statement, or one that is the same after a restart."""
         named = checked.query_options.get("query.name")
         key, _, number = self.text.count(checked.statement).partition(":")
         undo.on_failure(lambda: self.text.counts.update({key: int(number)}))
@@ -66,18 +65,20 @@ class Launcher:
         if named and name.lower() in taken:
             raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
         if named and not self.text.in_file and self.held.get(name) == DROPPED:
-            # One of that name was dropped: it is forgotten.
+            # A query of that name was dropped: that is forgotten.
             undo.on_failure(partial(self.held.set, name, DROPPED))
             self.held.note(name, None)
         if self.text.in_file and isinstance(checked.statement, st.Select):
-            # How far it was printed is known from the run before.
+            # The position up to which it was printed is known from the run before.
             undo.on_failure(partial(self.runner.take_out, name))
         else:
             undo.on_failure(partial(self.removals.take_back_query, name))
         return name
 
     def target(self, checked: Checked, query: str) -> Target:
-        """Returns where the rows of a running statement go; what would leave the app in a test is looked at instead."""
+        """Returns where the rows of a running statement go; in a test, rows that would leave the app are collected
+        instead.
+        """
         assert checked.target is not None and checked.resolved is not None
         if checked.target.kind != "sink" or not self.connectors.stands_in(checked.target.name):
             return target_of(checked.target, checked.table_options)
@@ -85,15 +86,16 @@ class Launcher:
         return Target("emit", query)
 
     def run_on(self, plan: PipelinePlan, checked: Checked, undo: Undo) -> Result:
-        """A statement that runs for as long as the app."""
+        """Runs a statement for as long as the app runs."""
         self.start(plan, checked, undo, query_entry(plan.name, checked))
         return Result(pa.table({}), count=0)
 
     def start(
         self, plan: PipelinePlan, checked: Checked, undo: Undo, entry: Saved | None, *, new: bool = True
     ) -> None:
-        """Puts a running statement in line; it starts when the text has been run. ``entry`` is what the journal keeps
-        of it, once all that it needs is there."""
+        """Queues a running statement, which starts after the text has run. ``entry`` is its journal entry, stored once
+        all that it needs is there.
+        """
         assert checked.resolved is not None
         if self.read_only:
             raise NotSupported(

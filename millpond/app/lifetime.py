@@ -1,4 +1,4 @@
-"""Knows whether an app is open."""
+"""Records whether an app is open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from millpond.errors import Closed
 
 
 class Lifetime:
-    """Says whether the app is closed."""
+    """Records whether the app is closed."""
 
     closed = False
 
@@ -14,6 +14,6 @@ class Lifetime:
         return self.closed
 
     def check_open(self) -> None:
-        """Raises Closed if the app is."""
+        """Raises Closed if the app is closed."""
         if self.closed:
             raise Closed("the app is closed", hint="open a new App")

@@ -13,17 +13,17 @@ from millpond.sql.statements import Statement
 
 
 class Permissions(Protocol):
-    """Asked before anything of a text is done; raises what is not to be. Variables (``${NAME}``) of such a text have
-    no values: the environment is not for whoever sends it. What is longer than ``limits`` is not read."""
+    """Checks a text before any of it runs; raises for what is not allowed. Variables (``${NAME}``) in such a text have
+    no values: its sender must not see the environment. A text that exceeds ``limits`` is not read.
+    """
 
     limits: TextLimits
 
     def planned(self, plan: Plan) -> bool:
-        """Returns whether a statement that has a plan may be run by it; if not it goes the long way, which says why."""
+        """Returns whether a cached plan may run a statement; if not, it takes the general path, which says why."""
 
     def parsed(self, statements: Sequence[Statement], locate: Callable[[int, int], Place]) -> None:
-        """Before any name in them is looked up, and any file is opened. ``locate`` tells where in the text something
-        stands, by its offsets."""
+        """Checks before names are looked up and files are opened. ``locate`` maps offsets to a place in the text."""
 
     def checked(self, statements: Sequence[Checked]) -> None:
-        """Before the first one runs."""
+        """Checks before the first statement runs."""

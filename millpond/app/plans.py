@@ -1,7 +1,7 @@
 """Makes the plans that ``App.sql`` caches: a statement that ran before is not parsed, checked and rendered again.
 
-A plan is run for whoever sends its text, clients over HTTP too. One that a gate might not let through is not public:
-for clients its statement goes the long way.
+A plan runs for everyone who sends its text, HTTP clients included. A plan that permissions might refuse is not public:
+for clients its statement takes the general path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millpond.errors import Error
 from millpond.loading.loader import Loader
 from millpond.lookup import Lookup
 from millpond.query.evaluate import Evaluator
-from millpond.query.plans import Asked, Plan
+from millpond.query.plans import Asked, Plan, Way
 from millpond.query.prepared import Prepared
 from millpond.query.table import Table
 from millpond.records.values import Unfit
@@ -33,9 +33,10 @@ from millpond.sql.lookup import lookup_of
 from millpond.sql.outside import named_outside
 from millpond.sql.parse import parse
 from millpond.sql.patterns import has_patterns
+from millpond.sql.printer import print_statement
 from millpond.sql.render.duckdb import Unrenderable
 from millpond.sql.resolve import Resolved
-from millpond.sql.template import template_of
+from millpond.sql.template import Parameter, template_of
 from millpond.store.store import Store
 from millpond.tables.memory import MemoryTable
 
@@ -44,7 +45,7 @@ _WORDS = ("select", "insert", "update", "delete", "merge", "with", "from", "valu
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A checked statement whose literals say which hole they come from; ``marked`` if all holes are in one."""
+    """Contains a checked statement whose literals know their hole; ``marked`` if all holes are in one."""
 
     checked: Checked
     values: tuple[Any, ...]
@@ -53,7 +54,7 @@ class _Statement:
 
 
 class Planner:
-    """Makes plans on what an app has. Threads may ask at once; no lock is held."""
+    """Makes plans for an app. Threads may call it at once; it holds no lock."""
 
     def __init__(
         self,
@@ -77,38 +78,19 @@ class Planner:
         self._read_only = read_only
 
     def plan(self, asked: Asked) -> Plan | None:
-        """The plan of a statement; None if it has none. Raises what is wrong with it, and Unfit if it has none yet."""
+        """Returns the plan of a statement; None if it has none. Raises its errors, and Unfit if it has no plan yet."""
         if not asked.text.lstrip()[:7].lower().startswith(_WORDS):
             return None
         found = self._read(asked)
         if found is None:
             return None
-        if self._loader.running(needed(found.checked)):
+        if self._loader.filled(needed(found.checked)):
             raise Unfit("a table is being loaded")
         short = self._short(found) if found.marked and found.public else None
         return short or self._general(found, asked.current)
 
-    def lookup_columns(self, text: str) -> tuple[str, ...]:
-        """The columns by which a statement is looked up; none if it goes another way."""
-        template = template_of(text) if self._evaluator.path == "auto" else None
-        values = None if template is None else template.values(None)
-        if template is None or values is None:
-            return ()
-        try:
-            found = self._read(Asked(text, template, None, values, lambda: True))
-        except Error:
-            return ()
-        if found is None or not found.marked or not found.public or found.checked.resolved is None:
-            return ()
-        lookup = lookup_of(found.checked.resolved, values)
-        backend = None if lookup is None else self._store.table(lookup.table)
-        if lookup is None or backend is None or "lookup" not in backend.abilities:
-            return ()
-        declared = [i.columns for i in self._catalog.indexes(lookup.table)]
-        return lookup.columns(backend.schema.key, declared)
-
     def _read(self, asked: Asked) -> _Statement | None:
-        """The statement, if it is one that reads and changes nothing but tables, once. Raises what is wrong with it."""
+        """Returns the statement if it ends and reads and changes only tables. Raises its errors."""
         parsed = parse(asked.text)
         statements = parsed.require()
         if len(statements) != 1 or not isinstance(statements[0], (st.Select, *st.WRITES)):
@@ -125,7 +107,7 @@ class Planner:
         return _Statement(checked, asked.values, marked, _is_public(statement, parsed.script.place))
 
     def _short(self, found: _Statement) -> Plan | None:
-        """The plan of a lookup, or of a change of one row by its key."""
+        """Returns the fast path: the plan of a lookup, or of a change of one row by its key."""
         checked, values = found.checked, found.values
         if self._evaluator.path != "auto":
             return None
@@ -135,57 +117,72 @@ class Planner:
             run = None if lookup is None else self._table(lookup.table).compile_lookup(lookup)
             if lookup is None or run is None:
                 return None
-            return Plan(run, run_now=run if self._finds_one(lookup) else None)
+            run_now = run if self._finds_one(lookup) else None
+            return Plan(run, self._by_index(lookup), givens=lookup.found_by(), run_now=run_now)
         trees = [query.expression for query in _queries(checked)]
         write = keyed_write_of(checked, values) if len(holes_in(trees, len(values))) == len(values) else None
         if write is None:
             return None
-        table, in_block = self._table(write.table), self._in_block
-        change = table.compile_write(write)
-        # A statement of a block is part of the block.
-        return Plan(
-            lambda *values: None if in_block() else change(*values),
-            writes=True,
-            run_now=table.compile_write(write, now=True),
-        )
+        table = self._table(write.table)
+        # A statement in a block is part of the block.
+        run = table.compile_write(write, self._in_block)
+        way = Way("lookup", f"table {table.name} by {', '.join(table.schema.key)}")
+        if isinstance(checked.statement, st.Insert):
+            way = Way("values", "without an engine")
+        return Plan(run, way, writes=True, run_now=table.compile_write(write, self._in_block, now=True))
+
+    def _by_index(self, lookup: Lookup) -> Way:
+        table = self._table(lookup.table)
+        declared = [i.columns for i in self._catalog.indexes(lookup.table)]
+        columns = lookup.columns(table.schema.key, declared)
+        return Way("lookup", f"table {table.name} by {', '.join(columns)}")
 
     def _finds_one(self, lookup: Lookup) -> bool:
-        """Whether a lookup finds its rows in memory, by keys that are in its text."""
+        """Returns whether a lookup finds its rows in memory, by keys that are in its text."""
         backend = self._store.table(lookup.table)
         if not isinstance(backend, MemoryTable) or backend.limited or not backend.schema.key:
             return False
         return lookup.columns(backend.schema.key, ()) == backend.schema.key
 
     def _general(self, found: _Statement, current: Callable[[], bool]) -> Plan | None:
-        """The plan of any other statement: its queries, rendered."""
+        """Returns the plan of any other statement: its rendered queries."""
         checked, values = found.checked, found.values
         if any(isinstance(v, list | tuple | dict) for v in values):
             return None
         queries = _queries(checked)
         if checked.target is not None and checked.mutation is None and any(q.inputs for q in queries):
-            return None  # rows that are read and then inserted: no other commit may come in between
+            return None  # rows are read and then inserted: no other commit may come in between
         holes, prepared = self._prepared(queries, values)
         if prepared is None:
             return None
-        in_process = all(p.spelling.in_process for p in prepared)
+        way = self._way(prepared)
+        in_process = way.who == "duckdb"
         public = found.public and (in_process or not has_patterns(checked.statement))
-        # How much a statement makes of its values was measured with those that it came with.
+        # The size of the result was measured with the values that the statement came with.
         public = public and not (holes and makes_more(checked.statement))
         names = needed(checked)
-        ground = Ground(self._store, current, self._in_block, lambda: bool(self._loader.running(names)))
+        ground = Ground(self._store, current, self._in_block, lambda: bool(self._loader.filled(names)))
         if isinstance(checked.statement, st.Select):
             reads = tuple(self._table(name).count_query for name in checked.reads)
-            return Plan(PlannedSelect(ground, prepared[0], reads), False, public, holes)
+            run = PlannedSelect(ground, prepared[0], reads, self._evaluator.turns)
+            return Plan(run, way, False, public, holes)
         if checked.mutation is not None:
-            return Plan(PlannedMutation(ground, checked.mutation, tuple(prepared)), True, public, holes)
+            return Plan(PlannedMutation(ground, checked.mutation, tuple(prepared)), way, True, public, holes)
         assert checked.target is not None
         is_values = checked.resolved is None
-        return Plan(PlannedInsert(ground, checked.target, prepared[0], is_values), True, public, holes)
+        return Plan(PlannedInsert(ground, checked.target, prepared[0], is_values), way, True, public, holes)
+
+    def _way(self, prepared: Sequence[Prepared]) -> Way:
+        """Returns the engine for the queries of a statement: Spark if one of them needs it."""
+        for one in prepared:
+            if not one.spelling.in_process:
+                return Way(*self._evaluator.way(one.query))
+        return Way("duckdb", "in process")
 
     def _prepared(
         self, queries: Sequence[Resolved], values: tuple[Any, ...]
     ) -> tuple[dict[int, bool], list[Prepared] | None]:
-        """The queries for other values, as far as they allow, else for these."""
+        """Returns the queries for other values where they allow that, else for these."""
         holes = open_holes([q.expression for q in queries], values)
         made = {at: stand_in(at, values[at]) for at in holes}
         stand_ins = {at: found for at, found in made.items() if found is not None}
@@ -199,8 +196,15 @@ class Planner:
         return {}, None
 
 
+def text_of(statement: st.Statement) -> str:
+    """Returns the text that a statement is planned by, with the values of its parameters in it."""
+    template = template_of(statement.text)
+    has_parameters = template is not None and any(isinstance(h, Parameter) for h in template.holes)
+    return print_statement(statement) if has_parameters else statement.text
+
+
 def _once(checked: Checked) -> bool:
-    """Whether a statement ends, and needs nothing but tables that are there."""
+    """Returns whether a statement ends, and needs only tables that exist."""
     statement = checked.statement
     if isinstance(statement, st.Select) and (
         statement.query.window is not None or statement.query.emit is not None

@@ -1,4 +1,4 @@
-"""Finds the queries of an app by name, whatever runs them, and pauses, stops and starts them."""
+"""Finds the queries of an app by name, whichever part runs them, and pauses, stops and starts them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.views.materialized_view import Views
 
 
 class Queries:
-    """Running statements, those that could not be started, and live views."""
+    """Contains running statements, those that could not be started, and materialized views."""
 
     def __init__(self, runner: Runner, views: Views, held: QueryStates):
         self._runner = runner
@@ -20,19 +20,20 @@ class Queries:
 
     @property
     def names(self) -> list[str]:
-        """As SHOW QUERIES prints them, each once; those of the parts of a query are not among them."""
+        """Returns the names that SHOW QUERIES prints, each once; those of the parts of a query are not among them."""
         return [*self._runner.names, *(view.plan.name for view in self._views)]
 
     def known(self) -> dict[str, str]:
-        """Queries by their names, those of their parts, and those of the tables and streams that they fill, in lower
-        case."""
+        """Returns queries by their names, those of their parts, and those of the tables and streams that they fill, in
+        lower case.
+        """
         parts = {part.lower(): query for part, query in self._runner.parts.items()}
         named = {name.lower(): name for name in self.names}
         filled = {n.partition(":")[2]: q for n, q in named.items() if n.startswith(("table:", "stream:"))}
         return filled | parts | named
 
     def dropped(self) -> list[str]:
-        """Those that were dropped and stay so, in lower case: statements of the file may still name them."""
+        """Returns the names of dropped queries, in lower case: statements of the file may still name them."""
         return [name.lower() for name, state in self._held if state == DROPPED]
 
     def find(self, name: str) -> str:
@@ -47,19 +48,19 @@ class Queries:
         return str(view.state if view is not None else self._runner.state_of(query))
 
     def is_done(self, name: str, action: str) -> bool:
-        """Returns whether a query is as an action leaves it, or was dropped."""
+        """Returns whether a query is in the state that an action leads to, or was dropped."""
         known = self.known().get(name.lower())
         if known is None:
             return name.lower() in self.dropped()
         return action != "drop" and is_done(self.state(known), action)
 
     def is_kept(self, name: str) -> bool:
-        """Returns whether a restart finds the query as it was left; one that starts over gets its state again."""
+        """Returns whether a restart restores the query in its last state; else the file sets the state again."""
         view = self._views.get(self.known().get(name.lower(), name))
         return view is None or view.emit is None
 
     def control(self, name: str, action: str, undo: Undo) -> str:
-        """PAUSE, RESUME, STOP or START, by whatever name the query is known; answers its own."""
+        """Runs PAUSE, RESUME, STOP or START, by any name of the query; returns its own name."""
         query = self.find(name)
         if self._views.get(query) is not None:
             self._views.control(query, action, undo)

@@ -1,4 +1,4 @@
-"""Tells whether an app is ready, and if not, what it waits for."""
+"""Reports whether an app is ready, and if not, what it waits for."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from millpond.views.materialized_view import Views
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """A table that is being loaded: rows so far, of how many and how much of it in percent where that is known, and
-    rows in a second."""
+    """Describes a load of a table: rows so far, the total and the percentage if known, and rows per second."""
 
     table: str
     rows: int
@@ -29,10 +28,10 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Tells how far an app is. It is true when the app is ready: every table is loaded, every query runs.
+    """Reports how far an app has started. It is true when every table is loaded and every query runs.
 
     ``loading`` are the tables that are being loaded, ``waiting`` the queries that have not started, with the tables
-    that they wait for. ``problems`` say why the app is degraded: it answers, but something does not go on.
+    that they wait for. ``problems`` say why the app is degraded: it responds, but something has stopped.
     """
 
     state: Literal["loading", "ready", "degraded", "closed"]
@@ -55,7 +54,7 @@ def readiness(
     queries: Queries,
     mask: Mask,
 ) -> Readiness:
-    """Looks at everything that an app does by itself."""
+    """Returns the readiness of everything that runs in an app."""
     if lifetime.closed:
         return Readiness("closed")
     waiting = runner.starter.needed()
@@ -65,7 +64,8 @@ def readiness(
         if load is not None:
             found[pipeline.plan.target.name.lower()] = load
     loading = tuple(TableLoad(name, x.rows, x.of, x.percent, x.rate) for name, x in found.items())
-    problems = [] if store.stopped is None else [store.stopped.message]
+    stopped = store.visibility.stopped
+    problems = [] if stopped is None else [stopped.message]
     problems += [f'table "{n}": {x.error}' for n, x in loads.items() if x.error is not None]
     problems += [v.error.message for v in views if v.error is not None]
     for name, error in followers.errors().items():

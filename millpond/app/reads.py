@@ -26,7 +26,7 @@ from millpond.views.materialized_view import Views
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reads:
-    """Answers statements that read. ``run`` runs one that EXPLAIN ANALYZE looks at."""
+    """Runs statements that read. ``run`` runs the statement of an EXPLAIN ANALYZE."""
 
     text: TextRun
     answers: Answers

@@ -46,7 +46,7 @@ log = logging.getLogger("millpond")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Restorer:
-    """Puts back what a state directory holds, and lets statements go on."""
+    """Restores what a state directory contains, and lets statements continue."""
 
     lock: threading.RLock
     store: Store
@@ -74,7 +74,7 @@ class Restorer:
     read_only: bool
 
     def restore(self) -> None:
-        """Puts back what the state directory holds: first what rows are in, then what fills them."""
+        """Restores the content of the state directory: first relations, then what fills them."""
         for raw in self.store.journal.entries():
             if raw.kind == HELD:
                 self.held.restore(raw.name, raw.data["state"])
@@ -102,8 +102,7 @@ class Restorer:
                 self._resume(entry)
 
     def _resume(self, entry: Saved) -> None:
-        """A restored statement goes on: a load that was cut off, a pipeline that ran. One that cannot stays as it
-        was."""
+        """Continues a restored statement: an interrupted load, or a pipeline. One that cannot stays as it was."""
         try:
             self.go_on(entry)
         except Error as error:
@@ -113,16 +112,18 @@ class Restorer:
                 self._stall(entry, error)
 
     def _failed(self, entry: Saved, error: Error) -> None:
-        """What fills a table could not go on: the table stays, and if its source was the reason that is tried again."""
+        """Records that what fills a table could not continue: the table stays, and a failed source is retried."""
         self._stays(entry.name, self.secrets.mask(error.message))
         if isinstance(error, SourceError):
             self.followers.add(entry.name.lower(), Revival(self, entry))
 
     def _stall(self, entry: Saved, error: Error) -> None:
-        """A query, or what fills a stream, could not go on: it is tried again if that may pass, or if somebody asks."""
+        """Records that a query, or what fills a stream, could not continue: it is retried if the error may pass, or on
+        request.
+        """
 
         def again() -> None:
-            # Who drops the query holds the lock and may wait for this: it is tried again.
+            # A thread that drops the query holds the lock and may wait for this: it is retried.
             if not self.lock.acquire(timeout=0.2):
                 return
             try:
@@ -133,7 +134,7 @@ class Restorer:
         self.runner.starter.stall(_query_of(entry), entry.text, error, again)
 
     def go_on(self, entry: Saved) -> None:
-        """Lets a statement go on, or raises why it cannot."""
+        """Continues a statement, or raises why it cannot."""
         parsed = parse(entry.text)
         self.secrets.remember(parsed.script)
         statement = grouped(parsed.require())[0]
@@ -145,7 +146,7 @@ class Restorer:
             target = self.catalog.find(entry.name)
             if target is not None and self.table_loads.keep_loaded(_query_of(entry), target, statement):
                 return
-        # It goes on with the columns that it knew; new ones it takes in as ever.
+        # It continues with the columns that it knew; new ones are added as usual.
         checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
         self.sources.values.update(checked.source_options)
         target = checked.target
@@ -161,7 +162,7 @@ class Restorer:
                 self._resume_checked(entry, checked, undo)
 
     def _stays(self, table: str, why: str) -> None:
-        """A table whose source cannot be read as before keeps its rows, and says so."""
+        """Leaves a table with its rows if its source cannot be read as before, and reports that."""
         log.warning('table "%s" stays as it was: %s', table, why)
         known = self.loads.get(table.lower()) or Load("unknown", "its source")
         self.loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
@@ -206,8 +207,8 @@ class Revival:
         return [ticks]
 
     def advance(self) -> int:
-        """Raises if it still cannot be read; else the table goes on as it would have."""
-        # Who drops the table holds the lock and waits for this: it is tried again.
+        """Raises if it still cannot be read; else the table continues as it would have."""
+        # A thread that drops the table holds the lock and waits for this: it is retried.
         restorer = self._restorer
         if not restorer.lock.acquire(timeout=0.2):
             return 0

@@ -1,4 +1,4 @@
-"""Holds the parts of an app in one object."""
+"""Contains the parts of an app in one object."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from millpond.views.materialized_view import Views
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Settings:
-    """Holds what an app was opened with."""
+    """Contains the settings that an app was opened with."""
 
     master: str | None
     compact_after: int
@@ -68,8 +68,9 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Runtime:
-    """The parts of an app, for those who put others together with them: the app itself, the HTTP server, the command
-    line and tests. No part of an app holds it."""
+    """Contains the parts of an app, for code that combines them: the app itself, the HTTP server, the command line and
+    tests. No part of an app refers to it.
+    """
 
     lock: threading.RLock
     lifetime: Lifetime
@@ -117,7 +118,7 @@ class Runtime:
         return [name for name in self.catalog.names("table") if not is_own(name)]
 
     def begin_transaction(self) -> Transaction:
-        """Changes of several tables that become one commit."""
+        """Begins a transaction: changes of several tables become one commit."""
         self.lifetime.check_open()
         return Transaction(self.store, self.catalog, self.texts.run_in, self.table)
 
@@ -128,7 +129,7 @@ class Runtime:
         self.runner.starter.start_new()
 
     def ready(self) -> Readiness:
-        """Looks whether every table is loaded and every query runs."""
+        """Returns whether every table is loaded and every query runs."""
         return readiness(
             self.lifetime,
             self.store,
@@ -169,6 +170,6 @@ class Runtime:
 
 
 def forget(functions: Mapping[str, UserFunction]) -> None:
-    """Takes functions of a program out of where evaluators find them."""
+    """Removes functions of a program from where evaluators find them."""
     for function in functions.values():
         function.forget()

@@ -1,4 +1,4 @@
-"""Holds the statements that a state directory stores."""
+"""Contains the statements that a state directory stores."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from millpond.store.catalog import Saved
 
 
 class SavedStatements:
-    """Holds saved statements by their ids: kind and name, in lower case."""
+    """Contains saved statements by their ids: kind and name, in lower case."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Saved] = {}
         self.unclaimed: dict[str, Saved] = {}
-        """Those of a state directory that the app's file has not named yet."""
+        """Statements of a state directory that the app's file has not named yet."""
 
     def add(self, entry: Saved) -> None:
         self.entries[entry.id] = entry
 
     def restore(self, entry: Saved) -> None:
-        """Adds one that the state directory has."""
+        """Adds a statement from the state directory."""
         self.add(entry)
         self.unclaimed[entry.id] = entry
 

@@ -1,8 +1,8 @@
 """Adds new fields of a stream with discovered columns to the tables that read all of its columns.
 
-The source notices them, and each statement takes them in before the batch that has them: its text is checked again
-with the columns that there are now. What cannot take them goes on with those that it knew, also after a restart. First
-the columns of the source are kept, then those of the table: a restart in between takes the rest in then.
+The source notices them, and each statement adds them before the batch that contains them: its text is checked again
+with the current columns. A statement that cannot add them continues with those that it knew, also after a restart. The
+columns of the source are stored first, then those of the table: a restart in between adds the rest.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, widths_of
 from millpond.store.store import Store
 from millpond.types import Schema
-from millpond.views.materialized_view import LiveView, Views
+from millpond.views.live_view import LiveView
+from millpond.views.materialized_view import Views
 
 log = logging.getLogger("millpond")
 
 
 class SchemaDrift:
-    """Takes new columns of sources into the statements that read all there are. ``plans`` are those of the statements
-    that run."""
+    """Adds new columns of sources to statements that read all columns. ``plans`` are those of running statements."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class SchemaDrift:
         checks: Checks,
         with_types: Callable[[Checked], Checked],
         mask: Mask,
+        get_table: Callable[[str], object],
     ):
         self._catalog = catalog
         self._saved = saved
@@ -64,9 +65,10 @@ class SchemaDrift:
         self._checks = checks
         self._with_types = with_types
         self._mask = mask
+        self._get_table = get_table
 
     def follow_stream(self, plan: PipelinePlan, columns: Schema) -> PipelinePlan | None:
-        """Returns the plan of a statement whose stream has these columns now; None if it stays as it was."""
+        """Returns the plan of a statement whose stream now has these columns; None if it stays as it was."""
         entry = self._entry(plan)
         if entry is None or plan.aggregation is not None or plan.miss is not None:
             return None
@@ -86,7 +88,7 @@ class SchemaDrift:
         return plan_pipeline(checked, plan.name, target_of(checked.target, checked.table_options))
 
     def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> tuple[Checked, LoadPlan] | None:
-        """A table over sources that have more columns now; None if it stays as it was."""
+        """Returns the plan of a table over sources that now have more columns; None if it stays as it was."""
         entry, table = self._saved.get(plan.name), self._catalog.find(plan.target.name)
         if entry is None or table is None:
             return None
@@ -103,7 +105,7 @@ class SchemaDrift:
         return checked, plan_load(checked, plan.name, plan.target)
 
     def widen(self, table: Relation, checked: Checked) -> bool:
-        """Gives a table the columns that its query has now; False if it cannot take them, and stays as it is."""
+        """Adds the new columns of its query to a table; returns False if it cannot, and leaves the table as it is."""
         assert checked.target is not None
         wanted = checked.target.schema
         if wanted == table.schema:
@@ -121,11 +123,18 @@ class SchemaDrift:
             return False
         with self._views.between_rounds():
             with self._store.writing:
+                before = entry.schema, entry.widths
+                entry.schema, entry.widths = wanted, widths_of(checked)
+                try:
+                    self._journal.put_entry(entry.entry())
+                except BaseException:
+                    entry.schema, entry.widths = before
+                    raise
                 with self._store.publishing:
                     backend.widen(wanted)
-                entry.schema, entry.widths = wanted, widths_of(checked)
-                self._journal.put_entry(entry.entry())
-            self._catalog.add(dataclasses.replace(table, schema=wanted))
+                # A waiting writer must find out, when it is its turn, that the table has other columns.
+                self._catalog.add(dataclasses.replace(table, schema=wanted))
+                self._get_table(table.name)  # the object that programs use gets the columns, too
             fresh = [c.name for c in wanted if c.name not in table.schema]
             log.info('table "%s" has new columns: %s', table.name, ", ".join(fresh))
             for view in self._views.users(table.name):
@@ -140,14 +149,13 @@ class SchemaDrift:
         return True
 
     def _has_other_writers(self, table: str) -> bool:
-        """Returns whether a running statement beside the one that fills a table changes it: its rows have the
-        columns of now."""
+        """Returns whether several running statements change the table: their rows have the current columns."""
         name = table.lower()
         writers = {plan.query for plan in self._plans() if name in (n.lower() for n in plan.writes)}
         return len(writers) > 1
 
     def _follow_view(self, view: LiveView) -> None:
-        """A view over a table with new columns has them too, if its query reads all there are."""
+        """Adds new columns of a table to a view over it, if the view's query reads all columns."""
         entry, plan, schema = self._saved.get(view.plan.name), None, view.schema
         if entry is not None:
             checked = self._checked(entry)
@@ -158,7 +166,7 @@ class SchemaDrift:
         self._views.replace(view, plan, schema)
 
     def _keep_columns(self, stream: Relation, columns: Schema) -> None:
-        """Keeps the columns of the source, and of the stream that was declared over it."""
+        """Stores the columns of the source, and of the stream that was declared over it."""
         self._connectors.find(self._open_source(stream).address, columns)
         self._columns.keep([stream])
         known = self._catalog.find(stream.name)
@@ -169,7 +177,7 @@ class SchemaDrift:
             self._catalog.add(dataclasses.replace(known, schema=columns))
 
     def _entry(self, plan: PipelinePlan) -> Saved | None:
-        """Returns what is kept of the statement: the table that it fills, or the query."""
+        """Returns the saved entry of the statement: the table that it fills, or the query."""
         return self._saved.get(plan.name) or self._saved.get(f"query:{plan.name}")
 
     def _checked(self, entry: Saved) -> Checked:

@@ -1,4 +1,4 @@
-"""Checks a text against what the app already has: every statement, before the first one runs."""
+"""Checks a text against what the app already contains: every statement, before the first one runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millpond.errors import CheckFailed, Error, Place, StateForeign
 from millpond.plan.connectors import Connectors, narrow
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
-from millpond.sql.catalog import Catalog
+from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
@@ -25,14 +25,14 @@ Locate = Callable[[int, int], Place]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A statement to run, or one that the restored state already holds."""
+    """Contains a statement to run, or one that the restored state already contains."""
 
     checked: Checked | None
     claimed: Saved | None = None
 
 
 class Checks:
-    """Checks statements beside what the app has."""
+    """Checks statements against what the app contains."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Checks:
         connectors: Connectors | None = None,
         kept: Schema | None = None,
     ) -> Checked:
-        """Returns the statement, checked; raises what is wrong with it."""
+        """Returns the checked statement; raises its errors."""
         checker = Checker(
             self._catalog.copy() if catalog is None else catalog,
             self._connectors if connectors is None else connectors,
@@ -72,14 +72,14 @@ class Checks:
     def kept(
         self, entry: Saved, statement: st.Statement, locate: Locate, widths: Mapping[str, int]
     ) -> Checked:
-        """A statement that is kept, checked again beside all others, with so many of the columns of each stream that
-        were discovered as ``widths`` says; with all that there are now if it says nothing."""
+        """Checks a saved statement again together with all others. ``widths`` says how many of the discovered columns
+        of each stream it knows; without an entry it gets all current ones.
+        """
         catalog = self._catalog.copy()
         known = catalog.find(entry.name) if entry.kind == "table" else None
         if entry.kind != "query":
             catalog.remove(entry.name)
-        for relation in catalog:
-            catalog.add(narrow(relation, widths))
+        catalog.add(*(narrow(relation, widths) for relation in catalog))
         kept = known.schema if known is not None else None
         return self.one(statement, locate, catalog, self._connectors.narrowed(widths), kept)
 
@@ -93,14 +93,15 @@ class Checks:
         dropped: Sequence[str],
         counts: Mapping[str, int],
         in_block: bool = False,
+        version: CatalogVersion | None = None,
     ) -> list[Step]:
         """Checks all statements of a text; raises the error, or CheckFailed with all of them.
 
-        ``unclaimed`` are those of the state directory that the file has not named, ``in_block`` says that they are
-        part of a transaction.
+        ``unclaimed`` are the statements of the state directory that the file has not named. ``in_block`` says that they
+        are part of a transaction. ``version`` is the version of the catalog, by default the current one.
         """
         checker = Checker(
-            self._catalog.copy(),
+            self._catalog.copy() if version is None else Catalog(version),
             self._connectors,
             locate=locate,
             functions=self._functions,
@@ -134,7 +135,7 @@ class Checks:
 
 
 def is_passing(checked: Checked) -> bool:
-    """Returns whether nothing is left of a statement once it is answered."""
+    """Returns whether a statement leaves nothing behind after its result."""
     plain = isinstance(checked.statement, st.Select | st.Explain) and st.only_reads(checked.statement)
     return plain and not checked.running and not checked.live
 
@@ -166,7 +167,7 @@ def targets_of(statement: st.Statement) -> set[str]:
 
 
 def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iterator[Error]:
-    """A query into a table that another one of the state filled: its rows would come a second time."""
+    """Finds a query into a table that another query of the state filled: its rows would be inserted a second time."""
     left = {
         name
         for e in unclaimed.values()
@@ -191,7 +192,7 @@ def raise_all(errors: Sequence[Error]) -> None:
 
 
 def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None:
-    """Returns the restored entry that a statement stands for; one that says something else is an error."""
+    """Returns the restored entry of a statement; a different statement of the same name is an error."""
     if isinstance(statement, (*st.WRITES, st.Block)):
         same = identity(statement)
         return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)

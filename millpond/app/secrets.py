@@ -7,13 +7,13 @@ from millpond.sql.text import Script
 
 
 class Secrets:
-    """Leaves values of the environment, and passwords, out of texts."""
+    """Removes values of the environment, and passwords, from texts."""
 
     def __init__(self) -> None:
         self._scripts: list[Script] = []
 
     def remember(self, script: Script) -> None:
-        """Notes the values that a text has from the environment."""
+        """Records the values that a text has from the environment."""
         if script.secrets:
             self._scripts.append(script)
 
@@ -24,7 +24,7 @@ class Secrets:
         return without_passwords(text)
 
     def mask_error(self, error: Error) -> None:
-        """Masks what an error says, and those that it is made of."""
+        """Masks the message of an error, and the errors that it contains."""
         error.message = self.mask(error.message)
         error.hint = self.mask(error.hint) if error.hint else None
         error.args = (error.message,)

@@ -1,10 +1,9 @@
-"""Answers queries on tables without the lock of the app, so that a long one delays nobody."""
+"""Runs queries without the lock of the app, so that a long one delays no other."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.app.analyze import Analysis
 from millpond.app.answers import Answers
@@ -13,26 +12,28 @@ from millpond.app.lifetime import Lifetime
 from millpond.app.permissions import Permissions
 from millpond.app.script import needed, raise_all
 from millpond.app.text_run import TextRun
-from millpond.errors import Error
+from millpond.connectors.source import find_source
+from millpond.errors import Closed, Error
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
 from millpond.query.result import Result
 from millpond.sql import statements as st
-from millpond.sql.catalog import Catalog
+from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
-from millpond.sql.outside import named_outside
+from millpond.sql.outside import Named, named_outside
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction
-from millpond.store.store import Store, StoreSnapshot
+from millpond.sql.words import point_at_word
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selects:
-    """Answers queries that read nothing but tables."""
+    """Runs queries that end."""
 
-    lock: threading.RLock
     lifetime: Lifetime
     text: TextRun
     catalog: Catalog
@@ -48,51 +49,84 @@ class Selects:
     def answer(
         self, statements: Sequence[st.Statement], script: Script, permissions: Permissions | None
     ) -> Result | None:
-        """Returns the answer of queries, or of EXPLAIN of them, that read nothing but tables which are there; None
-        for any other text. They see all tables as of one commit, and names as they were then; the answer is the last
-        one's."""
-        if not statements or not all(_asks(s) for s in statements):
+        """Returns the result of queries that end, or of EXPLAIN of them; None for any other text. They see all tables
+        as of one commit, and the catalog as of then. The result is that of the last query.
+        """
+        if not statements or not all(map(_asks, statements)) or self.text.in_block():
             return None
-        with self.lock:
+        while True:
             self.lifetime.check_open()
-            if self.text.transaction is not None:
-                return None
-            catalog, snapshots, loading = self.catalog.copy(), self.store.snapshots(), self.loader.running()
-            functions, streams = dict(self.functions), dict(self.sources.values)
-        checker = Checker(catalog, self.connectors, locate=script.place, functions=functions, streams=streams)
-        found = [checker.check(statement) for statement in statements]
-        if checker.errors:
-            raise_all(checker.errors)
-        checked = [c for c in found if c is not None and _reads_tables(c)]
-        if len(checked) < len(statements) or loading & {n.lower() for c in checked for n in needed(c)}:
-            return None
-        if permissions is not None:
-            permissions.checked(checked)
-        return [self._answer(c, snapshots) for c in checked][-1]
+            version, filling, snapshots = self._now()
+            with self.connectors.apart() as connectors:
+                sources = self.sources.apart(connectors)
+                checker = Checker(
+                    Catalog(version),
+                    connectors,
+                    locate=script.place,
+                    functions=dict(self.functions),
+                    streams=sources.values,
+                )
+                found = [checker.check(statement) for statement in statements]
+                if checker.errors:
+                    raise_all(checker.errors)
+                checked = [c for c in found if c is not None and _ends(c)]
+                if len(checked) < len(statements):
+                    return None
+                names = {n for c in checked for n in needed(c)}
+                if not {n.lower() for n in names} & filling:
+                    if permissions is not None:
+                        permissions.checked(checked)
+                    try:
+                        return [self._answer(c, snapshots, sources) for c in checked][-1]
+                    except Closed:
+                        if self.catalog.version is version:
+                            raise
+                        continue  # a table was dropped meanwhile
+            self.loader.wait_filled(names)
 
-    def _answer(self, checked: Checked, snapshots: StoreSnapshot) -> Result:
+    def _now(self) -> tuple[CatalogVersion, set[str], StoreSnapshot]:
+        """Returns the catalog, the tables that are still loading, and a snapshot of all tables, as of one commit."""
+        while True:
+            version, filling = self.catalog.version, self.loader.filled()
+            snapshots = self.store.snapshots()
+            if self.catalog.version is version:
+                return version, filling, snapshots
+
+    def _answer(self, checked: Checked, snapshots: StoreSnapshot, sources: Sources) -> Result:
+        answers = replace(self.answers, sources=sources)
+        descriptions = replace(self.descriptions, sources=sources)
         try:
             statement = checked.statement
             if isinstance(statement, st.Explain) and statement.analyze:
+                analysis = replace(self.analysis, descriptions=descriptions)
                 return Result(
-                    self.analysis.analyze_query(
-                        checked, lambda inner: Result(self.answers.answer(inner, snapshots))
+                    analysis.analyze_query(
+                        checked, lambda inner: Result(answers.answer(inner, snapshots, in_turn=True))
                     )
                 )
             if isinstance(statement, st.Explain):
-                return Result(self.descriptions.explain(checked))
-            return Result(self.answers.answer(checked, snapshots))
+                return Result(descriptions.explain(checked))
+            return Result(answers.answer(checked, snapshots, in_turn=True))
         except Error as error:
-            error.place = error.place or checked.statement.place
+            point_at_word(error, checked.statement)
             raise
 
 
 def _asks(statement: st.Statement) -> bool:
+    """Returns whether a statement is a query that may end."""
     query = statement.statement if isinstance(statement, st.Explain) else statement
-    return isinstance(query, st.Select) and all(n.option is not None for n in named_outside(query))
+    return isinstance(query, st.Select) and not any(map(_is_endless, named_outside(query)))
 
 
-def _reads_tables(checked: Checked) -> bool:
+def _is_endless(named: Named) -> bool:
+    try:
+        return named.option is None and find_source(named.text).endless is True
+    except Error:
+        return False  # the check reports the error
+
+
+def _ends(checked: Checked) -> bool:
     if checked.running or checked.live or checked.resolved is None:
         return False
-    return all(i.relation.kind == "table" and i.relation.uri is None for i in checked.resolved.inputs)
+    relations = [i.relation for i in checked.resolved.inputs]
+    return all(r.kind == "source" or (r.kind == "table" and r.uri is None) for r in relations)

@@ -31,7 +31,7 @@ class Sender:
         rows: Record | Sequence[Record] | pa.Table | pa.RecordBatch,
         answer: Answer | None = None,
     ) -> int:
-        """Appends rows, all or none, and answers how many; ``answer`` is kept in the same commit."""
+        """Appends rows, all or none, and returns how many; ``answer`` is stored in the same commit."""
         self._lifetime.check_open()
         relation = self._catalog.find(stream)
         if relation is None or relation.kind != "stream":

@@ -23,8 +23,9 @@ class Ask(Protocol):
 
 
 class Session:
-    """Runs texts in the order in which they come. A BEGIN by itself opens a transaction, which the texts after it are
-    part of, until a COMMIT or ROLLBACK by itself. One thread uses it."""
+    """Runs texts in the order in which they come. A BEGIN by itself opens a transaction that contains the following
+    texts, until a COMMIT or ROLLBACK by itself. One thread uses it.
+    """
 
     def __init__(self, ask: Ask, begin: Callable[[], Transaction]):
         self._ask = ask
@@ -32,7 +33,7 @@ class Session:
         self._transaction: Transaction | None = None
 
     def run(self, text: str, params: Params = None, permissions: Permissions | None = None) -> Result:
-        """Runs one or several statements; the answer is the last one's."""
+        """Runs one or several statements; returns the result of the last one."""
         alone = _alone(text)
         if self._transaction is None:
             if not isinstance(alone, st.Begin):
@@ -58,15 +59,15 @@ class Session:
         return self._transaction is not None
 
     def end(self) -> None:
-        """Rolls back a transaction that is open."""
+        """Rolls back an open transaction."""
         if self._transaction is not None:
             self._transaction.rollback()
             self._transaction = None
 
 
 def _alone(text: str) -> st.Statement | None:
-    """Returns the one statement of a text; None if they are several, or it cannot be read."""
+    """Returns the one statement of a text; None if there are several, or if it cannot be parsed."""
     if len(text) > 200 and len(text.strip()) > 100:
-        return None  # BEGIN and its like are short
+        return None  # BEGIN, COMMIT and ROLLBACK are short
     parsed = parse(text, {})
     return parsed.statements[0] if len(parsed.statements) == 1 and not parsed.errors else None

@@ -17,7 +17,7 @@ from millpond.types import Column, Schema, normal
 
 
 class Spark:
-    """Gives Spark's session, and asks it. ``formats`` are those that the running queries need."""
+    """Returns Spark's session, and runs queries in it. ``formats`` are those that the running queries need."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Spark:
         self._on_status = on_status
 
     def session(self, *formats: str) -> Any:
-        """Spark's session, with what its ``formats`` need beside those of the queries."""
+        """Returns Spark's session, with what its ``formats`` need in addition to those of the queries."""
         from millpond.engine.session import get_session, started
 
         if not started():
@@ -63,7 +63,7 @@ class Spark:
         except QueryFailed:
             if checked.relation is None or checked.relation.kind != "view":
                 raise
-            # The query of a view says what they are, whenever it is read.
+            # The query of a view determines them, whenever it is read.
             found = [pa.field(c.name, c.type or pa.null()) for c in resolved.schema]
         columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found, strict=True))
         schema = Schema(columns, resolved.schema.key)

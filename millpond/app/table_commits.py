@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 from millpond.changes import Changes
 from millpond.query.staged import Begun
@@ -42,8 +42,8 @@ class AppHome:
         return self._store.change(self._table, find)
 
     @property
-    def now(self) -> AppHome:
-        made = copy(self)
+    def now(self) -> Self:
+        made: Self = copy(self)
         made._edit = self._edits.commit_now
         return made
 
@@ -64,7 +64,7 @@ class AppHome:
 
 
 class ViewHome(AppHome):
-    """The home of a table that follows a query: nobody else changes it."""
+    """Refuses changes of a table that follows a query."""
 
     def commit(self, changes: Changes) -> object:
         raise follows_its_query(self._table)

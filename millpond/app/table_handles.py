@@ -1,7 +1,8 @@
-"""Gives programs the tables of an app."""
+"""Provides the tables of an app to programs."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from millpond.app.health import TableHealth
@@ -9,13 +10,14 @@ from millpond.app.table_commits import AppHome, ViewHome
 from millpond.query.evaluate import Evaluator
 from millpond.query.table import Table
 from millpond.query.transaction import Transaction
-from millpond.sql.catalog import Catalog
+from millpond.sql.catalog import Catalog, Relation
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
+from millpond.tables.base import Backend
 
 
 class TableHandles:
-    """Gives each table as one object, for as long as it is that table."""
+    """Returns each table as one object, for as long as the table exists, also when it gets new columns."""
 
     def __init__(
         self,
@@ -33,18 +35,32 @@ class TableHandles:
         self._health = health
         self._begin = begin
         self._known: dict[str, Table] = {}
+        self._lock = threading.Lock()
 
     def get(self, name: str) -> Table:
-        """The table of that name."""
+        """Returns the table of that name."""
+        relation, backend = self._found(name)
+        known = self._known.get(relation.name)
+        if known is not None and known.stands_for(relation, backend):
+            return known
+        with self._lock:
+            relation, backend = self._found(name)
+            known = self._known.get(relation.name)
+            if known is None or known.backend is not backend:
+                known = self._known[relation.name] = self._made(relation, backend)
+            elif not known.stands_for(relation, backend):
+                known.widen(relation)  # the object that programs use gets the new columns, too
+            return known
+
+    def _found(self, name: str) -> tuple[Relation, Backend]:
         backend = self._store.table(name)
         relation = self._catalog.find(name)
         if backend is None or relation is None:
             raise self._catalog.unknown(name, "table")
-        known = self._known.get(relation.name)
-        if known is None or not known.stands_for(relation, backend):
-            kind = ViewHome if relation.live else AppHome
-            health = self._health
-            home = kind(self._store, self._edits, relation.name, health.of, health.followed, self._begin)
-            known = Table.of(relation, backend, self._evaluator, home)
-            self._known[relation.name] = known
-        return known
+        return relation, backend
+
+    def _made(self, relation: Relation, backend: Backend) -> Table:
+        kind = ViewHome if relation.live else AppHome
+        health = self._health
+        home = kind(self._store, self._edits, relation.name, health.of, health.followed, self._begin)
+        return Table.of(relation, backend, self._evaluator, home)

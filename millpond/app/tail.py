@@ -1,4 +1,4 @@
-"""Gives the rows of a running SELECT to a reader."""
+"""Passes the rows of a running SELECT to a reader."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
 
 PAUSE = 0.1
-"""Seconds between two looks at whether the reader is still there."""
+"""Seconds between two checks whether the reader is still there."""
 
 
 class Tails:
-    """Hands out the rows of running SELECTs, and ends those that nobody follows any more."""
+    """Returns the rows of running SELECTs, and stops those that nobody follows any more."""
 
     def __init__(self, lock: threading.RLock, runner: Runner, views: Views, removals: Removals):
         self._lock = lock
@@ -26,8 +26,7 @@ class Tails:
         self._removals = removals
 
     def follow(self, result: RunningResult, gone: Callable[[], bool]) -> Iterator[pa.Table]:
-        """Yields the rows as they come, until ``gone`` says so; then the query ends. Raises the error it failed
-        with."""
+        """Yields the rows until ``gone`` returns True; then the query stops. Raises the error it failed with."""
         try:
             while not gone():
                 rows = result.take(PAUSE)
@@ -42,6 +41,6 @@ class Tails:
             self.cancel(result)
 
     def cancel(self, result: RunningResult) -> None:
-        """Ends a running SELECT that nobody follows any more."""
+        """Stops a running SELECT that nobody follows any more."""
         with self._lock:
             self._removals.take_back_query(result.name)

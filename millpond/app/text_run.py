@@ -7,33 +7,35 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from millpond.changes import Changes
+from millpond.dml.mutate import Outdated
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.identity import identity
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 from millpond.store.undo import Undo
 
 T = TypeVar("T")
 
 
 class TextRun:
-    """Keeps what the statements of a text have in common. Whoever runs one holds the lock of the app."""
+    """Contains what the statements of a text have in common. The thread that runs one holds the lock of the app."""
 
     def __init__(self, store: Store):
         self._store = store
         self.in_file = False
-        """Whether it is the app's own file that is run."""
+        """Whether the app's own file is being run."""
         self._transaction: Transaction | None = None
         self._thread = 0
         self._block_done: list[str] = []
         self.standing = 0
-        """Statements of the text that have left something, and stand."""
+        """Statements of the text that have created something that still exists."""
         self.counts: dict[str, int] = {}
-        """How often each statement was run, by its identity."""
+        """How often each statement has run, by its identity."""
 
     @property
     def transaction(self) -> Transaction | None:
-        """The one that statements are part of, inside BEGIN … COMMIT."""
+        """Returns the transaction of the statements inside BEGIN … COMMIT."""
         return self._transaction
 
     @transaction.setter
@@ -46,7 +48,7 @@ class TextRun:
         return self._transaction is not None and self._thread == threading.get_ident()
 
     def stand(self, undo: Undo) -> None:
-        """Counts a statement that may leave something, for as long as it stands."""
+        """Counts a statement that may create something, for as long as that exists."""
         self.standing += 1
         undo.on_failure(self._fall)
 
@@ -56,19 +58,19 @@ class TextRun:
     # statements of the file that run once
 
     def _occurrence(self, statement: st.Statement) -> str:
-        """Returns the identity of a statement and which of its kind it is in this run."""
+        """Returns the identity of a statement and its number among equal ones in this run."""
         key = identity(statement)
         return f"{key}:{self.counts.get(key, 0)}"
 
     def count(self, statement: st.Statement) -> str:
-        """Counts a statement; answers its identity and which of its kind it is in this run."""
+        """Counts a statement; returns its identity and its number among equal ones in this run."""
         found = self._occurrence(statement)
         key = identity(statement)
         self.counts[key] = self.counts.get(key, 0) + 1
         return found
 
     def is_done(self, statement: st.Statement) -> bool:
-        """Returns whether a statement of the file that runs once has run before a restart."""
+        """Returns whether a statement of the file that runs once ran before a restart."""
         if isinstance(statement, st.Explain) and statement.analyze:
             return self.is_done(statement.statement)
         tells = isinstance(statement, st.ControlQuery) or (
@@ -82,8 +84,9 @@ class TextRun:
         return done
 
     def done_by(self, statement: st.Statement) -> tuple[str, ...]:
-        """Returns what the commit of a statement says, so that a restart does not run it again; nothing if a restart
-        loses what it changed."""
+        """Returns what the commit of a statement records, so that a restart does not run it again; nothing if a restart
+        loses its changes.
+        """
         if not self.in_file:
             return ()
         number = self.count(statement)
@@ -102,10 +105,15 @@ class TextRun:
         into: str,
         find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
     ) -> T:
-        """Commits what a statement changes, or, inside BEGIN … COMMIT, keeps it for the end of the block."""
+        """Commits the changes of a statement, or, inside BEGIN … COMMIT, collects them for the end of the block."""
         done = self.done_by(statement)
         if self.transaction is None:
-            return self._store.write(find, done=done, into=(into,))
+            try:
+                return self._store.write(find, done=done, into=(into,))
+            except Outdated:
+                if self.in_file:
+                    self.counts[identity(statement)] -= 1  # it is run again
+                raise
         changes, answer = find(self.transaction.snapshots())
         self.transaction.stage(changes)
         self._block_done.extend(done)
@@ -117,7 +125,7 @@ class TextRun:
         self.transaction, self._block_done = transaction, []
 
     def end_block(self) -> None:
-        """Statements stand on their own again; what was not committed is forgotten."""
+        """Ends the block: statements are no longer part of it, and uncommitted changes are discarded."""
         if self.transaction is not None:
             self.transaction.rollback()
         self.transaction, self._block_done = None, []
@@ -128,7 +136,7 @@ class TextRun:
         self.end_block()
 
     def roll_back_block(self) -> None:
-        """Its statements have been run, although they changed nothing."""
+        """Records that the statements of the block have run, although they changed nothing."""
         assert self.transaction is not None
         done = tuple(self._block_done)
         self.end_block()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from millpond.app.script import Checks, Step, is_passing, needed
 from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
 from millpond.app.text_run import TextRun
+from millpond.dml.mutate import Outdated
 from millpond.errors import Error, StateForeign
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.loader import Loader
@@ -29,6 +31,7 @@ from millpond.query.result import Result, RunningResult
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder, Params
+from millpond.sql.checked import Checked
 from millpond.sql.limits import OWN
 from millpond.sql.parse import parse
 from millpond.sql.text import Script
@@ -38,15 +41,18 @@ from millpond.streaming.starter import Starter
 
 log = logging.getLogger("millpond")
 OnAnswer = Callable[[str, Result], None]
-"""Is handed the answers of the statements of the file, with their texts."""
+"""Receives the results of the statements of the file, with their texts."""
+_TRIES, _PAUSE = 100, 0.02
+"""How often a statement is checked again when its target gets new columns, and the seconds in between."""
 _SHORT = 1_000
-"""Characters of a client's text that is looked for among plans. What is longer is measured first, and checked where
-no plan is kept of it."""
+"""The maximum characters of a client's text that is looked up among plans. A longer text is measured first, and checked
+if it has no plan.
+"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Texts:
-    """Runs texts. ``plans`` are those of statements that were run before."""
+    """Runs texts. ``plans`` are those of statements that ran before."""
 
     lock: threading.RLock
     lifetime: Lifetime
@@ -68,9 +74,9 @@ class Texts:
     on_answer: OnAnswer | None
 
     def ask(self, text: str, params: Params, permissions: Permissions | None = None) -> Result:
-        """Runs a text; what ``permissions`` do not let through is not begun."""
+        """Runs a text; nothing starts if ``permissions`` refuse it."""
         self.lifetime.check_open()
-        if permissions is None or (len(text) <= _SHORT and "$" not in text and not _has_lists(params)):
+        if permissions is None or _may_have_plan(text, params):
             try:
                 found = self.plans.find(text, params, None if permissions is None else permissions.planned)
             except Error as error:
@@ -101,9 +107,9 @@ class Texts:
             return result
 
     def ask_now(self, text: str, params: Params, permissions: Permissions) -> Result | None:
-        """As ``ask``, for a thread that must not wait; None if it has to go the way of ``ask``."""
+        """Works as ``ask``, for a thread that must not wait; returns None if the text needs ``ask``."""
         self.lifetime.check_open()
-        if len(text) > _SHORT or "$" in text or _has_lists(params):
+        if not _may_have_plan(text, params):
             return None
         try:
             return self.plans.find_now(text, params, permissions.planned)
@@ -112,7 +118,7 @@ class Texts:
             raise
 
     def _place(self, error: Error, text: str, params: Params, permissions: Permissions | None) -> None:
-        """Says of an error of a plan where in the text it is, as the long way does."""
+        """Adds to an error of a plan its place in the text, as the general path does."""
         _, (statement,) = self._parse(text, params, permissions)
         if isinstance(statement, st.Select):
             error.place = error.place or statement.place
@@ -121,7 +127,7 @@ class Texts:
         self.secrets.mask_error(error)
 
     def run_file(self, text: str) -> None:
-        """Runs the app's own text; queries of the state directory that are not in it are dropped."""
+        """Runs the app's own text; queries of the state directory that it does not contain are dropped."""
         self.text.in_file = True
         try:
             self._run(*self._parse(text, None))
@@ -146,7 +152,7 @@ class Texts:
     def _parse(
         self, text: str, params: Params, permissions: Permissions | None = None
     ) -> tuple[Script, tuple[st.Statement, ...]]:
-        """The statements of a text, with the values of their parameters, if they may be run."""
+        """Returns the statements of a text, with the values of their parameters, if they may run."""
         limits = OWN if permissions is None else permissions.limits
         parsed = parse(text, None if permissions is None else {}, limits)
         self.secrets.remember(parsed.script)
@@ -177,7 +183,7 @@ class Texts:
         in_block: bool = False,
         permissions: Permissions | None = None,
     ) -> Result:
-        """Checks all statements of a text, then runs them; the answer is the last one's."""
+        """Checks all statements of a text, then runs them; returns the result of the last one."""
         result = Result(pa.table({}), count=0)
         opened = self.connectors.opened()
         steps: Sequence[Step] = ()
@@ -190,7 +196,7 @@ class Texts:
             if permissions is not None:
                 permissions.checked([s.checked for s in steps if s.checked is not None])
             for step in steps:
-                result = self._step(step)
+                result = self._step(step, script)
         except Error as error:
             self.secrets.mask_error(error)
             raise
@@ -210,10 +216,11 @@ class Texts:
             dropped=self.queries.dropped() if self.text.in_file else (),
             counts=self.text.counts,
             in_block=in_block,
+            version=None if self.text.transaction is None else self.text.transaction.version,
         )
 
     def _loading(self, steps: Sequence[Step]) -> set[str]:
-        """The tables that the steps need now and that are being loaded."""
+        """Returns the tables that the steps need now and that are being loaded."""
         if not self.loader.running():
             return set()
         return self.loader.running(name for s in steps if s.checked is not None for name in needed(s.checked))
@@ -226,7 +233,7 @@ class Texts:
                 hint="use another directory, or the SQL that this one was created with",
             )
 
-    def _step(self, step: Step) -> Result:
+    def _step(self, step: Step, script: Script) -> Result:
         if step.claimed is not None:
             step.claimed.claimed = True
             self.saved.unclaimed.pop(step.claimed.id, None)
@@ -239,7 +246,7 @@ class Texts:
         if in_file:
             self.loader.wait(self._loading([step]))
         try:
-            result = self.executor.execute(checked)
+            result = self._execute(checked, script)
         except Error as error:
             point_at_word(error, checked.statement)
             raise
@@ -248,7 +255,24 @@ class Texts:
             self.on_answer(checked.statement.text, result)
         return result
 
+    def _execute(self, checked: Checked, script: Script) -> Result:
+        """Runs a statement; if its target got other columns since the check, it is checked again."""
+        for _ in range(_TRIES):
+            try:
+                return self.executor.execute(checked)
+            except Outdated:
+                target = checked.target
+                checked = self.checks.one(checked.statement, script.place)
+                if checked.target is target:
+                    time.sleep(_PAUSE)  # a database has the columns already, and the catalog will soon
+        return self.executor.execute(checked)
 
-def _has_lists(params: Params) -> bool:
+
+def _may_have_plan(text: str, params: Params) -> bool:
+    """Returns whether the text of a client is looked up among plans."""
     values = params.values() if isinstance(params, Mapping) else params or ()
-    return any(isinstance(v, list | tuple | dict) for v in values)
+    return (
+        len(text) <= _SHORT
+        and "$" not in text
+        and not any(isinstance(v, list | tuple | dict) for v in values)
+    )

@@ -1,26 +1,24 @@
-"""Creates the objects of an app, and gives each what it uses."""
+"""Creates the objects of an app, and passes each what it uses."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from millpond.app.analyze import Analysis
 from millpond.app.answers import Answers
-from millpond.app.controls import Controls
-from millpond.app.creates import Creates
 from millpond.app.declarations import Declarations
 from millpond.app.describe import Descriptions
 from millpond.app.drop import Removals
-from millpond.app.execute import Executor
 from millpond.app.health import TableHealth
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.lifetime import Lifetime
-from millpond.app.plans import Planner
+from millpond.app.plans import Planner, text_of
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
-from millpond.app.reads import Reads
 from millpond.app.restore import Restorer
 from millpond.app.runtime import Runtime, Settings
 from millpond.app.saved import SavedStatements
@@ -30,11 +28,12 @@ from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
 from millpond.app.send import Sender
 from millpond.app.spark import Spark
+from millpond.app.statement_handlers import make_executor
+from millpond.app.streams_in_use import streams_in_use
 from millpond.app.table_handles import TableHandles
 from millpond.app.tail import Tails
 from millpond.app.text_run import TextRun
 from millpond.app.texts import Texts
-from millpond.app.writes import Writes
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.loading.capture_streams import CapturedStreams
@@ -49,12 +48,13 @@ from millpond.loading.progress import Load, Progress
 from millpond.loading.side_inputs import keep_beside
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
-from millpond.query.plans import Plans
+from millpond.query.plans import Plan, Plans
 from millpond.query.result import Result
 from millpond.query.table import Table
 from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.functions import known_functions
+from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
 from millpond.store.dropped_tables import DroppedTables
@@ -70,7 +70,7 @@ from millpond.views.materialized_view import Views
 
 
 def build(state: StateDirectory, functions: dict[str, UserFunction], settings: Settings) -> Runtime:
-    """Makes the parts of an app. Nothing of the state directory is restored yet, and nothing runs."""
+    """Creates the parts of an app. Nothing of the state directory is restored yet, and nothing runs."""
     known_functions()  # reads the files of their table: there may be none left to open when they are first needed
     clock, read_only, direct = settings.clock, settings.read_only, settings.direct
     lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
@@ -81,7 +81,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     loads: dict[str, Load] = {}
     emitted = Emitted(settings.on_emit)
 
-    # Some parts know one another: these are found when they are called.
+    # Some parts refer to one another: these are resolved when they are called.
     def begin() -> Transaction:
         return runtime.begin_transaction()
 
@@ -89,14 +89,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         return runtime.table(name)
 
     def in_use() -> list[Relation] | None:
-        """Returns the streams and URIs that are read, or None while some statements could not be started: what they
-        read is known when they start."""
-        if runner.starter.failed_starts:
-            return None
-        relations = [r for r in catalog if r.kind == "stream"]
-        relations += [stream for p in runner for stream in p.plan.streams]
-        relations += [stream for w in runner.starter for stream in w.plan.streams]
-        return relations + followers.reads()
+        return streams_in_use(catalog, runner, followers)
 
     def report(progress: Progress) -> None:
         if not lifetime.closed:
@@ -161,6 +154,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         checks,
         spark.with_types,
         mask,
+        lambda name: tables.get(name),
     )
     turn = CommitTurn()
     statements = Statements(
@@ -189,9 +183,9 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     queries = Queries(runner, views, held)
     health = TableHealth(store, loads, views, followers, runner, mask)
     tables = TableHandles(catalog, store, edits, evaluator, health, begin)
-    answers = Answers(store, evaluator, inputs, sources, text, table)
+    answers = Answers(evaluator, sources, text, table)
 
-    # what statements make, and what goes
+    # what statements create and drop
     removals = Removals(
         catalog=catalog,
         store=store,
@@ -249,10 +243,14 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         read_only=read_only,
     )
 
-    # what the app tells of itself
+    # what the app reports about itself
     planner = Planner(checks, catalog, store, evaluator, loader, table, text.in_block, read_only=read_only)
     plans: Plans[Result] = Plans(planner.plan)
     catalog.on_change = plans.clear
+
+    def plan_of(statement: Statement) -> tuple[Plan, Sequence[Any]] | None:
+        return None if text.in_block() else plans.planned(text_of(statement))
+
     descriptions = Descriptions(
         catalog=catalog,
         store=store,
@@ -265,14 +263,12 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         loads=loads,
         functions=functions,
         health=health,
-        planner=planner,
+        plan_of=plan_of,
         table=table,
         mask=mask,
     )
     analysis = Analysis(
         descriptions=descriptions,
-        planner=planner,
-        find_plan=lambda statement: plans.find(statement, None),
         queries=queries,
         runner=runner,
         views=views,
@@ -281,47 +277,31 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
 
     # what runs texts
-    executor = Executor(text, begin)
-    executor.add(
-        Creates(
-            text,
-            declarations,
-            launcher,
-            views,
-            captured_streams,
-            table_loads,
-            loader,
-            indexes,
-            spark.with_types,
-        ).handlers,
-        Writes(
-            text=text,
-            launcher=launcher,
-            answers=answers,
-            store=store,
-            evaluator=evaluator,
-            inputs=inputs,
-            sources=sources,
-            connectors=connectors,
-            emitted=emitted,
-            spark=spark.session,
-            with_types=spark.with_types,
-        ).handlers,
-        Controls(text, store, removals, indexes, queries, runner).handlers,
-        Reads(
-            text=text,
-            answers=answers,
-            launcher=launcher,
-            views=views,
-            emitted=emitted,
-            descriptions=descriptions,
-            analysis=analysis,
-            with_types=spark.with_types,
-            run=executor.run,
-        ).handlers,
+    executor = make_executor(
+        begin=begin,
+        text=text,
+        declarations=declarations,
+        launcher=launcher,
+        removals=removals,
+        views=views,
+        captured_streams=captured_streams,
+        table_loads=table_loads,
+        loader=loader,
+        indexes=indexes,
+        answers=answers,
+        store=store,
+        evaluator=evaluator,
+        inputs=inputs,
+        sources=sources,
+        connectors=connectors,
+        emitted=emitted,
+        queries=queries,
+        runner=runner,
+        descriptions=descriptions,
+        analysis=analysis,
+        spark=spark,
     )
     selects = Selects(
-        lock=lock,
         lifetime=lifetime,
         text=text,
         catalog=catalog,

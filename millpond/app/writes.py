@@ -25,7 +25,8 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.delivery import deliver
 from millpond.streaming.emitted import Emitted
@@ -66,7 +67,7 @@ class Writes:
             name = self.launcher.name(checked, undo)
             return self.launcher.run_on(plan_pipeline(checked, name, target_of(target)), checked, undo)
         if target.kind == "table" and target.name.lower() in {name.lower() for name in checked.reads}:
-            # What is read of the table itself must still be so when it is written.
+            # Rows that are read from the table itself must be unchanged when it is written.
             find = partial(self._find_rows, checked, target)
             return Result(NOTHING, count=self.text.write(checked.statement, target.name, find))
         if checked.resolved is not None:
@@ -88,7 +89,7 @@ class Writes:
         return inserting(target, rows)(snapshots)
 
     def _write_outside(self, checked: Checked, target: Relation) -> Result:
-        """Rows of tables for a sink, once."""
+        """Writes rows of tables to a sink, once."""
         if self.text.transaction is not None:
             raise NotSupported(
                 "INSERT INTO a URI in a transaction: what left the app cannot be taken back",
@@ -128,14 +129,14 @@ class Writes:
         return Result(NOTHING, count=self.text.write(checked.statement, mutation.target.name, find))
 
     def block(self, checked: Checked, undo: Undo) -> Result:
-        """BEGIN … COMMIT that a stream drives."""
+        """Runs a BEGIN … COMMIT block over a stream."""
         checked = dataclasses.replace(checked, block=tuple(self.with_types(c) for c in checked.block))
         self._check_kept_alike(checked)
         name = self.launcher.name(checked, undo)
         return self.launcher.run_on(plan_block(checked, name), checked, undo)
 
     def _check_kept_alike(self, block: Checked) -> None:
-        """One position stands for all targets of a block: either all of them survive a restart, or none."""
+        """Checks that all targets of a block survive a restart, or none: they share one position."""
         targets = {c.target.name: c.target for c in block.block if c.target is not None}.values()
         kept = {t.name: t.kind == "stream" or self.store.keeps(t.name) for t in targets}
         if len(set(kept.values())) > 1:

@@ -1,4 +1,4 @@
-"""``millpond check``: every mistake of a SQL file, without running anything."""
+"""Implements ``millpond check``: reports every mistake of a SQL file, without running anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other end of a running app's socket: sends statements to ``POST /sql``, and reads its answers."""
+"""Connects to the socket of a running app: sends statements to ``POST /sql``, and reads its responses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 @dataclass(frozen=True)
 class Answer:
-    """``count`` is the number of rows a statement touched, or None and there are ``tables``.
+    """Contains a response. ``count`` is the number of rows that a statement changed, or None and there are ``tables``.
 
-    The tables of a ``running`` query come one after another until it is closed.
+    The tables of a ``running`` query arrive one after another until it is closed.
     """
 
     count: int | None
@@ -32,7 +32,9 @@ class Answer:
 
 
 class Client:
-    """A connection to a running app: one statement at a time. It is one session: BEGIN holds until COMMIT."""
+    """Represents a connection to a running app: one statement at a time. It is one session: BEGIN holds
+    until COMMIT.
+    """
 
     def __init__(self, connection: socket.socket, *, only_reads: bool = False):
         self._only_reads = only_reads
@@ -42,17 +44,18 @@ class Client:
 
     @staticmethod
     def of(state: Path, *, only_reads: bool = False) -> Client | None:
-        """A client of the app that runs on a state directory; None when none does. With ``only_reads`` the app refuses
-        what changes something."""
+        """Returns a client of the app that runs on a state directory; None when none does. With ``only_reads`` the app
+        refuses changes.
+        """
         connection = connect(state)
         return Client(connection, only_reads=only_reads) if connection is not None else None
 
     def ask(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Answer:
-        """Sends a text and waits for the answer. Raises the error that the app raised."""
+        """Sends a text and waits for the response. Raises the error that the app raised."""
         request = {"sql": sql, "params": params, "only_reads": self._only_reads}
         body = json.dumps(request, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json", "Accept": f"{ARROW}, application/json"}
-        # An app that turned the client away may have closed before this is written; what it said is still there.
+        # An app that refused the client may have closed before this is written; its response can still be read.
         with contextlib.suppress(OSError, HTTPException):
             self._http.request("POST", "/sql", body, headers)
         try:
@@ -71,7 +74,7 @@ class Client:
 
 
 def _tables(response: HTTPResponse) -> Iterator[pa.Table]:
-    """The batches of an answer. An empty one with the field "error" in its metadata is the last."""
+    """Yields the batches of a response. An empty one with the field "error" in its metadata is the last."""
     try:
         with response, pa.ipc.open_stream(response) as reader:
             any_rows = False
@@ -84,7 +87,7 @@ def _tables(response: HTTPResponse) -> Iterator[pa.Table]:
                     yield pa.Table.from_batches([batch])
             if not any_rows:
                 yield reader.schema.empty_table()
-            response.read()  # the end of the body: the next answer begins behind it
+            response.read()  # the end of the body: the next response begins after it
     except (OSError, HTTPException, pa.ArrowInvalid):
         raise _lost() from None
 
@@ -97,7 +100,7 @@ def _error(body: bytes) -> Error:
 
 
 def load_error(data: dict[str, Any]) -> Error:
-    """The error that an answer tells of, with its class, place and hint."""
+    """Returns the error of a response, with its class, place and hint."""
     if data.get("errors"):
         return CheckFailed([load_error(e) for e in data["errors"]])
     place = None
@@ -114,11 +117,13 @@ def load_error(data: dict[str, Any]) -> Error:
 
 
 def _classes() -> dict[str, type[Error]]:
+    """Returns the classes by the code that each declares; those that inherit a code are for the app itself."""
     found: dict[str, type[Error]] = {}
     todo: list[type[Error]] = [Error]
     while todo:
         kind = todo.pop()
-        found[kind.code] = kind
+        if "code" in vars(kind):
+            found[kind.code] = kind
         todo += kind.__subclasses__()
     return found
 

@@ -1,4 +1,4 @@
-"""``millpond demo``: the profit-and-loss app, fed by this process, from nothing to results."""
+"""Implements ``millpond demo``: runs the profit-and-loss app, fed by this process, from nothing to results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Examples:
 """
 
 TRICKLE = (4, 25)
-"""Times in a second, and trades each time."""
+"""Sends per second, and trades per send."""
 
 
 def demo(
@@ -90,7 +90,7 @@ def demo(
 
 
 def find_example() -> Path:
-    """The files of the example: inside the package where it was installed, else in the repository."""
+    """Returns the files of the example: inside the package where it was installed, else in the repository."""
     package = Path(__file__).resolve().parent.parent
     for place in (package / "demo" / "pnl", package.parent / "examples" / "pnl"):
         if (place / "app.sql").exists():
@@ -101,7 +101,7 @@ def find_example() -> Path:
 def _feed(app: App, trades: int) -> None:
     """Sends the trades piece by piece, each when the one before has taken effect.
 
-    A piece is as large as a batch that the engine answers in process, so the rates are not those of Spark jobs.
+    A piece is as large as a batch that the engine evaluates in process, so the rates are not those of Spark jobs.
     """
     app.drain(math.inf)
     say(f"Spark is up, the first trades are in: pnl has {_rows(app)} rows")
@@ -125,7 +125,7 @@ def _feed(app: App, trades: int) -> None:
 
 
 def _go_on(app: App, first: int, url: str, stopping: Stopping) -> None:
-    """Sends some trades a second, for those who look at them."""
+    """Sends some trades per second, for people who watch."""
     say(f"trades continue; see them at {url}, Ctrl-C ends it")
     stopping.gently()
     while not stopping.asked.wait(1 / TRICKLE[0]):
@@ -171,7 +171,7 @@ def _next_steps(example: Path) -> str:
 
 
 def _as_typed(path: Path) -> tuple[str, str]:
-    """A file of the example, and what stands before a command that reads it."""
+    """Returns a file of the example, and what precedes it in a command that reads it."""
     file = shlex.quote(_short(path))
     is_here = file == f"examples/pnl/{path.name}"
     return file, "" if is_here else f"PNL_DATA={shlex.quote(_short(path.parent / 'data'))} "
@@ -185,5 +185,5 @@ def _told(steps: list[tuple[str, str]]) -> str:
 
 
 def _short(path: Path) -> str:
-    """The path as one would type it here."""
+    """Returns the path as one would type it here."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

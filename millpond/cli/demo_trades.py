@@ -1,4 +1,4 @@
-"""The trades of the demo, which are the same each time."""
+"""Generates the trades of the demo, which are the same each time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CLOSES = (13140, 8795, 22910, 4160, 6725, 50550, 1005, 2680, 1895, 7430)
 
 
 def make_trades(first: int, count: int) -> list[dict[str, Any]]:
-    """Makes so many trades, from one number on: the n-th is made from n alone."""
+    """Makes so many trades, from one number on: the n-th depends on n alone."""
     opening = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
     rows = []
     for n in range(first, first + count):

@@ -1,4 +1,4 @@
-"""``millpond demo --kafka``: trades come from a topic, and enriched ones go to another."""
+"""Implements ``millpond demo --kafka``: trades come from a topic, and enriched ones go to another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRADES, ENRICHED = "pnl-trades", "pnl-enriched"
 
 
 def run(example: Path, brokers: str, count: int) -> None:
-    """Runs the app of a topic, sends trades to it, and shows what became of them."""
+    """Runs the app of a topic, sends trades to it, and shows the results."""
     os.environ["MILLPOND_KAFKA_BROKERS"] = brokers
     from millpond.app.app import App
 

@@ -1,4 +1,4 @@
-"""``millpond explain``: the plan of every statement of a SQL file."""
+"""Implements ``millpond explain``: prints the plan of every statement of a SQL file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millpond jars``: what Spark needs beside PySpark."""
+"""Implements ``millpond jars``: downloads what Spark needs in addition to PySpark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command ``millpond``. Importing it loads no Spark, no DuckDB and no Arrow; each command loads what it needs."""
+"""Defines the command ``millpond``. Importing it loads no Spark, no DuckDB and no Arrow; each command loads what it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def millpond(
 
 
 def main() -> None:
-    """The entry point of the package."""
+    """Runs the command; the entry point of the package."""
     _take_interrupts()
     try:
         app()
@@ -65,14 +67,14 @@ def main() -> None:
 
 
 def _take_interrupts() -> None:
-    """A shell starts what runs in its background with Ctrl-C ignored, and that is inherited: we end on it anyhow."""
+    """Enables Ctrl-C: a shell starts background processes with Ctrl-C ignored, and that is inherited."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _leave(code: str | int | None) -> NoReturn:
-    """Ends without Python's own clean-up: DuckDB would complain about every object that a thread still holds."""
-    atexit._run_exitfuncs()
+    """Ends without Python's own clean-up: DuckDB would complain about every object that a thread still uses."""
+    atexit._run_exitfuncs()  # noqa: SLF001  os._exit does not call them
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -88,5 +90,5 @@ def _log_to_the_person() -> None:
     log = logging.getLogger("millpond")
     log.addHandler(_Said(logging.WARNING))
     log.propagate = False
-    # What goes wrong between Spark and us is told by our own errors.
+    # Problems between Spark and us are reported by our own errors.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

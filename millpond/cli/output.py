@@ -1,4 +1,4 @@
-"""Answers on standard output: as tables for people, as JSON lines or CSV for programs."""
+"""Prints results on standard output: as tables for people, as JSON lines or CSV for programs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Format(StrEnum):
 
 
 class Printer:
-    """Writes answers, each whole and flushed before it returns. Threads may share it."""
+    """Prints results, each complete and flushed before it returns. Threads may share it."""
 
     def __init__(self, format: Format, out: TextIO | None = None, *, paged: bool = False):
-        """With ``paged`` long answers are shown a screen at a time."""
+        """Creates a printer. With ``paged`` long results are shown a screen at a time."""
         self.format = format
         self._paged = paged
         self.broken = False
@@ -40,7 +40,7 @@ class Printer:
         self._since_header = 0
 
     def answer(self, table: pa.Table) -> None:
-        """The rows of a query that has an end."""
+        """Prints the rows of a query that has an end."""
         with self._lock:
             self._current = None
             if self.format is Format.table and _is_plan(table):
@@ -53,7 +53,7 @@ class Printer:
                 self._write(self._lines(table, header=True))
 
     def live(self, query: str, table: pa.Table) -> None:
-        """Some rows of a query that runs; its header comes when it was not the last one to write."""
+        """Prints some rows of a running query; its header comes first if another one has printed in between."""
         with self._lock:
             fresh = query != self._current
             self._current = query
@@ -67,7 +67,7 @@ class Printer:
             self._write(list(self._block(table, header=again, keep=True)))
 
     def count(self, rows: int) -> None:
-        """How many rows a statement touched."""
+        """Prints how many rows a statement changed."""
         with self._lock:
             self._current = None
             match self.format:
@@ -98,7 +98,7 @@ class Printer:
         return lines + [",".join(row) for row in zip(*columns, strict=True)]
 
     def _block(self, table: pa.Table, *, header: bool = True, keep: bool = False) -> Iterator[str]:
-        """The lines of a table; records below one another where the terminal is too narrow for it."""
+        """Yields the lines of a table; records below one another if the terminal is too narrow for it."""
         from millpond.records.outgoing import to_values
 
         names = [to_cell(n) for n in table.column_names]
@@ -157,7 +157,7 @@ def _is_number(dtype: pa.DataType) -> bool:
 
 
 def _is_plan(table: pa.Table) -> bool:
-    """Whether it is the answer of EXPLAIN: text that a person copies, and no table."""
+    """Returns whether it is the result of EXPLAIN: text that a person copies, and not a table."""
     from millpond.query.result import EXPLAINED
 
     return EXPLAINED.encode() in (table.schema.metadata or {})

@@ -1,4 +1,4 @@
-"""Long answers on a terminal, a screen at a time."""
+"""Shows long results on a terminal, a screen at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import sys
 from collections.abc import Sequence
 
 _DEFAULT = "less -FRSX"
-"""It ends by itself if everything fits, and does not fold long lines."""
+"""It ends by itself if everything fits, and does not wrap long lines."""
 
 
 def page(lines: Sequence[str]) -> bool:
-    """Shows the lines by the program in ``PAGER``; False if they fit the terminal, or there is no such program."""
+    """Shows the lines with the program in ``PAGER``; returns False if they fit the terminal, or there is no such
+    program.
+    """
     if len(lines) < shutil.get_terminal_size().lines:
         return False
     command = shlex.split(os.environ.get("PAGER") or _DEFAULT)
@@ -27,7 +29,7 @@ def page(lines: Sequence[str]) -> bool:
             pager.stdin.write("\n".join(lines) + "\n")
             pager.stdin.close()
         except (BrokenPipeError, KeyboardInterrupt):
-            pass  # who has seen enough leaves it
+            pass  # the user has left the pager
         while True:
             try:
                 pager.wait()

@@ -1,4 +1,4 @@
-"""What happens while an app starts, on standard error: bars on a terminal, a line now and then elsewhere."""
+"""Shows the start of an app on standard error: bars on a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = 2.0
 
 
 class Loading:
-    """Follows the loads of an app; ``report`` is called for each piece that a table has taken."""
+    """Follows the loads of an app; ``report`` is called for each piece that a table has loaded."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -45,7 +45,7 @@ class Loading:
             say(f"loading {progress.table}: {_rows(progress)}{_share(progress)}{rate}")
 
     def started(self) -> None:
-        """From here on others write too: lines now and then, no bars."""
+        """Switches to lines without bars: from here on others write too."""
         self.close()
         self._plain = True
 

@@ -1,4 +1,6 @@
-"""The prompt of the shell: history, completion of words, tables and columns, several lines until a semicolon."""
+"""Implements the prompt of the shell: history, completion of words, tables and columns, several lines until a
+semicolon.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*$")
 
 
 def make_prompt(session: Session, state: Path | None) -> Callable[[], str]:
-    """A function that asks for the next statements. The history is kept in the state directory, if there is one."""
+    """Returns a function that reads the next statements. The history is stored in the state directory, if
+    there is one.
+    """
     keys = KeyBindings()
 
     @Condition
@@ -56,7 +60,7 @@ def make_prompt(session: Session, state: Path | None) -> Callable[[], str]:
 
 
 class SqlCompleter(Completer):
-    """Words that begin as what is typed: keywords, and the names that the app knows."""
+    """Completes what is typed: with keywords, and with the names that the app knows."""
 
     def __init__(self, session: Session):
         self._session = session
@@ -81,7 +85,7 @@ class SqlCompleter(Completer):
             yield from ((f, "function") for f in sorted(known_functions() - known))
 
     def _refresh(self) -> None:
-        """Asks for the names, and for the columns of those that are new."""
+        """Queries the names, and the columns of new ones."""
         try:
             names = [*self._names("SHOW TABLES", "name"), *self._names("SHOW STREAMS", "name")]
             self._known = {
@@ -89,7 +93,7 @@ class SqlCompleter(Completer):
                 for n in names
             }
         except Error:
-            return  # completion does without what it cannot learn
+            return  # completion works without what it cannot query
 
     def _names(self, sql: str, column: str) -> Iterable[str]:
         return [str(n) for t in self._session.ask(sql).tables for n in t[column].to_pylist()]

@@ -1,4 +1,4 @@
-"""``millpond query``: one text, its answer, the end."""
+"""Implements ``millpond query``: runs one text, prints its result, and ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def query(
 
 
 def show(answer: Answer, printer: Printer) -> None:
-    """Prints an answer; the rows of a running query until it ends or Ctrl-C is pressed."""
+    """Prints a result; the rows of a running query until it ends or Ctrl-C is pressed."""
     import pyarrow as pa
 
     if answer.count is not None:

@@ -1,6 +1,6 @@
-"""Which apps this user runs: one small file for each, locked for as long as its process lives.
+"""Registers the apps that this user runs: one small file for each, locked while its process runs.
 
-A file holds the path of the state directory, or nothing while the app still loads its tables.
+A file contains the path of the state directory, or nothing while the app still loads its tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millpond.errors import StateUnwritable
 
 
 class Registration:
-    """This process in the registry, until ``close``."""
+    """Registers this process, until ``close``."""
 
     def __init__(self) -> None:
         directory = _directory()
@@ -28,7 +28,7 @@ class Registration:
         scratch.rename(self._path)
 
     def ready(self, state: Path) -> None:
-        """The app answers now."""
+        """Records that the app accepts queries now."""
         os.pwrite(self._descriptor, os.fsencode(state), 0)
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class Registration:
 
 
 def running_apps() -> list[Path | None]:
-    """The state directories of this user's running apps; None for one that still loads."""
+    """Returns the state directories of this user's running apps; None for one that still loads."""
     found: list[Path | None] = []
     for file in sorted(_directory().glob("*.app")):
         with contextlib.suppress(FileNotFoundError):
@@ -62,7 +62,7 @@ def running_apps() -> list[Path | None]:
 
 
 def _directory() -> Path:
-    """A directory that nobody else can write to."""
+    """Returns a directory that nobody else can write to."""
     path = Path(tempfile.gettempdir()) / f"millpond-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How commands fail: a message with its place, line, caret and hint on standard error, and the exit code."""
+"""Reports errors of commands: a message with its place, line, caret and hint on standard error, and the exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class Report:
-    """Where a command's errors go. ``name`` is what they are said to stand in, ``mask`` hides secrets."""
+    """Prints a command's errors. ``name`` is the file that they are reported in, ``mask`` hides secrets."""
 
     def __init__(self, name: str | None = None, *, verbose: bool = False):
         self.name = name
@@ -40,7 +40,7 @@ class Report:
 
 
 def render(error: Error, name: str | None = None) -> str:
-    """``app.sql:3:8: message``, the line with a caret, the hint; one block for each of several errors."""
+    """Formats ``app.sql:3:8: message``, the line with a caret, the hint; one block for each of several errors."""
     several = getattr(error, "errors", None)
     if several:
         return "\n\n".join(render(e, name) for e in several)
@@ -54,7 +54,7 @@ def render(error: Error, name: str | None = None) -> str:
 
 
 def render_warning(warning: Caution, name: str) -> str:
-    """As an error, but for something that can run."""
+    """Formats a warning like an error, but for something that can run."""
     lines = [f"warning: {warning.message}"]
     if warning.place is not None:
         lines = [f"{name}:{warning.place.line}:{warning.place.column}: {lines[0]}"]
@@ -63,14 +63,14 @@ def render_warning(warning: Caution, name: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line for the person, on standard error, so that standard output holds nothing but rows."""
+    """Prints a line for people on standard error, so that standard output contains only rows."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 @contextmanager
 def reporting(name: str | None = None, *, verbose: bool = False) -> Iterator[Report]:
-    """Turns what a command raises into messages and exit codes: 1 for an error, 130 for Ctrl-C."""
+    """Turns exceptions of a command into messages and exit codes: 1 for an error, 130 for Ctrl-C."""
     report = Report(name, verbose=verbose)
     try:
         yield report
@@ -78,7 +78,7 @@ def reporting(name: str | None = None, *, verbose: bool = False) -> Iterator[Rep
     except typer.Exit:
         raise
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more at exit.
+        # The reader of our output has gone; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``millpond run``: an app from its SQL file, until it is stopped or has processed everything."""
+"""Implements ``millpond run``: runs an app from its SQL file, until it is stopped or has processed everything."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def run(
 
 @dataclass(frozen=True)
 class Server:
-    """Where to answer over HTTP, and what its clients may name."""
+    """Describes where to serve HTTP, and what its clients may name."""
 
     host: str
     port: int
@@ -101,7 +101,9 @@ class Server:
 
     @staticmethod
     def of(address: str | None, allow: list[str] | None, origins: list[str] | None) -> Server | None:
-        """What the options say; None without --http. Raises before anything starts if it cannot be done."""
+        """Returns the server that the options describe; None without --http. Raises before anything starts if it is not
+        possible.
+        """
         from millpond.http.settings import Settings, address_of, tokens_of
 
         if address is None:
@@ -112,7 +114,7 @@ class Server:
 
 
 class Run:
-    """One run of an app: its answers, its socket, its end."""
+    """Represents one run of an app: its results, its socket, its end."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class Run:
             with app:
                 parts = runtime_of(app)
                 with SocketServer(parts), self._http(app):
-                    # Tables answer from here on, before Spark is there.
+                    # Tables can be queried from here on, before Spark is up.
                     registration.ready(parts.state.path)
                     self._start(app, loading, once=once)
                     stopping.gently()
@@ -167,7 +169,7 @@ class Run:
 
     @contextmanager
     def _http(self, app: App) -> Iterator[None]:
-        """Answers over HTTP meanwhile, if that is asked for: also while tables load."""
+        """Serves HTTP meanwhile, if requested: also while tables load."""
         if self._server is None:
             yield
             return
@@ -236,7 +238,7 @@ class Run:
             raise typer.Exit(INTERRUPTED)
 
     def _look_for_failures(self, app: App) -> None:
-        """A query that fails is told of, and the others go on; with the last one the run ends."""
+        """Reports queries that fail, while the others continue; with the last one the run ends."""
         from millpond.app.app import runtime_of
 
         parts = runtime_of(app)
@@ -252,7 +254,9 @@ class Run:
         self._told = set(failed)
 
     def _print_answers(self, app: App) -> None:
-        """Table queries of the file, as of now; one whose tables were dropped further down, as of then."""
+        """Prints the results of the table queries of the file, as of now; of one whose tables were dropped further
+        down, as of then.
+        """
         from millpond.app.app import runtime_of
 
         for text, result in self._answers:

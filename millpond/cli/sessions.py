@@ -1,4 +1,6 @@
-"""Whom a command asks: the app that runs, the state that one left, or an app of its own."""
+"""Chooses where the statements of a command run: in the running app, on the state that one left, or in an app of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,15 @@ PATIENCE = 60.0
 
 class Session(Protocol):
     def ask(self, sql: str) -> Answer:
-        """Runs a text; the answer is the last statement's."""
+        """Runs a text; returns the result of the last statement."""
 
     def close(self) -> None: ...
 
 
 class RemoteSession:
-    """Statements go to a running app. Leaving one before its answer is there as a whole ends its connection, and with
-    that a transaction; the next one gets a new one."""
+    """Sends statements to a running app. Leaving one before its result is complete closes its connection, and with it a
+    transaction; the next one gets a new one.
+    """
 
     def __init__(self, state: Path, client: Client):
         self.state = state
@@ -45,7 +48,7 @@ class RemoteSession:
         self._client = client
         try:
             answer = client.ask(sql)
-        except KeyboardInterrupt:  # what it is answered yet is not for the next statement
+        except KeyboardInterrupt:  # the rest of its response is not for the next statement
             self.close()
             raise
         return Answer(answer.count, answer.running, self._until_left(answer))
@@ -66,7 +69,7 @@ class RemoteSession:
 
 
 class LocalSession:
-    """Statements go to an app in this process. ``hint`` is said where a name is not known."""
+    """Sends statements to an app in this process. ``hint`` is shown if a name is not known."""
 
     def __init__(self, app: App, *, hint: str | None = None):
         from millpond.app.app import runtime_of
@@ -84,7 +87,7 @@ class LocalSession:
         before = set(self._emitted.results)
         try:
             result = self._statements.run(sql)
-        except KeyboardInterrupt:  # also what was begun is left
+        except KeyboardInterrupt:  # queries that it has started are cancelled too
             for name in self._emitted.results.keys() - before:
                 self._tails.cancel(self._emitted.results[name])
             raise
@@ -93,7 +96,7 @@ class LocalSession:
                 error.hint = self._hint
             raise
         if isinstance(result, RunningResult):
-            # Spark took Ctrl-C when it started, and would cancel every query with it.
+            # Spark took over Ctrl-C when it started, and would cancel every query with it.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             return Answer(None, True, self._tails.follow(result, lambda: False))
         if result.count is not None:
@@ -106,7 +109,7 @@ class LocalSession:
 
 @contextmanager
 def open_session(state: Path | None, own: Callable[[], App] | None = None) -> Iterator[Session]:
-    """Asks the app that runs on ``state``; without one ``own`` is started, or else the state read.
+    """Opens a session with the app that runs on ``state``; without one starts ``own``, or else reads the state.
 
     Without a state it is the one app that this user runs; if there is none, an empty one.
     """
@@ -152,7 +155,7 @@ def _anywhere(own: Callable[[], App] | None) -> Session:
         if not apps:
             break
         if apps[0] is not None:
-            # A shell shows whom it asks before anything is typed; a single query could change the wrong app.
+            # A shell shows which app it uses before anything is typed; a single query could change the wrong app.
             client = Client.of(apps[0], only_reads=own is None)
             if client is not None:
                 say(f"asking the app that runs on {apps[0]}")

@@ -1,4 +1,4 @@
-"""``millpond sql``: statements typed by a person, or piped in."""
+"""Implements ``millpond sql``: runs statements typed by a person, or piped in."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def shell(
 
 
 class Shell:
-    """What a line does, wherever it comes from."""
+    """Runs a line, wherever it comes from."""
 
     def __init__(self, session: Session, printer: Printer, report: Report):
         self.session = session
@@ -86,13 +86,13 @@ class Shell:
         self._timing = False
 
     def run_all(self, text: str) -> bool:
-        """Runs the statements of a text up to the first error; whether all went well."""
+        """Runs the statements of a text up to the first error; returns whether all succeeded."""
         with suppress(EOFError):
             return all(self.run(statement) for statement in split_statements(text, unfinished=True))
         return True
 
     def run(self, statement: str) -> bool:
-        """Runs one statement or command, and tells what is wrong with it."""
+        """Runs one statement or command, and reports its error."""
         began = time.monotonic()
         command = is_command(statement)
         try:

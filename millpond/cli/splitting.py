@@ -1,4 +1,4 @@
-"""A text as the statements that a shell runs one after another."""
+"""Splits a text into the statements that a shell runs one after another."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from millpond.sql.text import pieces
 
 
 def split_statements(text: str, *, unfinished: bool = False) -> list[str]:
-    """The statements that end with a semicolon; ``\\d`` and the like are lines of their own. A transaction from BEGIN
-    to its end is one, since all of it is checked before anything runs.
+    r"""Returns the statements that end with a semicolon; ``\d`` and the like are separate lines. A transaction from
+    BEGIN to its end is one, since all of it is checked before anything runs.
 
-    Each has the lines before it as empty lines, so that errors name the line of the whole text. What stands
-    behind the last semicolon comes too if ``unfinished`` is asked for.
+    Each has the lines before it as empty lines, so that errors name the line of the whole text. What comes after the
+    last semicolon is included with ``unfinished``.
     """
     found: list[str] = []
     start = 0
@@ -23,7 +23,7 @@ def split_statements(text: str, *, unfinished: bool = False) -> list[str]:
 
 
 def is_finished(text: str) -> bool:
-    """Whether nothing is left behind the last semicolon, or the text is a command."""
+    """Returns whether nothing is left after the last semicolon, or the text is a command."""
     if is_command(text) or not text.strip():
         return True
     ends = list(_ends(text))
@@ -31,12 +31,12 @@ def is_finished(text: str) -> bool:
 
 
 def is_command(text: str) -> bool:
-    """Whether it is for the shell itself: ``\\d``, or a word that begins no statement."""
+    r"""Returns whether it is for the shell itself: ``\d``, or a word that begins no statement."""
     return text.lstrip().startswith("\\") or text.strip().rstrip("; ").lower() in ("exit", "quit", "help")
 
 
 def _together(text: str, ends: list[int]) -> list[int]:
-    """The ends without those inside of a transaction whose end is in the text too."""
+    """Returns the ends without those inside of a transaction whose end is in the text too."""
     kept: list[int] = []
     inside: list[int] | None = None
     start = 0
@@ -60,7 +60,7 @@ def _first_word(statement: str) -> str:
 
 
 def _ends(text: str) -> list[int]:
-    """The offsets at which statements end: semicolons outside of strings and comments, and ends of commands."""
+    """Returns the offsets at which statements end: semicolons outside of strings and comments, and ends of commands."""
     ends: list[int] = []
     start = 0
     while start < len(text):
@@ -80,7 +80,7 @@ def _ends(text: str) -> list[int]:
 
 
 def _code(text: str) -> str:
-    """The text with strings and comments blanked."""
+    """Returns the text with strings and comments blanked."""
     return "".join(
         text[p.start : p.end] if p.kind == "code" else " " * (p.end - p.start) for p in pieces(text)
     )

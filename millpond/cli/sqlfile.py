@@ -1,4 +1,4 @@
-"""Reading the SQL file that a command names."""
+"""Reads the SQL file that a command names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millpond.errors import FileMissing
 
 
 def read_sql(path: Path) -> str:
-    """The text of the file. One that is not there or is not text is an error of the app: exit code 1."""
+    """Returns the text of the file. One that does not exist or is not text is an error of the app: exit code 1."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: both ask the app to stop, a second one ends the process at once."""
+"""Handles Ctrl-C and SIGTERM: both request the app to stop, a second one ends the process at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Self
 
 
 class Stopping:
-    """Takes both signals while it is entered. Until ``gently`` a signal raises KeyboardInterrupt in the main thread;
-    after it, it only sets ``asked``, so that work can be finished."""
+    """Handles both signals while it is entered. Until ``gently`` a signal raises KeyboardInterrupt in the main thread;
+    after it, it only sets ``asked``, so that work can be finished.
+    """
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -30,7 +31,7 @@ class Stopping:
             signal.signal(number, before)  # type: ignore[arg-type]
 
     def gently(self) -> None:
-        """Spark has put a handler of its own for SIGINT by now: ours comes back."""
+        """Switches to finishing work on a signal. Spark has replaced the handler of SIGINT by now: restores ours."""
         self._gentle = True
         for number in self._before:
             signal.signal(number, self._take)

@@ -1,4 +1,4 @@
-"""``millpond tables``: what an app keeps."""
+"""Implements ``millpond tables``: lists what an app stores."""
 
 from __future__ import annotations
 

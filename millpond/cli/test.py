@@ -1,4 +1,4 @@
-"""``millpond test``: cases of SQL apps, from files."""
+"""Implements ``millpond test``: runs cases of SQL apps, from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millpond top``: the queries and tables of a running app, as they change."""
+"""Implements ``millpond top``: shows the queries and tables of a running app, as they change."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def top(
 
 @contextmanager
 def _screen(console: Console, once: bool) -> Iterator[Callable[[Group], None]]:
-    """Shows one view in the place of the other on a terminal, else one after the other."""
+    """Shows one view instead of the other on a terminal, else one after the other."""
     if once or not console.is_terminal:
         yield console.print
         return
@@ -83,7 +83,7 @@ def _screen(console: Console, once: bool) -> Iterator[Callable[[Group], None]]:
 
 
 def view(session: Session, before: dict[str, tuple[float, int]]) -> Group:
-    """What there is now; ``before`` holds the rows of the last look, from which rates are taken."""
+    """Returns the current view; ``before`` has the rows of the last one, from which rates are computed."""
     from rich.console import Group
 
     return Group(_queries(_rows(session, "SHOW QUERIES")), _tables(_rows(session, "SHOW TABLES"), before))

@@ -1,4 +1,6 @@
-"""A value as text: for a table on a screen, for a line of JSON, for a cell of CSV. Nothing is rounded or cut."""
+"""Formats a value as text: for a table on a screen, for a line of JSON, for a cell of CSV. Nothing is
+rounded or cut.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 
 
 def to_cell(value: Any) -> str:
-    """For a table on a screen. Control characters are spelled out: data must not steer the terminal."""
+    """Formats a value for a table on a screen. Control characters are spelled out: data must not control
+    the terminal.
+    """
     if isinstance(value, str):
         return _CONTROL.sub(_spell, value) if not value.isprintable() else value
     if value is None:
@@ -38,7 +42,7 @@ def to_cell(value: Any) -> str:
 
 
 def to_csv(value: Any) -> str:
-    """RFC 4180: NULL is nothing at all, the empty string is ``""``; nested values are JSON."""
+    """Formats a value as in RFC 4180: NULL is nothing at all, the empty string is ``""``; nested values are JSON."""
     if value is None:
         return ""
     if isinstance(value, list | dict):

@@ -1,1 +1,1 @@
-"""Systems outside: a folder for each, with its ``source``, ``sink`` and ``table`` in files of these names."""
+"""Connects outside systems: a folder for each, with its ``source``, ``sink`` and ``table`` in files of these names."""

@@ -1,19 +1,19 @@
-"""What a source may be able to do beyond its four methods: each ability is a class to derive from.
+"""Declares what a source can do beyond its four methods: each ability is a class to derive from.
 
-    Follows       rows may come after ``latest``: a table over it goes on reading
+    Follows       rows may come after ``latest``: a table over it continues to read
     Steps         a range can be cut after a number of rows
-    Rejects       records that cannot be read are put aside
+    Rejects       records that cannot be read become error records
     Drifts        new columns may be found while it is read
-    Narrows       only what a query needs is asked of the other system
-    Parallel      splits may be read side by side
-    Perishable    what was read may not be there a second time
-    Sheds         parts may be removed while their rows count on
-    MessageLog    a log of messages that another system keeps for a while
-    Keyed         the last message of each key may be what counts
-    Captures      changes of rows can be followed by their key
+    Narrows       only what a query needs is requested from the other system
+    Parallel      splits may be read in parallel
+    Perishable    what was read may not exist a second time
+    Sheds         parts may be removed while their rows remain valid
+    MessageLog    a log of messages that another system stores for a while
+    Keyed         the last message of each key may be the current row
+    Captures      changes of rows can be captured by their key
 
-An ability may depend on the options of a source: then a property of the class says whether it is there. The functions
-here hold for every source, with or without the ability: whoever reads a source calls these.
+An ability may depend on the options of a source: then a property of the class says whether it is available. The
+functions here work for every source, with or without the ability: every reader of a source calls these.
 """
 
 from __future__ import annotations
@@ -35,222 +35,227 @@ from millpond.types import Schema
 
 
 class Follows(Source):
-    """Rows may come after ``latest``."""
+    """Declares that rows may come after ``latest``."""
 
     @property
     def follows(self) -> bool:
-        """Whether a table over it follows it. Else it is loaded once."""
+        """Returns whether a table over it follows it. Otherwise it is loaded once."""
         return True
 
     @property
     def runs(self) -> bool:
-        """Whether a query over it runs on and emits rows, rather than to answer once."""
+        """Returns whether a query over it keeps running and emits rows, instead of running once."""
         return self.endless
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
-        """Comes whenever there may be something new, until ``stop`` is set."""
+        """Yields whenever there may be something new, until ``stop`` is set."""
         return ticks(stop)
 
     def poll(self, start: Offset | None) -> Offset:
-        """As ``latest``, for those who ask all the time: a source that is asked at a price tells for a while what is
-        known."""
+        """Returns the same as ``latest``, for frequent callers: a source whose requests are expensive returns a known
+        offset for a while.
+        """
         return self.latest(start)
 
     def replaced(self, start: Offset, end: Offset) -> bool:
-        """Whether the rows up to ``end`` are not those up to ``start`` and some more: what was made of the earlier ones
-        is made again from all, and compared."""
+        """Returns whether the rows up to ``end`` are not those up to ``start`` and some more: then the results of the
+        earlier ones are computed again from all, and compared.
+        """
         return False
 
     def settled(self, at: Offset) -> bool:
-        """Whether an offset is the end of all that is there, also of what is not believed yet."""
+        """Returns whether an offset is the end of all that exists, also of what is not accepted yet."""
         return self.reached(at, self.latest(at))
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
-        """Whether nothing lies between an offset and a later one."""
+        """Returns whether nothing lies between an offset and a later one."""
         return not self.splits(at, end)
 
 
 class Steps(Source):
-    """A range can be cut after a number of rows."""
+    """Declares that a range can be cut after a number of rows."""
 
     @abstractmethod
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
-        """An offset after ``start``, up to ``end``, about ``rows`` rows on; ``end`` if it cannot tell."""
+        """Returns an offset after ``start``, up to ``end``, about ``rows`` rows later; ``end`` if that is not known."""
 
 
 class Rejects(Source):
-    """Records that cannot be read are put aside."""
+    """Declares that records that cannot be read become error records."""
 
     @abstractmethod
     def receive(self, split: Split) -> Iterator[Received]:
-        """As ``read``, without ``_seq``: the places are the sequence numbers. Where ``read`` would raise BadData, the
-        records that cannot be read are put aside."""
+        """Reads like ``read``, without ``_seq``: the places are the sequence numbers. Where ``read`` would raise
+        BadData, the records that cannot be read become error records.
+        """
 
 
 class Drifts(Source):
-    """New columns may be found while it is read."""
+    """Declares that new columns may be found while it is read."""
 
     @property
     def drifts(self) -> bool:
-        """Whether ``notice`` may find new columns."""
+        """Returns whether ``notice`` may find new columns."""
         return True
 
     @abstractmethod
     def notice(self, splits: Sequence[Split]) -> None:
-        """Looks whether what is to be read has columns that ``schema()`` does not have yet, and takes them in."""
+        """Checks whether what is to be read has columns that ``schema()`` does not have yet, and adds them."""
 
 
 class Narrows(Source):
-    """Only what a query needs is asked of the other system."""
+    """Declares that only what a query needs is requested from the other system."""
 
     @abstractmethod
     def narrowed(self, need: Need) -> Source:
-        """A source that gives no more than what is needed, as far as it can look for that; else itself."""
+        """Returns a source that reads no more than what is needed, as far as it can select that; else itself."""
 
     @property
     @abstractmethod
     def sent(self) -> str:
-        """What it asks another system for, for people."""
+        """Returns what it requests from another system, for people."""
 
 
 class Parallel(Source):
-    """Splits may be read side by side."""
+    """Declares that splits may be read in parallel."""
 
     @property
     @abstractmethod
     def parallel(self) -> int:
-        """How many may read splits at once, in any order."""
+        """Returns how many threads may read splits at once, in any order."""
 
 
 class Perishable(Source):
-    """What was read may not be there a second time."""
+    """Declares that what was read may not exist a second time."""
 
     @abstractmethod
     def stands(self, end: Offset) -> bool:
-        """Whether what lies before an offset can still be read, a second time, as it was."""
+        """Returns whether what lies before an offset can still be read again, unchanged."""
 
 
 class Sheds(Source):
-    """Parts may be removed while their rows count on: files, where 'on.remove' says so."""
+    """Declares that parts may be removed while their rows remain valid: files, if 'on.remove' says so."""
 
     @property
     @abstractmethod
     def leaves(self) -> bool:
-        """Whether parts of it may go while their rows count on."""
+        """Returns whether parts of it may be removed while their rows remain valid."""
 
     @abstractmethod
     def left(self, end: Offset) -> frozenset[int] | None:
-        """The parts whose rows count on, and that cannot be read any more; None if there are some, and it is not known
-        which."""
+        """Returns the parts whose rows remain valid, and that cannot be read any more; None if there are some unknown
+        ones.
+        """
 
     @abstractmethod
     def part_of(self, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The part that each row is of, by its sequence number."""
+        """Returns the part of each row, by its sequence number."""
 
 
 class MessageLog(Source):
-    """A log of messages that another system keeps for a while, and that may be made anew."""
+    """Declares a log of messages that another system stores for a while, and that may be created again."""
 
     @abstractmethod
     def begin(self) -> Offset | None:
-        """Where a query that is new begins to read; None is the beginning."""
+        """Returns where a new query begins to read; None is the beginning."""
 
     @abstractmethod
     def resume(self, at: Offset) -> Offset:
-        """Where reading goes on after an offset that was kept. Raises what stands in the way."""
+        """Returns where reading continues after a stored offset. Raises what prevents that."""
 
     @abstractmethod
     def comparable(self, one: Offset, other: Offset) -> bool:
-        """Whether two offsets are of one and the same thing, which was not made anew in between."""
+        """Returns whether two offsets are of the same thing, which was not created again in between."""
 
     @abstractmethod
     def lost(self, start: Offset | None, end: Offset) -> int:
-        """How many rows between two offsets are not kept any more. Raises if the offsets are not of what is there."""
+        """Returns how many rows between two offsets were removed. Raises if the offsets do not match the source."""
 
     @abstractmethod
     def lag(self, at: Offset | None) -> dict[str, int]:
-        """The rows after an offset, by the part of the source that they are in."""
+        """Returns the rows after an offset, by the part of the source that they are in."""
 
     @abstractmethod
     def patience(self, error: Error) -> Patience:
-        """How long reading is tried again after an error that may pass."""
+        """Returns how long reading is retried after an error that may be temporary."""
 
 
 class Keyed(Source):
-    """The last message of each key may be what counts."""
+    """Declares that the last message of each key may be the current row."""
 
     @abstractmethod
     def keyed(self, *, wait: bool) -> str | None:
-        """Why the last message of each key is what counts, if so: a table that says nothing else is keyed so.
-        ``wait`` says whether to have patience with what is not there."""
+        """Returns why the last message of each key is the current row, if so: a table without other options is then
+        keyed. ``wait`` says whether to wait for a missing topic.
+        """
 
 
 class Captures(Source):
-    """Changes of rows can be followed by their key: see ``cdc/source.py``."""
+    """Declares that changes of rows can be captured by their key: see ``cdc/source.py``."""
 
     @property
     @abstractmethod
     def captures(self) -> bool:
-        """Whether a table over it follows changes of rows."""
+        """Returns whether a table over it follows changes of rows."""
 
     @property
     @abstractmethod
     def enveloped(self) -> Schema | None:
-        """The columns of the changes, one by one, as a stream of them has them; None if there is no such stream."""
+        """Returns the columns of the changes, one by one, as in a stream of them; None if there is no such stream."""
 
     @property
     @abstractmethod
     def log_bytes(self) -> int | None:
-        """The bytes of log that the other system keeps for whoever follows it; None if it cannot tell."""
+        """Returns the bytes of log that the other system retains for its follower; None if unknown."""
 
 
 def follows(source: Source) -> bool:
-    """Whether rows may come after ``latest()``."""
+    """Returns whether rows may come after ``latest()``."""
     return source.follows if isinstance(source, Follows) else source.endless
 
 
 def runs(source: Source) -> bool:
-    """Whether a query over a source runs on."""
+    """Returns whether a query over a source keeps running."""
     return source.runs if isinstance(source, Follows) else source.endless
 
 
 def changes(source: Source, stop: threading.Event) -> Iterator[None]:
-    """Comes whenever there may be something new, until ``stop`` is set."""
+    """Yields whenever there may be something new, until ``stop`` is set."""
     return source.changes(stop) if isinstance(source, Follows) else ticks(stop)
 
 
 def poll(source: Source, start: Offset | None) -> Offset:
-    """The end of what is known to be there, for those who ask all the time."""
+    """Returns the known end of the source, for frequent callers."""
     return source.poll(start) if isinstance(source, Follows) else source.latest(start)
 
 
 def replaced(source: Source, start: Offset, end: Offset) -> bool:
-    """Whether the rows up to ``end`` are not those up to ``start`` and some more."""
+    """Returns whether the rows up to ``end`` are not those up to ``start`` and some more."""
     return isinstance(source, Follows) and source.replaced(start, end)
 
 
 def settled(source: Source, at: Offset) -> bool:
-    """Whether an offset is the end of all that is there."""
+    """Returns whether an offset is the end of all that exists."""
     return source.settled(at) if isinstance(source, Follows) else reached(source, at, source.latest(at))
 
 
 def clip(source: Source, start: Offset | None, end: Offset, rows: int) -> Offset:
-    """An offset after ``start``, up to ``end``, about ``rows`` rows on where the source can tell."""
+    """Returns an offset after ``start``, up to ``end``, about ``rows`` rows later if the source knows it."""
     return source.clip(start, end, rows) if isinstance(source, Steps) else end
 
 
 def reached(source: Source, at: Offset | None, end: Offset) -> bool:
-    """Whether nothing lies between an offset and a later one."""
+    """Returns whether nothing lies between an offset and a later one."""
     return source.reached(at, end) if isinstance(source, Follows) else not source.splits(at, end)
 
 
 def rejects(source: Source) -> bool:
-    """Whether there may be records that cannot be read, which are put aside."""
+    """Returns whether there may be records that cannot be read, which become error records."""
     return isinstance(source, Rejects)
 
 
 def receive(source: Source, split: Split) -> Iterator[Received]:
-    """The rows of a split, with the records that cannot be read put aside where the source does that."""
+    """Yields the rows of a split, with error records for records that cannot be read if the source supports that."""
     if isinstance(source, Rejects):
         yield from source.receive(split)
         return
@@ -259,96 +264,96 @@ def receive(source: Source, split: Split) -> Iterator[Received]:
 
 
 def drifts(source: Source) -> bool:
-    """Whether new columns may be found while a source is read."""
+    """Returns whether new columns may be found while a source is read."""
     return isinstance(source, Drifts) and source.drifts
 
 
 def notice(source: Source, splits: Sequence[Split]) -> None:
-    """Takes in the columns of what is to be read that are new."""
+    """Adds the new columns of what is to be read."""
     if isinstance(source, Drifts):
         source.notice(splits)
 
 
 def narrowed(source: Source, need: Need) -> Source:
-    """A source that gives no more than what is needed, as far as it can."""
+    """Returns a source that reads no more than what is needed, as far as it can."""
     return source.narrowed(need) if isinstance(source, Narrows) else source
 
 
 def sent(source: Source) -> str | None:
-    """What a source asks another system for, for people."""
+    """Returns what a source requests from another system, for people."""
     return source.sent if isinstance(source, Narrows) else None
 
 
 def parallel(source: Source) -> int:
-    """How many may read splits at once."""
+    """Returns how many threads may read splits at once."""
     return source.parallel if isinstance(source, Parallel) else 1
 
 
 def stands(source: Source, end: Offset) -> bool:
-    """Whether what lies before an offset can still be read as it was."""
+    """Returns whether what lies before an offset can still be read unchanged."""
     return source.stands(end) if isinstance(source, Perishable) else True
 
 
 def leaves(source: Source) -> bool:
-    """Whether parts of a source may go while their rows count on."""
+    """Returns whether parts of a source may be removed while their rows remain valid."""
     return isinstance(source, Sheds) and source.leaves
 
 
 def left(source: Source, end: Offset) -> frozenset[int] | None:
-    """The parts whose rows count on, and that cannot be read any more."""
+    """Returns the parts whose rows remain valid, and that cannot be read any more."""
     return source.left(end) if isinstance(source, Sheds) else frozenset()
 
 
 def part_of(source: Source, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The part that each row is of."""
+    """Returns the part of each row."""
     return source.part_of(seqs) if isinstance(source, Sheds) else np.zeros(len(seqs), np.int64)
 
 
 def begin(source: Source) -> Offset | None:
-    """Where a query that is new begins to read."""
+    """Returns where a new query begins to read."""
     return source.begin() if isinstance(source, MessageLog) else None
 
 
 def resume(source: Source, at: Offset) -> Offset:
-    """Where reading goes on after an offset that was kept."""
+    """Returns where reading continues after a stored offset."""
     return source.resume(at) if isinstance(source, MessageLog) else at
 
 
 def comparable(source: Source, one: Offset, other: Offset) -> bool:
-    """Whether two offsets are of one and the same thing."""
+    """Returns whether two offsets are of the same thing."""
     return source.comparable(one, other) if isinstance(source, MessageLog) else True
 
 
 def lost(source: Source, start: Offset | None, end: Offset) -> int:
-    """How many rows between two offsets are not kept any more."""
+    """Returns how many rows between two offsets were removed."""
     return source.lost(start, end) if isinstance(source, MessageLog) else 0
 
 
 def lag(source: Source, at: Offset | None) -> dict[str, int]:
-    """The rows after an offset, by part; nothing where a source cannot tell."""
+    """Returns the rows after an offset, by part; nothing if a source does not know."""
     return source.lag(at) if isinstance(source, MessageLog) else {}
 
 
 def patience(source: Source, error: Error) -> Patience:
-    """How long reading is tried again after an error that may pass."""
+    """Returns how long reading is retried after an error that may be temporary."""
     return source.patience(error) if isinstance(source, MessageLog) else AGAIN
 
 
 def keyed(source: Source, *, wait: bool) -> str | None:
-    """Why the last message of each key is what counts, if so."""
+    """Returns why the last message of each key is the current row, if so."""
     return source.keyed(wait=wait) if isinstance(source, Keyed) else None
 
 
 def captures(source: Source) -> bool:
-    """Whether a table over a source follows changes of rows, by their key."""
+    """Returns whether a table over a source follows changes of rows, by their key."""
     return isinstance(source, Captures) and source.captures
 
 
 def enveloped(source: Source) -> Schema | None:
-    """The columns of the changes, one by one, as a stream of them has them."""
+    """Returns the columns of the changes, one by one, as in a stream of them."""
     return source.enveloped if isinstance(source, Captures) else None
 
 
 def log_bytes(source: Source) -> int | None:
-    """The bytes of log that another system keeps for whoever follows it."""
+    """Returns the bytes of log that another system retains for its follower."""
     return source.log_bytes if isinstance(source, Captures) else None

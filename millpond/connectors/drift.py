@@ -1,4 +1,4 @@
-"""Sources whose columns are discovered from what they read, and that may come to have more."""
+"""Implements sources whose columns are discovered from what they read, and that may get more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.types import Schema, type_name
 
 log = logging.getLogger("millpond")
 MOST_COLUMNS = 1_000
-"""Columns that a source may come to have."""
+"""Maximum number of columns that a source may get."""
 _WIDENING = threading.Lock()
 
 
@@ -29,20 +29,20 @@ class DriftingSource(Drifts):
 
     @abstractmethod
     def _discover(self) -> Schema:
-        """The columns, from a sample of what is there."""
+        """Returns the columns, from a sample of the data."""
 
     @abstractmethod
     def _fresh(self, split: Split) -> Schema:
-        """Those of the columns of a split that are not known."""
+        """Returns those of the columns of a split that are not known."""
 
     def schema(self) -> Schema:
-        """Declared, or discovered: before, or now."""
+        """Returns the columns: declared, or discovered, before or now."""
         if self._schema is None:
             self._schema = self.found or settle_schema(self._named(self._discover()))
         return self._schema
 
     def _named(self, found: Schema) -> Schema:
-        """The columns without one that has no name: no statement could tell of it."""
+        """Returns the columns without one that has no name: no statement could name it."""
         if "" not in found.names:
             return found
         log.warning('"%s" has a column without a name, which is left out', self.address)
@@ -60,12 +60,11 @@ class DriftingSource(Drifts):
             try:
                 fresh = self._fresh(split)
             except BadData:
-                continue  # whoever reads it is told
+                continue  # whoever reads it gets the error
             self._widen(fresh)
 
     def _widen(self, fresh: Schema) -> None:
-        """Takes in columns that have come up. One that is NULL everywhere tells no type yet, and
-        one without a name is left out."""
+        """Adds new columns. One that is NULL everywhere has no type yet, and one without a name is left out."""
         with _WIDENING:
             known = self.schema()
             typed = tuple(c for c in fresh if c.type != pa.null() and c.name and c.name not in known)

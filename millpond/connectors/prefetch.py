@@ -1,4 +1,4 @@
-"""Reading ahead: what comes next is fetched while what came before is used."""
+"""Reads ahead: fetches the next item while the previous one is used."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class _End:
 
 
 def ahead(items: Iterator[T], count: int) -> Iterator[T]:
-    """The same items; up to ``count`` of them are fetched by a thread before they are asked for."""
+    """Yields the same items; a thread fetches up to ``count`` of them before they are requested."""
     return side_by_side([items], count) if count > 0 else items
 
 
 def side_by_side(sources: Sequence[Iterable[T]], count: int, threads: int = 1) -> Iterator[T]:
-    """The items of all sources, as they come: each of so many threads reads one source after another, and has fetched
-    up to ``count`` items before they are asked for."""
+    """Yields the items of all sources, as they arrive: each of so many threads reads one source after another, and
+    fetches up to ``count`` items before they are requested.
+    """
     found: queue.Queue[Any] = queue.Queue(max(1, count) * threads)
     todo: queue.SimpleQueue[Iterable[T]] = queue.SimpleQueue()
     for source in sources:
@@ -75,4 +76,4 @@ def side_by_side(sources: Sequence[Iterable[T]], count: int, threads: int = 1) -
     finally:
         stop.set()
         for worker in workers:
-            worker.join(_PATIENCE)  # one that waits for an answer ends when that comes
+            worker.join(_PATIENCE)  # one that waits for a response ends when that comes

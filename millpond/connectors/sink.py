@@ -1,7 +1,7 @@
-"""The contract of a sink, and how one is found.
+"""Defines the contract of a sink, and finds sinks.
 
-A sink takes the rows of a batch together with the position after it. One that is ``exact`` makes both count in the
-system that it writes to, and tells at a start how far it has come; the others write a batch again that was cut off.
+A sink takes the rows of a batch together with the position after it. An ``exact`` sink stores both in the system that
+it writes to, and returns its position at a start; the others write a batch again that was interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millpond.types import Schema
 
 
 class Sink(ABC):
-    """Where rows go, at a URI."""
+    """Writes rows, to a URI."""
 
     kind: ClassVar[str]
     schemes: ClassVar[tuple[str, ...]]
@@ -35,16 +35,17 @@ class Sink(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> str:
-        """What EXPLAIN says about delivery."""
+        """Returns what EXPLAIN says about delivery."""
 
     def open(self, name: str) -> Position | None:
-        """Makes ready to write for the query of that name, unique among all apps. An exact sink answers the position
-        that it holds."""
+        """Prepares to write for the query of that name, unique among all apps. An exact sink returns its stored
+        position.
+        """
         return None
 
     @property
     def is_open(self) -> bool:
-        """Whether ``write`` may be called. After one that failed an exact sink has to be opened anew."""
+        """Returns whether ``write`` may be called. After a failed write an exact sink must be opened again."""
         return True
 
     def check(self, rows: pa.Table) -> None:
@@ -56,45 +57,45 @@ class Sink(ABC):
         """Writes all rows, and returns when they are safe."""
 
     def close(self) -> None:
-        """Frees what the sink holds. It may be called twice."""
+        """Releases the resources of the sink. It may be called twice."""
         return
 
 
 class NativeSink(Sink):
-    """Written by a format of Spark."""
+    """Describes a sink that a Spark format writes."""
 
     format: ClassVar[str]
 
     @property
     def by_spark(self) -> bool:
-        """Whether Spark writes it; else ``write`` does."""
+        """Returns whether Spark writes it; else ``write`` does."""
         return not self.exact
 
     @abstractmethod
     def encode(self, rows: pa.Table) -> pa.Table:
-        """The rows as Spark's format takes them."""
+        """Returns the rows as Spark's format takes them."""
 
     @abstractmethod
     def encoding_sql(self, view: str) -> str:
-        """What ``encode`` does, as a query of Spark over rows under the name ``view``."""
+        """Returns what ``encode`` does, as a query of Spark over rows under the name ``view``."""
 
     @abstractmethod
     def settings(self) -> dict[str, str]:
-        """The options of Spark's format."""
+        """Returns the options of Spark's format."""
 
 
 @cache
 def sinks() -> tuple[type[Sink], ...]:
-    """Every sink of this package, by kind."""
+    """Returns every sink of this package, by kind."""
     found = classes_of("sink", Sink)
     return tuple(sorted(found, key=lambda s: s.kind))
 
 
 def every_sink() -> tuple[type[Sink], ...]:
-    """Every sink of this package and of others."""
+    """Returns every sink of this package and of others."""
     return (*sinks(), *offered_classes("sink", Sink))
 
 
 def find_sink(uri: str) -> type[Sink]:
-    """The sink for the scheme of a URI."""
+    """Returns the sink for the scheme of a URI."""
     return by_scheme(uri, "sink", Sink, sinks(), 'INSERT INTO "{scheme}://" is not there')

@@ -1,4 +1,4 @@
-"""What tables that live in a database have in common, whatever the database."""
+"""Implements what all tables in databases have in common."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _OPENING = threading.Lock()
 
 
 def shared(key: str, make: Callable[[], D]) -> D:
-    """The database of that key, made if no table of this process uses it now; each user leaves it when done."""
+    """Returns the database of that key, created if no table of this process uses it now; each user leaves
+    it when done.
+    """
     with _OPENING:
         found, users = _OPEN.get(key) or (make(), 0)
         _OPEN[key] = found, users + 1
@@ -46,7 +48,7 @@ def leave(database: Database) -> None:
 
 
 class OutsideTable(Backend):
-    """A table whose rows and positions are in a database."""
+    """Represents a table whose rows and positions are in a database."""
 
     database: Database
 
@@ -88,7 +90,7 @@ class OutsideTable(Backend):
         return self.database.position(pipeline)
 
     def changed(self) -> None:
-        """Called when changes have been applied."""
+        """Records that changes have been applied."""
         self.changed_at = time.time()
 
     def close(self) -> None:
@@ -104,12 +106,12 @@ class OutsideTable(Backend):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What rows are known by: the key, or the row number."""
+        """Returns what identifies rows: the key, or the row number."""
         return self.schema.key or (ROW,)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns as they are stored."""
+        """Returns the columns as they are stored."""
         return self.schema.columns if self.schema.key else (*self.schema.columns, Column(ROW, pa.int64()))
 
     def column(self, name: str) -> Column:
@@ -130,7 +132,9 @@ class OutsideTable(Backend):
 
     @abstractmethod
     def take_numbers(self, session: Any, count: int, highest: int) -> int:
-        """The first of ``count`` new row numbers, higher than any used or named before; ``highest`` is named now."""
+        """Returns the first of ``count`` new row numbers, higher than any used or named before; ``highest`` is named
+        now.
+        """
 
     # changes
 
@@ -154,7 +158,7 @@ class OutsideTable(Backend):
         return [self.column(name).name for name in names]
 
     def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
-        """The rows of a table without a key, each with its number."""
+        """Returns the rows of a table without a key, each with its number."""
         given = (
             rows.column(ROW).combine_chunks() if ROW in rows.column_names else pa.nulls(len(rows), pa.int64())
         )

@@ -1,57 +1,54 @@
-"""Finds what a mutation changes, on the rows as they are."""
+"""Finds the changes of a mutation on the current rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond import faults
-from millpond.changes import ROW, Changes
-from millpond.errors import QueryFailed
-from millpond.query.matching import aligned
+from millpond.changes import Changes
+from millpond.query.row_changes import Piece, combine
+from millpond.records.values import Unfit
 from millpond.sql.catalog import Relation
-from millpond.sql.fold import identity_columns
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.tables.base import Snapshot
 
 Answer = Callable[[Resolved], pa.Table]
 AnswerAt = Callable[[StoreSnapshot, Resolved], pa.Table]
-"""Answers a query on the rows of a snapshot."""
+"""Runs a query on the rows of a snapshot."""
 Find = Callable[[StoreSnapshot], tuple[dict[str, Changes], int]]
-"""Finds changes on the rows of a snapshot, by table, and how many rows they touch."""
+"""Finds changes on the rows of a snapshot, by table, and the number of rows they change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Holds rows to delete or to insert, as a part of a mutation finds them."""
-
-    action: Literal["put", "end"]
-    identified: bool
-    rows: pa.Table
+class Outdated(Unfit):
+    """Is raised if the target's columns changed since the statement was checked. It must be checked again; nothing was
+    done.
+    """
 
 
 def changes_of(mutation: Mutation, answer: Answer, snapshot: Snapshot) -> tuple[Changes, int]:
-    """Returns the changes of all parts, which see the same rows, and how many rows they touch.
+    """Returns the changes of all parts, which see the same rows, and the number of rows they change.
 
     ``snapshot`` is the target as the parts see it.
     """
     pieces = [Piece(p.action, p.identified, answer(p.query)) for p in mutation.parts]
-    return combine(mutation.target, pieces, snapshot, new_once=True)
+    joined = len(pieces) > 1 or any(len(p.query.inputs) > 1 for p in mutation.parts)
+    return combine(mutation.target, pieces, snapshot, new_once=True, joined=joined)
 
 
 def finding(mutation: Mutation, answer: AnswerAt) -> Find:
-    """Returns what finds the changes of a mutation on the rows of a snapshot, for a commit."""
+    """Returns a function that finds the changes of a mutation on the rows of a snapshot, for a commit."""
     name = mutation.target.name
 
     def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
-        changes, count = changes_of(mutation, partial(answer, snapshots), snapshots.snapshot(name))
+        snapshot = snapshots.snapshot(name)
+        if any(column not in mutation.target.schema for column in snapshot.schema.names):
+            raise Outdated(f'table "{name}" has new columns')
+        changes, count = changes_of(mutation, partial(answer, snapshots), snapshot)
         faults.reach("rows found")
         return ({name: changes} if len(changes) else {}), count
 
@@ -59,7 +56,7 @@ def finding(mutation: Mutation, answer: AnswerAt) -> Find:
 
 
 def inserting(target: Relation, rows: pa.Table) -> Find:
-    """Returns what makes rows new ones of a table, for a commit; a key that is there may be refused."""
+    """Returns a function that inserts rows into a table, for a commit; it may refuse an existing key."""
 
     def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
         if target.strict:
@@ -67,104 +64,3 @@ def inserting(target: Relation, rows: pa.Table) -> Find:
         return {target.name: Changes(rows)}, rows.num_rows
 
     return find
-
-
-def combine(
-    target: Relation, pieces: Sequence[Piece], snapshot: Snapshot, *, new_once: bool
-) -> tuple[Changes, int]:
-    """All pieces as one change, and how many rows it touches. With ``new_once`` no two new rows may have one key; else
-    the last one wins."""
-    ended: list[pa.Table] = []
-    put: list[pa.Table] = []
-    count = 0
-    width = len(identity_columns(target))
-    touched: list[pa.Table] = []
-    arriving: list[pa.Table] = []
-    keys: list[pa.Table] = []
-    for piece in pieces:
-        rows = piece.rows
-        if piece.identified:
-            old = _plain_identity(rows.select(list(range(width))), target)
-            if piece.action == "end":
-                old = old.group_by(old.column_names).aggregate([])
-                count += old.num_rows
-                ended.append(old)
-                continue
-            touched.append(old)
-            rows = rows.select(list(range(width, rows.num_columns)))
-            if target.schema.key:
-                moved = _moved(old, rows)
-                ended.append(old.filter(moved))
-                arriving.append(rows.select(list(target.schema.key)).filter(moved))
-            else:
-                rows = rows.append_column(ROW, old[ROW])
-        elif not target.schema.key:
-            rows = rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))
-        if target.schema.key and (piece.identified or new_once):
-            keys.append(rows.select(list(target.schema.key)))
-        count += rows.num_rows
-        put.append(rows)
-    _each_once(touched, target, "several rows of the source match one row of")
-    if target.schema.key and touched:
-        _each_once(keys, target, "two rows would get one key in")
-        _not_taken(arriving, touched, ended, target, snapshot)
-    return _combined(target, ended, put), count
-
-
-def _plain_identity(old: pa.Table, target: Relation) -> pa.Table:
-    return old.rename_columns([c.name for c in identity_columns(target)])
-
-
-def _moved(old: pa.Table, new: pa.Table) -> pa.ChunkedArray:
-    """Returns which rows change their key."""
-    same = None
-    for name in old.column_names:
-        equal = pc.fill_null(pc.equal(old[name], new[name].cast(old[name].type)), False)
-        same = equal if same is None else pc.and_(same, equal)
-    return pc.invert(same)
-
-
-def _not_taken(
-    arriving: list[pa.Table],
-    touched: list[pa.Table],
-    ended: list[pa.Table],
-    target: Relation,
-    snapshot: Snapshot,
-) -> None:
-    """A key that a row moves to must be free, or become free."""
-    keys = pa.concat_tables(arriving)
-    if not keys.num_rows:
-        return
-    names = list(target.schema.key)
-    there = snapshot.get(names, keys).select(names)
-    leaving = pa.concat_tables([t.select(names).cast(there.schema) for t in (*touched, *ended)])
-    if there.join(leaving, names, join_type="left anti").num_rows:
-        raise QueryFailed(
-            f'a row of table "{target.name}" would get a key that another row has',
-            hint="delete the other row first, or use INSERT, which replaces it",
-        )
-
-
-def _each_once(tables: list[pa.Table], target: Relation, what: str) -> None:
-    if not tables:
-        return
-    everything = pa.concat_tables(tables)
-    if everything.num_rows > 1:
-        once = everything.group_by(everything.column_names).aggregate([])
-        if once.num_rows != everything.num_rows:
-            raise QueryFailed(
-                f'{what} table "{target.name}"',
-                hint="make the condition or the source say which one is meant",
-            )
-
-
-def _combined(target: Relation, ended: list[pa.Table], put: list[pa.Table]) -> Changes:
-    schema = target.schema.arrow()
-    if not target.schema.key:
-        schema = schema.append(pa.field(ROW, pa.int64()))
-    gone = pa.concat_tables(ended, promote_options="default") if ended else None
-    made = pa.concat_tables([aligned(t, schema) for t in put]) if put else schema.empty_table()
-    if gone is None or not gone.num_rows:
-        return Changes(made)
-    deleted = pa.array([True] * gone.num_rows + [False] * made.num_rows)
-    return Changes(pa.concat_tables([aligned(gone, schema), made]), deleted)

@@ -1,11 +1,12 @@
 """Runs statements that were planned before, with the values of the next text.
 
-They answer None where the statement must go the long way; then nothing was done.
+They return None where the statement must take the general path; then nothing was done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,39 +19,44 @@ from millpond.query.duck import NotAccepted
 from millpond.query.inputs import rows_of
 from millpond.query.prepared import Prepared
 from millpond.query.result import Count, Result
+from millpond.query.turns import Turns
 from millpond.records import to_arrow
 from millpond.records.values import Unfit
 from millpond.sql.catalog import Relation
 from millpond.sql.mutation import Mutation
 from millpond.sql.resolve import Resolved
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Provides what plans of one version of the catalog run on."""
+    """Provides what plans for one version of the catalog need to run."""
 
     store: Store
     current: Callable[[], bool]
-    """Whether the catalog is still of that version."""
+    """Whether the catalog still has that version."""
     in_block: Callable[[], bool]
-    """Whether the thread is inside BEGIN … COMMIT, and sees rows that nobody else does."""
+    """Whether the thread is inside BEGIN … COMMIT, and sees its own uncommitted rows."""
     loading: Callable[[], bool]
     """Whether a table of the statement is being loaded."""
 
     def snapshots(self) -> StoreSnapshot:
-        """All tables as of now. Raises Unfit if names may mean something else by now."""
+        """Returns a snapshot of all tables. Raises Unfit if names may have a new meaning."""
+        if self.loading():
+            raise Unfit("a table is being loaded")
         return self.checked(self.store.snapshots())
 
     def checked(self, snapshots: StoreSnapshot) -> StoreSnapshot:
-        """A snapshot that was taken after the plan was found; else as ``snapshots``."""
+        """Returns the snapshot, which was taken after the plan was found; raises as ``snapshots``."""
         if not self.current() or self.loading():
             raise Unfit("the catalog has changed")
         return snapshots
 
     def write(self, find: Find, target: str) -> int:
-        """Commits the changes that ``find`` makes of the newest rows, and counts them. Raises Unfit, and does nothing,
-        if names may mean something else by now."""
+        """Commits the changes that ``find`` computes from the newest rows, and returns their number. Raises Unfit, and
+        does nothing, if names may have a new meaning.
+        """
         try:
             return self.store.write(lambda snapshots: find(self.checked(snapshots)), into=(target,))
         except KeyError:
@@ -58,26 +64,34 @@ class Ground:
                 raise
             raise Unfit("the table was dropped") from None
 
-    def answer(self, prepared: Prepared, values: Sequence[Any], snapshots: StoreSnapshot) -> pa.Table:
-        """Returns the rows of a query, as of a snapshot."""
+    def answer(
+        self,
+        prepared: Prepared,
+        values: Sequence[Any],
+        snapshots: StoreSnapshot,
+        turns: Turns | None = None,
+    ) -> pa.Table:
+        """Returns the rows of a query, as of a snapshot, when it is its turn."""
         where = prepared.narrowed(values)
         try:
             tables = {i.view: rows_of(i, snapshots, where.get(i.view)) for i in prepared.query.inputs}
         except KeyError:
             raise Unfit("a table is being dropped") from None
         try:
-            return prepared.answer(tables, values)
+            with nullcontext() if turns is None or not prepared.spelling.in_process else turns.turn(tables):
+                return prepared.answer(tables, values)
         except NotAccepted:
             raise Unfit("the query is answered in another way") from None
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSelect:
-    """A query on tables. ``reads`` note for the statistics that a table was read."""
+    """Runs a query on tables. ``reads`` record in the statistics that a table was read."""
 
     ground: Ground
     prepared: Prepared
     reads: tuple[Callable[[], None], ...]
+    turns: Turns
 
     def __call__(self, *values: Any) -> Result | None:
         ground = self.ground
@@ -86,12 +100,12 @@ class PlannedSelect:
         snapshots = ground.snapshots()
         for note in self.reads:
             note()
-        return Result(ground.answer(self.prepared, values, snapshots))
+        return Result(ground.answer(self.prepared, values, snapshots, self.turns))
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedInsert:
-    """INSERT of rows that are read from no table, into a table or an embedded stream."""
+    """Runs an INSERT of rows that are read from no table, into a table or an embedded stream."""
 
     ground: Ground
     target: Relation
@@ -116,7 +130,7 @@ class PlannedInsert:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMutation:
-    """UPDATE, DELETE, MERGE or UPSERT: ``queries`` are those of its parts."""
+    """Runs an UPDATE, DELETE, MERGE or UPSERT; ``queries`` are those of its parts."""
 
     ground: Ground
     mutation: Mutation

@@ -1,0 +1,1 @@
+"""Runs statements over streams: contains everything that uses PySpark."""

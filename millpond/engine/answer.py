@@ -1,4 +1,4 @@
-"""Queries that Spark answers for somebody who waits: they can be ended, and are no larger than is allowed."""
+"""Runs interactive queries on Spark: a client can cancel them, and their results have a maximum size."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from millpond.allowance import Allowance
 from millpond.engine.collect import collect, schema_of
 from millpond.engine.failures import explain, unknown_type
 from millpond.engine.functions import register
+from millpond.engine.internals import java_frame
 from millpond.engine.onspark import to_frame
 from millpond.engine.session import new_session
 from millpond.errors import Error
@@ -26,12 +27,14 @@ _IN_JOBS = ",".join(
     f"org.apache.spark.sql.catalyst.optimizer.{rule}"
     for rule in ("ConstantFolding", "ConvertToLocalRelation")
 )
-"""Rules that evaluate expressions while Spark plans, where nothing can end them. In a job they can be ended."""
+"""Optimizer rules that evaluate expressions while Spark plans, where nothing can cancel them. In a job they can be
+cancelled.
+"""
 _numbers = itertools.count(1)
 
 
 def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The answer of a Spark query over named Arrow tables."""
+    """Returns the result of a Spark query over named Arrow tables."""
     limit = allowance.current()
     session = new_session(spark)
     try:
@@ -46,12 +49,12 @@ def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Tab
     except Error:
         raise
     except Exception as error:
-        allowance.check()  # it may have failed because it was ended
+        allowance.check()  # it may have failed because it was cancelled
         raise explain(error) from error
 
 
 def _known(rows: pa.Table) -> pa.Table:
-    """The rows, if all their types are known here."""
+    """Returns the rows, if all their types are known here."""
     for field in rows.schema:
         try:
             normal(field.type)
@@ -62,7 +65,7 @@ def _known(rows: pa.Table) -> pa.Table:
 
 @contextmanager
 def _tagged(session: SparkSession) -> Iterator[None]:
-    """Lets the jobs that this thread starts be ended."""
+    """Makes the jobs that this thread starts cancellable."""
     if allowance.current() is None:
         yield
         return
@@ -81,14 +84,14 @@ def _tagged(session: SparkSession) -> Iterator[None]:
 
 
 def _collect(frame: DataFrame, limit: Allowance) -> pa.Table:
-    """All rows, but none behind the first that is too many."""
+    """Returns all rows, or stops at the first that is too many."""
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _load_from_socket
 
     schema = schema_of(frame)
     if limit.rows is not None:
         frame = frame.limit(limit.rows + 1)
-    port, secret, server = frame._jdf.collectAsArrowToPython()
+    port, secret, server = java_frame(frame).collectAsArrowToPython()
     batches: list[pa.RecordBatch] = []
     order: list[int] = []
     rows = size = 0
@@ -100,5 +103,5 @@ def _collect(frame: DataFrame, limit: Allowance) -> pa.Table:
                 limit.check_size(rows, size)
             else:
                 order = list(found)
-    server.getResult()  # raises what the job failed with
+    server.getResult()  # raises the error of the job
     return pa.Table.from_batches([batches[i] for i in order], None if batches else schema).cast(schema)

@@ -1,4 +1,4 @@
-"""A batch: the rows of a stream between two offsets, here or on Spark."""
+"""Defines a batch: the rows of a stream between two offsets, read in this process or on Spark."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Divide(Exception):
-    """A batch is to be applied in two halves."""
+    """Requests that a batch is applied in two halves."""
 
 
 class Batch:
-    """Rows after ``start`` up to ``end``. Statements that are at the same place share one.
+    """Represents the rows after ``start`` up to ``end``. Statements at the same offset share one.
 
-    ``limit`` is the number of rows up to which they are read in this process. ``frame`` is the batch as Spark
-    handed it over; without it Spark reads the range when it is asked.
+    ``limit`` is the number of rows up to which they are read in this process. ``frame`` is the batch as Spark delivered
+    it; without it Spark reads the range on demand.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Batch:
         self.spark = spark
         self._given = frame
         self._shared = shared
-        self._sifted: tuple[pa.Table, pa.Table] | None = None
-        """Its rows and what was put aside, where it was read here because of records that cannot be read."""
+        self.sifted: tuple[pa.Table, pa.Table] | None = None
+        """Its rows and its error records, if it was read here because some records cannot be read."""
         self._kept: list[DataFrame] = []
 
     @cached_property
@@ -63,33 +63,33 @@ class Batch:
 
     @cached_property
     def size(self) -> int | None:
-        """How many rows there are, where the source can tell."""
-        if self._sifted is not None:
-            return int(self._sifted[0].num_rows)
+        """Returns the number of rows, if the source knows it."""
+        if self.sifted is not None:
+            return int(self.sifted[0].num_rows)
         try:
             sizes = [s.rows for s in self._splits]
         except Error:
-            return None  # whoever reads the rows is told
+            return None  # whoever reads the rows gets the error
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
     @cached_property
     def lost(self) -> int:
-        """How many rows the source did not keep until now."""
+        """Returns how many rows the source has removed before they were read."""
         return abilities.lost(self.source, self.start, self.end)
 
     def check(self) -> None:
-        """Raises if it is not of what the source has now."""
+        """Raises if it does not match the current data of the source."""
         _ = self.lost
 
     high: int | None = None
-    """How far the time of its rows has come, where whoever made the batch knows."""
+    """The highest event time of its rows, if the creator of the batch knows it."""
 
     def part(self, rows: pa.Table) -> Part:
-        """Some of its rows."""
+        """Returns a batch of some of its rows."""
         return Part(rows, self.spark, self.high)
 
     def halves(self) -> tuple[Batch, Batch] | None:
-        """The batch in two, where the source can tell a place in between."""
+        """Returns the batch in two halves, if the source knows an offset in between."""
         size = self.size
         middle = (
             abilities.clip(self.source, self.start, self.end, size // 2)
@@ -103,11 +103,11 @@ class Batch:
         return first, second
 
     def read(self) -> pa.Table:
-        """All rows with ``_seq``, read here, however many."""
+        """Returns all rows with ``_seq``, read here, however many."""
         if isinstance(self.source, NativeSource):
             return self._decoded
-        if self._sifted is not None:
-            return self._sifted[0]
+        if self.sifted is not None:
+            return self.sifted[0]
         batches = [batch for split in self._splits for batch in self.source.read(split)]
         if batches:
             return pa.Table.from_batches(batches)
@@ -115,29 +115,31 @@ class Batch:
 
     @cached_property
     def rows(self) -> pa.Table | None:
-        """The rows with ``_seq``, read here; None when they are more than the limit, or how many is not known."""
+        """Returns the rows with ``_seq``, read here; None if they are more than the limit, or their number is not
+        known.
+        """
         return self.read() if self._about <= self.limit else None
 
     @property
     def _about(self) -> float:
-        """How many rows there are, by their bytes where the source cannot tell."""
+        """Returns the number of rows, estimated from their bytes if the source does not know it."""
         if self.size is not None:
             return self.size
         try:
             sizes = [s.bytes for s in self._splits]
         except Error:
-            return math.inf  # whoever reads the rows is told
+            return math.inf  # whoever reads the rows gets the error
         return math.inf if None in sizes else sum(s for s in sizes if s is not None) / BYTES_OF_A_ROW
 
     @cached_property
     def _received(self) -> Received:
-        """What Spark's own format gives, decoded here."""
+        """Decodes here what Spark's own format returns."""
         assert isinstance(self.source, NativeSource)
         return self.source.decode(collect(self._read_frame))
 
     @cached_property
     def columns(self) -> Schema | None:
-        """The columns that its source has by now, where new ones may come up."""
+        """Returns the columns that its source has by now, if new ones may appear."""
         if isinstance(self.source, NativeSource):
             _ = self._received
         elif abilities.drifts(self.source):
@@ -147,7 +149,7 @@ class Batch:
         return self.source.schema()
 
     def fitting(self, schema: Schema) -> Batch:
-        """The batch with these columns of its source: others are left out, NULL where it does not have one."""
+        """Returns the batch with these columns of its source: others are left out, missing ones are NULL."""
         names = schema.names
         if isinstance(self.source, NativeSource):
             names = tuple(self._received.rows.schema.names)
@@ -166,9 +168,10 @@ class Batch:
         return self.source.first_seq(self.start)
 
     def sift(self) -> bool:
-        """Reads it here, with records that cannot be read put aside; answers whether there are such, if it was not
-        done before. Called when it failed on data."""
-        if not abilities.rejects(self.source) or self._sifted is not None:
+        """Reads it here, with error records for records that cannot be read; returns whether there are any, if this was
+        not done before. Called when it failed on data.
+        """
+        if not abilities.rejects(self.source) or self.sifted is not None:
             return False
         arrow = self.source.schema().arrow()
         rows: list[pa.RecordBatch] = []
@@ -180,7 +183,7 @@ class Batch:
         aside = pa.concat_tables(spoiled)
         if not aside.num_rows:
             return False
-        self._sifted = (pa.Table.from_batches(rows, arrow.append(pa.field(SEQ, pa.int64()))), aside)
+        self.sifted = (pa.Table.from_batches(rows, arrow.append(pa.field(SEQ, pa.int64()))), aside)
         self.close()
         for made in ("size", "rows", "frame", "spoiled"):
             self.__dict__.pop(made, None)
@@ -188,9 +191,9 @@ class Batch:
 
     @cached_property
     def spoiled(self) -> pa.Table | None:
-        """Records that could not be read, as ``seq``, ``reason`` and ``value``."""
-        if self._sifted is not None:
-            return self._sifted[1].rename_columns(["seq", "reason", "value"])
+        """Returns records that could not be read, as ``seq``, ``reason`` and ``value``."""
+        if self.sifted is not None:
+            return self.sifted[1].rename_columns(["seq", "reason", "value"])
         if not isinstance(self.source, NativeSource) or not self._received.spoiled.num_rows:
             return None
         spoiled = self._received.spoiled
@@ -199,7 +202,7 @@ class Batch:
 
     @property
     def _read_frame(self) -> DataFrame:
-        """What Spark handed over, unless its reader does not know all columns."""
+        """Returns what Spark delivered, unless its reader does not know all columns."""
         given = self._given
         if given is None or (
             abilities.drifts(self.source) and tuple(given.columns[:-1]) != self.source.schema().names
@@ -209,7 +212,7 @@ class Batch:
 
     @cached_property
     def frame(self) -> DataFrame:
-        """The rows with ``_seq`` on Spark, which keeps them if several statements may ask."""
+        """Returns the rows with ``_seq`` on Spark, which caches them if several statements may read them."""
         frame = self._made_frame
         if self._shared:
             self._kept.append(frame := frame.persist())
@@ -217,18 +220,18 @@ class Batch:
 
     @property
     def _made_frame(self) -> DataFrame:
-        if isinstance(self.source, NativeSource) or self._sifted is not None:
+        if isinstance(self.source, NativeSource) or self.sifted is not None:
             return to_frame(self.spark(), self.read())
         return self._read_frame
 
     def close(self) -> None:
-        """Spark need not keep the rows any longer, nor those of what was fitted from it."""
+        """Releases the rows that Spark caches, also those of batches fitted from it."""
         while self._kept:
             self._kept.pop().unpersist()
 
 
 class Fitted(Batch):
-    """A batch with the columns that a statement knows."""
+    """Wraps a batch and returns the columns that a statement knows."""
 
     def __init__(self, batch: Batch, schema: Schema):
         self.__dict__.update(batch.__dict__)
@@ -246,7 +249,7 @@ class Fitted(Batch):
 
     @property
     def _made_frame(self) -> DataFrame:
-        if isinstance(self.source, NativeSource) or self._sifted is not None:
+        if isinstance(self.source, NativeSource) or self.sifted is not None:
             return to_frame(self.spark(), self.read())
         return self._read_frame.select(*(quote(name) for name in (*self._schema.names, SEQ)))
 
@@ -255,12 +258,12 @@ class Fitted(Batch):
             return False
         for made in ("size", "rows", "frame", "spoiled"):
             self.__dict__.pop(made, None)
-        self._sifted = self._batch._sifted
+        self.sifted = self._batch.sifted
         return True
 
 
 class Part(Batch):
-    """Rows that are here: some of a batch, or of earlier ones."""
+    """Represents rows in this process: some of a batch, or of earlier ones."""
 
     def __init__(self, rows: pa.Table, spark: Callable[[], SparkSession], high: int | None = None):
         self._rows = rows
@@ -270,17 +273,17 @@ class Part(Batch):
     lost = 0
 
     def halves(self) -> None:
-        """It has no place in a stream."""
+        """Returns nothing: it has no place in a stream."""
 
     columns = None
 
     def fitting(self, schema: Schema) -> Part:
-        """Its rows are what a statement has made them."""
+        """Returns it unchanged: a statement has produced its rows."""
         return self
 
     @cached_property
     def spoiled(self) -> None:
-        """Its rows are here."""
+        """Returns nothing: its rows were already read."""
 
     def sift(self) -> bool:
         return False

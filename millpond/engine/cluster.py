@@ -1,4 +1,4 @@
-"""Spark masters beside this machine's cores: what executors elsewhere need, and what is left to them."""
+"""Configures Spark masters other than this machine's cores: what remote executors need, and what is left to them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ OWN = frozenset(
         "spark.executor.killOnFatalError.depth",
     )
 )
-"""Settings by the driver's disk and cores, which say nothing of the workers': there spark-defaults.conf counts. An
-executor of its own may end: Spark starts another one."""
+"""Settings that depend on the driver's disk and cores, which say nothing about the workers: there spark-defaults.conf
+applies. A remote executor may end: Spark starts another one.
+"""
 SETTINGS = {"spark.sql.adaptive.enabled": "true"}
-"""How many parts a shuffle has is found out."""
+"""Spark chooses the number of shuffle partitions."""
 _HERE = ("127.0.0.1", "localhost", "::1")
 
 
 def is_cluster(master: str) -> bool:
-    """Whether executors are other processes than the driver's."""
+    """Returns whether executors are other processes than the driver's."""
     return master != "local" and not master.startswith("local[")
 
 
 def is_here(master: str) -> bool:
-    """Whether everything runs on this machine, which nobody else need reach."""
+    """Returns whether everything runs on this machine, which nobody else need reach."""
     return master.startswith("local") or urlsplit(master).hostname in _HERE
 
 
 def send_package(spark: SparkSession, directory: Path) -> None:
-    """Gives the executors this very Millpond, whatever else is installed there."""
+    """Sends this very Millpond to the executors, whatever is installed there."""
     root = Path(__file__).parent.parent
     made = directory / "millpond.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as package:

@@ -1,7 +1,7 @@
 """Collects the rows of a Spark query as Arrow.
 
-``DataFrame.toArrow`` fails where a struct is NULL that has fields which cannot be: they are NULL with it, and Arrow
-takes that for a mistake. So all fields may be NULL here.
+``DataFrame.toArrow`` fails if a struct is NULL and has fields that are not nullable: they are NULL with it, which Arrow
+refuses. So all fields are nullable here.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.engine.internals import arrow_batches
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 def collect(frame: DataFrame) -> pa.Table:
-    """All rows."""
-    batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
-    return pa.Table.from_batches(batches).cast(schema_of(frame))
+    """Returns all rows."""
+    return pa.Table.from_batches(arrow_batches(frame)).cast(schema_of(frame))
 
 
 def schema_of(frame: DataFrame) -> pa.Schema:
-    """The columns of a frame, all of which, and whatever they hold, may be NULL."""
+    """Returns the columns of a frame, all of them nullable, at every depth."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     known = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")

@@ -1,7 +1,7 @@
-"""A stream without a query: its statements get a batch when somebody asks, in the thread of who asks.
+"""Runs a stream without a Spark query: its statements get a batch on request, in the thread of the caller.
 
-For tests of SQL apps: what a statement makes of a batch is the same function, but nothing waits for Spark's query, and
-where batches end is decided by who asks.
+Tests of SQL apps use it: statements apply a batch with the same function, but nothing waits for Spark's query, and the
+caller decides where batches end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class DirectStream:
-    """The statements on one stream; as StreamQuery, but ``pull`` moves them. ``spark`` starts Spark if a batch
-    needs it."""
+    """Runs the statements on one stream; like StreamQuery, but ``pull`` moves them. ``spark`` starts Spark if a batch
+    needs it.
+    """
 
     def __init__(self, source: Source, size: BatchSize, spark: Callable[[], SparkSession]):
         self.source = source
@@ -43,13 +44,13 @@ class DirectStream:
             self._members.remove(pipeline)
 
     def settle(self) -> None:
-        """Nothing runs by itself."""
+        """Does nothing: nothing runs by itself."""
 
     def wait_until_up(self) -> None:
-        """It always is."""
+        """Does nothing: it is always up."""
 
     def pull(self) -> None:
-        """Brings the statements to the end of the stream, with one batch for all that are at the same place."""
+        """Moves the statements to the end of the stream, with one batch for all at the same offset."""
         for pipeline in list(self._members):
             end = self.source.latest(pipeline.offset)
             while pipeline.active and not pipeline.reached(end):

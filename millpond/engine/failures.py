@@ -1,4 +1,4 @@
-"""Spark's exceptions in our words."""
+"""Translates Spark's exceptions to errors of Millpond."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
 _OF_THE_PLAN = ("AnalysisException", "ParseException")
-"""Errors before any row is read. What a user writes is checked before Spark gets it: these are about its planner."""
+"""Errors before any row is read. User input is checked before Spark gets it, so these are about Spark's planner."""
 _OF_SPARK = ("INTERNAL_ERROR", "MISSING_ATTRIBUTES", "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY")
 _TAIL = re.compile(r"\s*(?:SQLSTATE: |If necessary set |; line \d+ pos).*", re.DOTALL)
-"""What Spark adds for programs, and for those who could change its configuration."""
+"""What Spark adds for programs, and for users who can change its configuration."""
 _TOLERANT = re.compile(r"\s*Use `(try_\w+)`.*", re.DOTALL)
 _JAVA = re.compile(r"\b(?:java|scala|org\.apache)\.[\w.]+")
 _UNKNOWN_TYPE = re.compile(r"\b(\w+Type)\([^()]*\) is not supported in conversion to Arrow")
@@ -59,14 +59,14 @@ _CALLING = "An error occurred while calling"
 _CAUSE = re.compile(r"^Caused by: [\w.$]+(?:: (.*))?$", re.MULTILINE)
 _LOST_COLUMN = re.compile(r"NoSuchElementException: key not found: \w+#\d+")
 _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
-"""An error of ours that was raised in one of Spark's Python processes."""
+"""An error of Millpond that was raised in one of Spark's Python processes."""
 
 
 _KAFKA = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
 
 
 def _kafka(text: str) -> Error:
-    """What Spark's Kafka connector failed with."""
+    """Returns the error of Spark's Kafka connector."""
     found = _KAFKA.search(text)
     name, said = (found[1], found[2].strip()) if found else ("", text.strip().splitlines()[0])
     if "Auth" in name:
@@ -79,7 +79,7 @@ def _kafka(text: str) -> Error:
 
 
 def unknown_type(kind: str) -> QueryFailed:
-    """The error for an answer of Spark with a type that tables and results have not."""
+    """Returns the error for a result of Spark with a type that tables and results do not have."""
     return QueryFailed(
         f"an answer has a column of a type that is not known here ({kind})",
         hint="cast it to STRING, a number or a time",
@@ -87,7 +87,7 @@ def unknown_type(kind: str) -> QueryFailed:
 
 
 def explain(error: BaseException) -> Error:
-    """The error that a person should see."""
+    """Returns the error that a person should see."""
     if isinstance(error, Error):
         return error
     gone = lost(error)
@@ -114,7 +114,7 @@ def explain(error: BaseException) -> Error:
         return _no_plan(": its optimizer has lost a column")
     match = _CLASS.search(text)
     if match and (type(error).__name__ in _OF_THE_PLAN or match[1].startswith(_OF_SPARK)):
-        # Of UNSUPPORTED_FEATURE.SET_OPERATION_ON_MAP_TYPE the last part says most.
+        # Of UNSUPPORTED_FEATURE.SET_OPERATION_ON_MAP_TYPE the last part is the most specific.
         last = match[0].partition("]")[0].strip("[").rpartition(".")[2]
         why = "" if match[1] == "INTERNAL_ERROR" else f": {last.lower().replace('_', ' ')}"
         return _no_plan(why)
@@ -134,7 +134,7 @@ def _no_plan(why: str) -> QueryFailed:
 
 
 def _of_a_value(line: str) -> QueryFailed:
-    """The error for what a function of Spark's says of a value, without what is about Spark itself."""
+    """Returns the error for what a Spark function reports about a value, without what is about Spark itself."""
     tolerant = _TOLERANT.search(line)
     line = _TAIL.sub("", _TOLERANT.sub("", line)).strip().removeprefix("requirement failed: ")
     if not line or _JAVA.search(line):

@@ -1,4 +1,4 @@
-"""Our functions and those of programs on Spark: the ones that the SQL names."""
+"""Registers with Spark the functions that a query names: Millpond's own and those of programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession, sql: str) -> None:
-    """Makes the functions known to the session that the text names."""
+    """Registers the functions that the text names with the session."""
     named = [(name, f, f"array<{type_name(of)}>") for name, (f, of) in FUNCTIONS.items() if name in sql]
     named += [(own.key, own.call, type_name(own.returns)) for own in functions_in(sql)]
     for name, function, returns in named:
@@ -26,7 +26,7 @@ def register(spark: SparkSession, sql: str) -> None:
 
 
 def _typed(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
-    """The function with the annotations that Spark asks for."""
+    """Returns the function with the annotations that Spark requires."""
 
     def with_types(*columns: pa.Array) -> pa.Array:
         return function(*columns)

@@ -1,7 +1,7 @@
-"""The jars that Spark needs to read and write Kafka: PySpark does not bring them.
+"""Finds the jars that Spark needs to read and write Kafka, which PySpark does not include.
 
-They are looked for in a folder, ``MILLPOND_JARS`` or one in the user's cache, which ``millpond jars kafka`` fills with
-Maven; a machine without access gets the folder copied. Without the folder Spark is told to fetch them by itself.
+They are in a folder, ``MILLPOND_JARS`` or one in the user's cache, which ``millpond jars kafka`` fills with Maven; for
+a machine without access, copy the folder. Without the folder Spark downloads them itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ KAFKA = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-"""What the connector needs of Spark 4.2, and nothing that Spark brings itself."""
+"""What the connector needs in addition to what Spark 4.2 includes."""
 
 
 def cache() -> Path:
-    """Where things are kept that were fetched once."""
+    """Returns the directory for downloads."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "millpond"
 
@@ -36,15 +36,16 @@ def folder() -> Path:
 
 
 def kafka_jars() -> list[Path]:
-    """The jars of the connector; nothing if one is missing."""
+    """Returns the jars of the connector; nothing if one is missing."""
     found = [folder() / f"{name}-{version}.jar" for _, name, version in (x.split(":") for x in KAFKA)]
     return found if all(jar.is_file() for jar in found) else []
 
 
 def fetch(jars: tuple[str, ...], target: Path, *, alone: bool) -> None:
-    """Puts jars into a folder, by Maven: with what they need, or ``alone``. Raises ConnectorMissing.
+    """Downloads jars into a folder with Maven: with what they need, or ``alone``. Raises ConnectorMissing.
 
-    Each is ``group:name:version``, or ``group:name:version:classifier`` for a jar beside the main one."""
+    Each is ``group:name:version``, or ``group:name:version:classifier`` for a jar in addition to the main one.
+    """
     if shutil.which("mvn") is None:
         raise ConnectorMissing(
             "the jars are fetched with Maven, and there is no command mvn",

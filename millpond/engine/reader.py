@@ -1,6 +1,6 @@
-"""Our sources as a Spark streaming source.
+"""Wraps Millpond's sources as a Spark streaming source.
 
-Spark asks for offsets and partitions in one process and reads in others: a source is pickled into the options.
+Spark requests offsets and partitions in one process and reads in others: a source is pickled into the options.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, NativeSource, Source, Split
+from millpond.engine.internals import java_session, java_sessions
 from millpond.engine.session import new_session
 from millpond.types import quote, type_name
 
@@ -34,7 +35,9 @@ class Partition(InputPartition):
 
 
 class Reader(DataSourceStreamReader):
-    """Offsets are wrapped as ``{"at": json}``: Spark wants a dict of plain values, ours may be nested."""
+    """Reads a stream for Spark. Offsets are wrapped as ``{"at": json}``: Spark requires a dict of plain values, ours
+    may be nested.
+    """
 
     def __init__(self, source: Source, start: Offset | None, max_rows: int):
         self.source = source
@@ -65,7 +68,7 @@ class Reader(DataSourceStreamReader):
 
 
 class RangeReader(DataSourceReader):
-    """What lies between two offsets, once."""
+    """Reads the rows between two offsets, once."""
 
     def __init__(self, source: Source, start: Offset | None, end: Offset):
         self.source = source
@@ -76,7 +79,7 @@ class RangeReader(DataSourceReader):
         return [Partition(s) for s in self.source.splits(self.start, self.end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Where there is no partition Spark asks for one that is none of ours."""
+        """Reads a partition. If there is none, Spark requests one that is not ours."""
         return self.source.read(partition.split) if isinstance(partition, Partition) else iter(())
 
 
@@ -110,12 +113,13 @@ def unwrap(offset: dict[str, Any]) -> Offset | None:
 
 
 def reading_session(spark: SparkSession) -> SparkSession:
-    """A session of its own that can read our sources. Spark looks for names that are taken in the session that a
-    thread last used, whichever that is: so it is this one, for a moment."""
+    """Returns a separate session that can read our sources. Spark looks for registered names in the session that a
+    thread last used, whichever that is: so it is this one, temporarily.
+    """
     session = new_session(spark)
-    sessions: Any = session._get_j_spark_session_class(session._jvm)
+    sessions = java_sessions(session)
     before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
+    sessions.setActiveSession(java_session(session))
     try:
         session.dataSource.register(MillpondSource)
     finally:
@@ -127,8 +131,9 @@ def reading_session(spark: SparkSession) -> SparkSession:
 
 
 def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_rows: int) -> DataFrame:
-    """The rows of a source after ``start``, as a streaming DataFrame: with ``_seq``, or as Spark's format has them.
-    ``spark`` is a session to read with."""
+    """Returns the rows of a source after ``start``, as a streaming DataFrame: with ``_seq``, or as Spark's format
+    returns them. ``spark`` is a session to read with.
+    """
     if isinstance(source, NativeSource):
         return (
             spark.readStream.format(source.format).options(**source.stream_settings(start, max_rows)).load()
@@ -143,7 +148,7 @@ def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_r
 
 
 def read_range(spark: SparkSession, source: Source, start: Offset | None, end: Offset) -> DataFrame:
-    """The rows of a source between two offsets, as ``read_stream`` has them."""
+    """Returns the rows of a source between two offsets, like ``read_stream``."""
     if isinstance(source, NativeSource):
         return spark.read.format(source.format).options(**source.range_settings(start, end)).load()
     return (
@@ -156,7 +161,7 @@ def read_range(spark: SparkSession, source: Source, start: Offset | None, end: O
 
 
 def noted(source: Source, line: str) -> Offset:
-    """The offset of a line of Spark's checkpoint."""
+    """Returns the offset of a line of Spark's checkpoint."""
     if isinstance(source, NativeSource):
         return source.offset_of(line)
     return unwrap(json.loads(line)) or {}

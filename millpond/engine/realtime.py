@@ -1,8 +1,8 @@
-"""A query from Kafka to Kafka in Spark's real-time mode: rows go through as they come, not batch by batch.
+"""Runs a query from Kafka to Kafka in Spark's real-time mode: row by row, not batch by batch.
 
-Spark reads, decodes, joins, encodes and writes; nothing of a row passes through this process. The tables that are
-joined are handed to Spark whole. Every few seconds Spark ends a batch of its own: then the place in the stream is noted
-in the journal, and, if one of the tables has changed, the query is started anew with the tables as they are now.
+Spark reads, decodes, joins, encodes and writes; no row passes through this process. Joined tables are passed to Spark
+completely. Every few seconds Spark ends a batch of its own: then the offset is stored in the journal, and, if one of
+the tables has changed, the query restarts with the current tables.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 _MESSAGES, _ROWS = "__messages", "__rows"
 _LOOK = 0.1
-"""Seconds between looks at how far the query is."""
+"""Seconds between checks of the progress of the query."""
 _ALL: WeakSet[RealTimeQuery] = WeakSet()
-"""Those of this process: they share its cores."""
+"""Real-time queries of this process: they share its cores."""
 
 
 class RealTimeQuery(StreamQuery):
-    """One statement, and the Spark query that is all of it."""
+    """Represents one statement that runs completely as one Spark query."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RealTimeQuery(StreamQuery):
         directory: Path,
         spark: Callable[[], SparkSession],
     ):
-        # A copy of its own: a source notes which topic of a name it reads.
+        # A separate copy: a source records which topic of a name it reads.
         self._native = copy.copy(source)
         super().__init__(self._native, BatchSize(), directory, spark)
         self._sink = sink
@@ -80,10 +80,16 @@ class RealTimeQuery(StreamQuery):
         writer = self._frame(session).writeStream.format(self._sink.format).options(**self._sink.settings())
         return writer.outputMode("update").trigger(realTime=f"{milliseconds} milliseconds")  # type: ignore[call-overload,no-any-return]
 
+    def tasks(self) -> int:
+        """Returns how many cores it uses while it runs."""
+        return 0 if self._query is None else self._native.tasks()
+
     def _check_cores(self, spark: SparkSession) -> None:
-        """Each partition has a task that does not end: without a core for it nothing else would ever run."""
+        """Checks the number of cores: each partition has an endless task, and without a core for it nothing else would
+        ever run.
+        """
         wanted = self._native.tasks()
-        taken = sum(q._native.tasks() for q in list(_ALL) if q is not self and q._query is not None)
+        taken = sum(q.tasks() for q in list(_ALL) if q is not self)
         cores = spark.sparkContext.defaultParallelism
         if wanted + taken >= cores:
             beside = f", beside {taken} of other queries" if taken else ""
@@ -95,7 +101,7 @@ class RealTimeQuery(StreamQuery):
             )
 
     def _frame(self, session: SparkSession) -> DataFrame:
-        """The messages that come out, of those that come in."""
+        """Returns the output messages of the input messages."""
         plan, moment = self._only.plan.batch, self._tables()
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "8g")
         settings = self._native.stream_settings(self._at, 1)
@@ -112,7 +118,7 @@ class RealTimeQuery(StreamQuery):
         return session.sql(self._sink.encoding_sql(_ROWS))
 
     def _follow(self, query: StreamingQuery) -> None:
-        """Notes how far the query is, whenever Spark has ended a batch. What stands in the way ends the query."""
+        """Records the progress of the query, whenever Spark has ended a batch. An error ends the query."""
         seen = -1
         try:
             while self._query is query and query.isActive:

@@ -1,4 +1,4 @@
-"""One Spark for the process: started when the first pipeline needs it, shared by every app."""
+"""Provides one Spark session for the process: started when the first pipeline needs it, shared by all apps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.engine import jvm
+from millpond.engine import internals, jvm
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
 from millpond.engine.jars import CONNECTOR, kafka_jars
 from millpond.engine.java import prepare_java
@@ -42,7 +42,7 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 # XML that is a value of a row names no file or host: neither an external DTD nor a schema is fetched.
 _CLOSED_XML = "-Djavax.xml.accessExternalDTD= -Djavax.xml.accessExternalSchema="
 _CLOSED = {"spark.sql.variable.substitute": "false"}
-"""Of every session in which SQL runs: `${env:NAME}` in a text is a text."""
+"""Settings of every session that runs SQL: `${env:NAME}` in a text is plain text."""
 
 _BASE = {
     "spark.app.name": "millpond",
@@ -65,25 +65,23 @@ _BASE = {
 }
 
 _JAVA = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
-"""Without memory the process ends, and another one is started: it would not be of use to anybody."""
+"""When memory runs out, the process ends and another one is started: it would be of no use any more."""
 
 
 def started() -> bool:
-    """Whether Spark is up in this process."""
+    """Returns whether Spark is up in this process."""
     if "pyspark" not in sys.modules:
         return False
-    from pyspark import SparkContext
-
-    return SparkContext._active_spark_context is not None
+    return internals.active_context() is not None
 
 
 def get_session(
     master: str | None = None, log_dir: Path | None = None, *, kafka: bool = False
 ) -> SparkSession:
-    """The process's Spark session, started at the first call.
+    """Returns the process's Spark session, started at the first call.
 
     Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. With ``kafka`` it can read
-    Kafka: if the jars are not here, Spark fetches them. Raises JavaMissing and ConnectorMissing.
+    Kafka: if the jars are missing, Spark downloads them. Raises JavaMissing and ConnectorMissing.
     """
     with _lock:
         from pyspark.sql import SparkSession
@@ -95,7 +93,7 @@ def get_session(
             if kafka:
                 _check_kafka(session)
             return session
-        # Spark outlives the app that started it, so its scratch files are not in that app's directory.
+        # Spark outlives the app that started it, so its temporary files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
         log_dir = log_dir or directory
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -111,7 +109,7 @@ def get_session(
         config.write_text(_LOG_CONFIG.format(log=log), encoding="utf-8")
         logging.getLogger("SQLQueryContextLogger").disabled = True
         if logging.getLogger("py4j").level == logging.NOTSET:
-            # A connection that breaks is an error of ours, told by who asked.
+            # A broken connection becomes an error of ours, raised to the caller.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
         builder = SparkSession.builder.master(where)
         settings = _settings(directory, config, kafka=kafka)
@@ -133,19 +131,19 @@ def get_session(
                     hint="check the address, and that its workers have room: executors ask for 1 GB and all cores",
                 ) from error
             raise
-        # What comes in from a process that is gone is half a message: nobody needs to read how that failed.
-        session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+        internals.silence_accumulators(session.sparkContext)
         atexit.register(_stop, session, directory)
         return session
 
 
 def new_session(spark: SparkSession) -> SparkSession:
-    """A session for statements, in which functions that reach outside of SQL are not there at all, and the text of a
-    statement means nothing but SQL. They are refused before Spark is asked; this is the second door."""
+    """Returns a session for statements, which does not have functions that reach outside of SQL, and in which the text
+    of a statement is only SQL. They are refused before Spark gets a statement; this is the second line of defence.
+    """
     session = spark.newSession()
     for name, value in _CLOSED.items():
         session.conf.set(name, value)
-    registry = session._jsparkSession.sessionState().functionRegistry()
+    registry = internals.java_session(session).sessionState().functionRegistry()
     for function in _outside(session.sparkContext):
         registry.dropFunction(function)
     return session
@@ -153,10 +151,9 @@ def new_session(spark: SparkSession) -> SparkSession:
 
 @lru_cache(1)
 def _outside(context: SparkContext) -> list[Any]:
-    """The functions that reach outside, as Spark's registry knows them."""
-    jvm = context._jvm
-    assert jvm is not None
-    some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    """Returns the functions that reach outside, as Spark's registry names them."""
+    java = internals.java_of(context)
+    some, identifier = java.scala.Option.apply, java.org.apache.spark.sql.catalyst.FunctionIdentifier
     builtin, system = some("builtin"), some("system")
     return [
         identifier(name, builtin, system) for name, kind in function_classes().items() if kind == "outside"
@@ -177,7 +174,7 @@ def _no_connector(message: str) -> ConnectorMissing:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether the executors are this process."""
+    """Returns whether the executors are this process."""
     return not is_cluster(spark.sparkContext.master or "")
 
 
@@ -186,7 +183,7 @@ def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, st
     return (
         _BASE
         | {
-            # A statement that takes all memory, or all of a stack, fails; it does not end the JVM of everybody else.
+            # A statement that uses all memory, or all of a stack, fails; it does not end the JVM of everybody else.
             "spark.executor.killOnFatalError.depth": "0",
             "spark.sql.shuffle.partitions": str(cores),
             "spark.default.parallelism": str(cores),
@@ -201,7 +198,7 @@ def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, st
 
 
 def connector_settings(*, kafka: bool) -> dict[str, str]:
-    """The jars of the Kafka connector: if they are here, or, where they are needed, as Spark fetches them."""
+    """Returns the jars of the Kafka connector: local ones, or, if needed, as Spark downloads them."""
     found = kafka_jars()
     if found:
         return {"spark.jars": ",".join(str(jar) for jar in found)}
@@ -210,7 +207,7 @@ def connector_settings(*, kafka: bool) -> dict[str, str]:
 
 @contextmanager
 def _quiet(log: Path) -> Iterator[None]:
-    """The JVM inherits a standard error that is the log file."""
+    """Redirects standard error to the log file while the JVM starts, which inherits it."""
     sys.stderr.flush()
     sys.stdout.flush()
     saved = os.dup(2)
@@ -226,7 +223,7 @@ def _quiet(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """PySpark takes Ctrl-C over when it starts; the program keeps its own."""
+    """Restores the program's handler of Ctrl-C, which PySpark replaces when it starts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The batch stage: rows of a stream and tables in, rows out."""
+"""Defines the batch stage: rows of a stream and of tables in, rows out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.query.evaluate import Answer
 
 
 class Stage:
-    """Runs the batches of one plan: in process with ``answer`` where the rows can be here, else on Spark."""
+    """Runs the batches of one plan: in process with ``answer`` if the rows can be here, else on Spark."""
 
     def __init__(self, plan: BatchPlan, answer: Answer | None, clock: Clock):
         self._plan = plan
@@ -23,7 +23,7 @@ class Stage:
         self._spark = SparkStage(plan, clock)
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
-        """What the batch gives, in the order of the stream, without ``_seq``."""
+        """Returns the results of the batch, in the order of the stream, without ``_seq``."""
         if self._local is not None:
             rows = steps.timed(self._reading, lambda: batch.rows)
             if rows is not None:

@@ -1,4 +1,4 @@
-"""The states of a running statement, and the legal moves between them."""
+"""Defines the states of a running statement, and the legal transitions between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millpond.errors import SqlError
 class State(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"
-    """It failed on something that may pass, and will be tried again."""
+    """It failed with an error that may be temporary, and is retried."""
     PAUSED = "paused"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -33,12 +33,12 @@ def can_move(state: State, by: str) -> bool:
 
 
 def is_done(state: str, by: str) -> bool:
-    """Whether a query is as PAUSE, RESUME, STOP or START leaves it."""
+    """Returns whether a query is already in the state that PAUSE, RESUME, STOP or START leads to."""
     return state == _MOVES[by][1]
 
 
 def moved(state: State, by: str) -> State:
-    """The state after a move. Raises SqlError for one that is not possible."""
+    """Returns the state after a transition. Raises SqlError for an illegal one."""
     legal, to = _MOVES[by]
     if state not in legal:
         words = [f"{m.upper()} QUERY" for m in _ASKED if state in _MOVES[m][0]]
@@ -47,7 +47,7 @@ def moved(state: State, by: str) -> State:
 
 
 def asked(query: str, state: str, by: str) -> State:
-    """The state of a query after it was told to PAUSE, RESUME, STOP or START."""
+    """Returns the state of a query after PAUSE, RESUME, STOP or START."""
     try:
         return moved(State(state), by)
     except SqlError as error:

@@ -1,8 +1,8 @@
-"""One Spark query reads a stream for all statements on it.
+"""Reads a stream with one Spark query for all statements on it.
 
-Each statement has a place of its own in the stream. Those that are where the query is get its batches, one after
-another; one that is behind, because it is new or was held up, catches up with ranges that are read for it, and then
-joins the others. Nothing is known from Spark's checkpoint but where a batch ends: it lives as long as the query.
+Each statement has its own offset in the stream. Statements at the offset of the query get its batches, one after
+another. One that is behind, because it is new or was delayed, catches up with ranges that are read for it, and then
+joins the others. From Spark's checkpoint only the end of a batch is used: it exists as long as the query.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millpond")
 _LOOK = 0.1
-"""Seconds between two looks whether it is time for another try."""
+"""Seconds between two checks whether a retry is due."""
 
 
 class StreamQuery:
-    """The statements on one stream, and the Spark query that reads it while one of them is wanted.
+    """Runs the statements on one stream, and the Spark query that reads it while one of them needs it.
 
-    ``directory`` is scratch.
+    ``directory`` is temporary.
     """
 
     def __init__(self, source: Source, size: BatchSize, directory: Path, spark: Callable[[], SparkSession]):
@@ -57,7 +57,7 @@ class StreamQuery:
         self._own: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._turn = 0
-        """Which run of the query this is; 0 while nobody wants it."""
+        """The number of the current run of the query; 0 if no statement needs it."""
         self._turns = itertools.count(1)
         self._failure: Error | None = None
         self._limit = SMALL_BATCH
@@ -70,12 +70,12 @@ class StreamQuery:
         return len(self._members)
 
     def add(self, pipeline: Pipeline) -> None:
-        """A statement more; ``settle`` lets it begin."""
+        """Adds a statement; ``settle`` starts it."""
         with self._lock:
             self._members.append(pipeline)
 
     def remove(self, pipeline: Pipeline) -> None:
-        """Takes a statement out, its current batch done; with the last one the query ends."""
+        """Removes a statement after its current batch; with the last one the query ends."""
         pipeline.close()
         with self._lock:
             if pipeline in self._members:
@@ -83,9 +83,9 @@ class StreamQuery:
         self.settle()
 
     def settle(self) -> None:
-        """Starts or ends the query after statements have come, gone or changed their state.
+        """Starts or ends the query after statements were added, removed or changed their state.
 
-        It starts where the statement that is furthest is; others of the same place share its batches.
+        It starts at the offset of the most advanced statement; others at the same offset share its batches.
         """
         with self._lock:
             wanted = [p for p in self._members if p.wanted]
@@ -100,7 +100,7 @@ class StreamQuery:
             end_query(query)
 
     def _forget_query(self) -> StreamingQuery | None:
-        """Called with the lock held."""
+        """Forgets the query. Called with the lock held."""
         query, self._query, self._turn = self._query, None, 0
         self._lock.notify_all()
         return query
@@ -114,7 +114,7 @@ class StreamQuery:
         return found
 
     def _try_to_launch(self) -> bool:
-        """Called with the lock held; answers whether the query runs. If not, its statements have failed."""
+        """Starts the query; returns whether it runs. If not, its statements have failed. Called with the lock held."""
         try:
             self._at = None if self._at is None else abilities.resume(self.source, self._at)
             self._launch()
@@ -144,13 +144,13 @@ class StreamQuery:
         )
 
     def _writer(self, session: SparkSession) -> DataStreamWriter:
-        """What Spark reads, and what becomes of it."""
+        """Returns the writer of the Spark query: what Spark reads, and what happens with it."""
         launched = self._launched
         frame = read_stream(session, self.source, self._at, self._size.most)
         return frame.writeStream.foreachBatch(lambda frame, number: self._batch(frame, number, launched))
 
     def _watch(self, turn: int, launched: bool) -> None:
-        """Sees to it that the query runs: started again if what ended it may pass, else its statements fail."""
+        """Keeps the query running: restarts it after an error that may be temporary, otherwise its statements fail."""
         while True:
             if launched:
                 failure = self._end_of_query()
@@ -177,7 +177,7 @@ class StreamQuery:
         return min(times) - time.monotonic() if times else 0.0
 
     def _end_of_query(self) -> Error:
-        """Waits for the end of the query; answers why it came."""
+        """Waits for the end of the query; returns the reason."""
         query, ended = self._query, None
         try:
             if query is not None:
@@ -188,7 +188,7 @@ class StreamQuery:
         return self._said_by_source(failure) if isinstance(failure, SourceError) else failure
 
     def _said_by_source(self, failure: SourceError) -> Error:
-        """What Spark failed with in the words of the source, if it finds the same."""
+        """Returns Spark's error as the source reports it, if the source finds the same."""
         try:
             abilities.resume(self.source, self._at or {})
         except Error as error:
@@ -201,15 +201,15 @@ class StreamQuery:
             try:
                 if not query.isActive or not query.status["message"].startswith("Initializing"):
                     return
-            except Exception:  # whoever watches it is told the same
+            except Exception:  # whoever watches it gets the same error
                 return
             time.sleep(0.02)
 
     def pull(self) -> None:
-        """The query moves by itself."""
+        """Does nothing: the query moves by itself."""
 
     def _batch(self, frame: DataFrame, number: int, launched: int) -> None:
-        """What Spark has read, in batches of a size that takes a fair time."""
+        """Applies what Spark has read, in batches of a size that takes a reasonable time."""
         end, given = self._end_of(number), True
         while given or self._at != end:
             with self._lock:
@@ -236,14 +236,14 @@ class StreamQuery:
                     self._look_for_late()
 
     def _advance(self, pipeline: Pipeline, batch: Batch) -> None:
-        """One statement and one batch of the query. It may be past the beginning, or past all of it."""
+        """Applies one batch of the query to one statement, which may be past the beginning, or past all of it."""
         if pipeline.offset == batch.start:
             pipeline.advance(batch)
         elif not pipeline.reached(batch.end) and (batch.start is None or pipeline.reached(batch.start)):
             pipeline.advance(self._range(pipeline.offset, batch.end))
 
     def _end_of(self, number: int) -> Offset:
-        """Spark notes the end of a batch before the batch runs."""
+        """Returns the end of a batch, which Spark writes before the batch runs."""
         lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
         return noted(self.source, lines[-1])
 
@@ -255,14 +255,14 @@ class StreamQuery:
         )
 
     def _own_session(self) -> SparkSession:
-        """Where ranges are read, so that names do not mix with those of the query's batches."""
+        """Returns the session that reads ranges, so that names do not mix with those of the query's batches."""
         assert self._own is not None
         return self._own
 
-    # those who are behind
+    # statements that are behind
 
     def _look_for_late(self) -> None:
-        """Called with the lock held."""
+        """Starts the thread for statements that are behind. Called with the lock held."""
         at = self._at
         if at is not None and not self._closed:
             for pipeline in self._members:
@@ -276,7 +276,7 @@ class StreamQuery:
         self._lock.notify_all()
 
     def _catch_up(self) -> None:
-        """Brings those who are behind to where the query is, a range at a time, in turn."""
+        """Moves statements that are behind to the offset of the query, a range at a time, in turn."""
         while True:
             with self._lock:
                 at = self._at
@@ -323,5 +323,5 @@ class StreamQuery:
 def end_query(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except Exception:  # it may have ended with an error of its own
+    except Exception:  # it may have ended with its own error
         log.debug("a query had ended", exc_info=True)

@@ -1,1 +1,1 @@
-"""Bytes to Arrow: one file per format, found by name."""
+"""Decodes bytes to Arrow: one file per format, found by its name."""

@@ -1,4 +1,4 @@
-"""Avro: containers, which hold the schema of their records."""
+"""Reads Avro container files, which contain the schema of their records."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from millpond.types import Schema, type_name
 BYTES_PER_PIECE = 64 << 20
 ROWS_PER_BATCH = 64 * 1024
 _ROWS_PER_BYTE = 16
-"""Packed records may take less than a byte: rows of a piece are numbered so that pieces have numbers of their own."""
+"""Compressed records may take less than a byte: rows of a piece are numbered so that each piece has its own numbers."""
 
 
 class Avro(Format):
-    """Unions and logical types become columns as for messages of Avro."""
+    """Reads Avro files. Unions and logical types become columns as for Avro messages."""
 
     name: ClassVar[str] = "avro"
     guesses: ClassVar[bool] = False
@@ -37,7 +37,7 @@ class Avro(Format):
             return node.columns
 
     def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
-        """Ranges of bytes: a block belongs to the one in which the mark before it begins."""
+        """Returns ranges of bytes: a block belongs to the one in which the marker before it begins."""
         if is_packed(path):
             return [Piece()]
         with self.open_file(path) as file:
@@ -49,7 +49,7 @@ class Avro(Format):
         ]
 
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
-        """If a block cannot be read, it is one bad record."""
+        """Yields the records of a piece. A block that cannot be read is one bad record."""
         first, end = piece.groups or (0, None)
         with self._open(path, first) as (header, node, container):
             _check_types(path, schema, node)
@@ -74,7 +74,7 @@ class Avro(Format):
 
     @contextmanager
     def _open(self, path: str, begin: int) -> Iterator[tuple[Header, Node, Container | None]]:
-        """The header, and what reads on at the first block behind a byte, if there is one."""
+        """Reads the header, and returns a reader at the first block after a byte, if there is one."""
         with self.open(path) as stream:
             container = Container(path, stream)
             header = container.header()
@@ -103,7 +103,7 @@ def _check_types(path: str, schema: Schema, node: Node) -> None:
 
 
 def _decoded(path: str, held: list[tuple[AvroBlock, list[int]]], messages: AvroMessages) -> Part:
-    """The rows of some blocks; ``held`` has them with the places where their records end."""
+    """Decodes the rows of some blocks; ``held`` has them with the places where their records end."""
     data = b"".join(block.data for block, _ in held)
     starts = np.cumsum([0, *(len(block.data) for block, _ in held)])
     ends = [np.array(e, np.int64) + s for (_, e), s in zip(held, starts, strict=False)]

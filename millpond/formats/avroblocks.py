@@ -1,6 +1,7 @@
-"""The blocks of a container of Avro: a header with the schema, then blocks of records, each with a mark behind it.
+"""Reads the blocks of an Avro container: a header with the schema, then blocks of records, each followed by a sync
+marker.
 
-The mark is found anywhere, so that a file can be read from the middle, and on after a block that is damaged.
+The marker can be found anywhere, so a file can be read from the middle, and after a damaged block.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ MAGIC = b"Obj\x01"
 _MARK = 16
 _CHUNK = 1 << 18
 _LARGEST = 1 << 30
-"""Bytes of a block."""
+"""Maximum bytes of a block."""
 _LARGEST_UNPACKED = 256 << 20
-"""Bytes of a block's records. Writers make blocks of some KB to some MB."""
+"""Maximum bytes of a block's records. Writers make blocks of some KB to some MB."""
 
 
 class Header(NamedTuple):
@@ -32,7 +33,9 @@ class Header(NamedTuple):
 
 
 class AvroBlock(NamedTuple):
-    """The records that begin at a byte of the file, unpacked; or, if ``wrong`` says why, what cannot be read."""
+    """Contains the records that begin at a byte of the file, decompressed; or, if ``wrong`` says why, what cannot be
+    read.
+    """
 
     begin: int
     records: int
@@ -41,7 +44,7 @@ class AvroBlock(NamedTuple):
 
 
 class Container:
-    """Reads on in a stream that is at byte ``at`` of its file."""
+    """Reads blocks from a stream that is at byte ``at`` of its file."""
 
     def __init__(self, path: str, stream: Any, at: int = 0):
         self._path = path
@@ -50,7 +53,7 @@ class Container:
         self._at = at
 
     def _fill(self, size: int) -> None:
-        """Makes so many bytes be here; raises IndexError if the file has no more."""
+        """Buffers so many bytes; raises IndexError if the file has no more."""
         while len(self._data) < size:
             more = bytes(self._stream.read(max(_CHUNK, size - len(self._data))))
             if not more:
@@ -94,7 +97,7 @@ class Container:
             raise BadData(f'file "{self._path}" is not Avro: {reason}') from None
 
     def seek(self, mark: bytes) -> bool:
-        """Goes on behind the next mark; False if there is none."""
+        """Moves after the next marker; returns False if there is none."""
         while (place := self._data.find(mark)) < 0:
             keep = max(0, len(self._data) - _MARK + 1)
             self._at, self._data = self._at + keep, self._data[keep:]
@@ -106,7 +109,7 @@ class Container:
         return True
 
     def blocks(self, header: Header, end: int | None) -> Iterator[AvroBlock]:
-        """From behind a mark on, those whose mark before them begins before ``end``."""
+        """Yields, from after a marker on, the blocks whose preceding marker begins before ``end``."""
         while end is None or self._at - _MARK < end:
             try:
                 self._fill(1)
@@ -136,7 +139,7 @@ class Container:
             raise ValueError("the sync marker after a block is missing")
         data = self._take(size)
         self._take(_MARK)
-        # What cannot be unpacked ends here: reading goes on behind it.
+        # What cannot be decompressed ends here: reading continues after it.
         try:
             return AvroBlock(begin, count, unpack(data, header.codec))
         except (ValueError, OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
@@ -147,8 +150,9 @@ CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
 
 
 def unpack(data: bytes, codec: str) -> bytes:
-    """The records of a block. Raises ValueError for more of them than a block may have: a few bytes can become any
-    number."""
+    """Decompresses the records of a block. Raises ValueError for more bytes than a block may have: a few bytes can
+    become any number.
+    """
     match codec:
         case "null":
             return data
@@ -172,7 +176,7 @@ def unpack(data: bytes, codec: str) -> bytes:
 
 
 def _read_all(stream: pa.NativeFile) -> bytes:
-    """All of a stream, or a little more than is allowed."""
+    """Reads all of a stream, or a little more than allowed."""
     parts, size = [], 0
     while size <= _LARGEST_UNPACKED and (part := stream.read(_CHUNK)):
         parts.append(part)
@@ -194,7 +198,7 @@ def _whole(found: bytes) -> bytes:
 
 
 def _snappy_size(data: bytes) -> int:
-    """How long it is unpacked: a number at its beginning."""
+    """Returns the decompressed size: a number at the beginning."""
     value = shift = 0
     for byte in data[:5]:
         value |= (byte & 0x7F) << shift

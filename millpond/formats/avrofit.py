@@ -1,4 +1,4 @@
-"""Columns of one schema of Avro as those of another: by name, with types that hold the values."""
+"""Converts columns of one Avro schema to those of another: by name, to types that can represent the values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from millpond.types import Schema, type_name
 
 
 def fitted(rows: pa.RecordBatch, columns: Schema) -> pa.RecordBatch:
-    """The rows with these columns; a missing one is NULL. Raises BadData if a value, or a type, does not fit."""
+    """Returns the rows with these columns; a missing one is NULL. Raises BadData if a value, or a type,
+    does not fit.
+    """
     places = {name.lower(): at for at, name in enumerate(rows.schema.names)}
     arrays = []
     for column in columns:
@@ -34,7 +36,7 @@ def fitted(rows: pa.RecordBatch, columns: Schema) -> pa.RecordBatch:
 
 
 def fits(have: pa.DataType | None, want: pa.DataType | None) -> bool:
-    """Whether values of one type can be those of another, if they are not too large for it."""
+    """Returns whether values of one type can be those of another, if they are not too large for it."""
     t = pa.types
     if have is None or want is None or have == want or t.is_null(have):
         return True
@@ -59,7 +61,7 @@ def fits(have: pa.DataType | None, want: pa.DataType | None) -> bool:
 
 
 def refused(columns: Schema, node: Node) -> str | None:
-    """Why rows with these columns cannot be written as records; None if they can."""
+    """Returns why rows with these columns cannot be written as records; None if they can."""
     there = {n.lower(): (n, i) for n, i in zip(node.names, node.inner, strict=True)}
     for column in columns:
         name, inner = there.pop(column.name.lower(), ("", None))

@@ -1,4 +1,4 @@
-"""Messages of Avro: of one schema, from a file, or each of the schema whose number it bears."""
+"""Decodes Avro messages: all of one schema, from a file, or each of the schema whose number it contains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Places = npt.NDArray[np.int64]
 
 
 def schema_text(values: Mapping[str, Any], option: str = "avro.schema") -> str | None:
-    """What 'avro.schema' says: the path of a file, or the schema itself."""
+    """Returns the schema of 'avro.schema': the content of a file, or the option itself."""
     given = values.get(option)
     if not given or given.lstrip().startswith(("{", '"', "[")):
         return given or None
@@ -36,7 +36,9 @@ def schema_text(values: Mapping[str, Any], option: str = "avro.schema") -> str |
 
 
 class AvroMessages(Messages):
-    """One record each, decoded with the schema that it was written with, then by name to the columns."""
+    """Decodes one record per message with the schema that it was written with, then maps its fields by name to the
+    columns.
+    """
 
     name = "avro"
 
@@ -111,7 +113,7 @@ class AvroMessages(Messages):
     def _fitted(
         self, rows: pa.RecordBatch, places: Places, bad: list[int], reasons: list[str]
     ) -> list[tuple[Places, pa.RecordBatch]]:
-        """The rows with our columns. One that does not fit is found by halving."""
+        """Converts the rows to our columns. One that does not fit is found by halving."""
         try:
             return [(places, fitted(rows, self.schema))]
         except BadData as error:

@@ -1,8 +1,8 @@
-"""Values of Avro to Arrow: many messages at once, field by field.
+"""Decodes Avro values to Arrow: many messages at once, field by field.
 
-Where a field begins depends on what comes before it, in each message anew. So a cursor stands in every message, and
-each step reads one value of all of them with numpy; items of arrays are read first item by first item, then the second
-ones, and put in order at the end. There is no loop over messages. Each message must end where its last field does.
+Where a field begins depends on what comes before it, separately in each message. So each message has a cursor, and each
+step reads one value of all messages with numpy. Items of arrays are read in rounds, first all first items, then all
+second ones, and sorted at the end. There is no loop over messages. Each message must end where its last field does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from millpond.formats.messages import Decoded
 
 Ints = npt.NDArray[np.int64]
 _PAD = 16
-"""Bytes behind the last message that a step may look at."""
+"""Bytes after the last message that a step may read."""
 _MOST_EMPTY = 10_000
-"""Items of an array that take no bytes."""
+"""Maximum items of an array that take no bytes."""
 _SHORT = "it ends too early"
 
 
 def read_avro(values: pa.Array, node: Node, skip: int = 0) -> Decoded:
-    """A row for each value that is a record of the schema. The first ``skip`` bytes are left out; none is NULL."""
+    """Decodes a row for each value that is a record of the schema. The first ``skip`` bytes are left out;
+    none is NULL.
+    """
     reader = _Reader(values, skip)
     everything = np.arange(len(values))
     columns = [
@@ -44,8 +46,9 @@ def read_avro(values: pa.Array, node: Node, skip: int = 0) -> Decoded:
 
 
 class _Reader:
-    """``at`` and ``end`` are the places of each message in ``data``; ``why`` is what is wrong with it, -1 for nothing.
-    A message that is wrong stands at its end; what is read of it then is thrown away."""
+    """Reads values at the cursors. ``at`` and ``end`` are the places of each message in ``data``; ``why`` is its error,
+    -1 for none. The cursor of a bad message is at its end; what is then read of it is discarded.
+    """
 
     def __init__(self, values: pa.Array, skip: int):
         values = values.cast(pa.large_binary())
@@ -83,7 +86,7 @@ class _Reader:
         return found
 
     def read(self, node: Node, messages: Ints) -> pa.Array:
-        """One value of each of these messages, none of which is named twice."""
+        """Reads one value of each of these messages, none of which is named twice."""
         found: pa.Array = getattr(self, f"_{node.kind}")(node, messages)
         return found
 
@@ -148,7 +151,7 @@ class _Reader:
         return pa.array(self._bytes_of(messages, 8).copy().view("<f8")[:, 0])
 
     def _bytes_of(self, messages: Ints, size: int) -> npt.NDArray[np.uint8]:
-        """The next ``size`` bytes of each."""
+        """Returns the next ``size`` bytes of each."""
         at = self.at[messages]
         self._go(messages, at + size)
         found: npt.NDArray[np.uint8] = self.data[
@@ -159,7 +162,7 @@ class _Reader:
     # texts and bytes
 
     def _span(self, node: Node, messages: Ints) -> tuple[Ints, Ints]:
-        """Where the bytes of a value begin, and how many they are."""
+        """Returns where the bytes of a value begin, and how many they are."""
         is_fixed = node.kind == "fixed" or node.size > 0
         size = np.full(len(messages), node.size) if is_fixed else self.long(messages)
         at = self.at[messages]
@@ -184,7 +187,7 @@ class _Reader:
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:
-            fine = np.array([is_text(v) for v in found.to_pylist()])  # only where one of them is wrong
+            fine = np.array([is_text(v) for v in found.to_pylist()])  # only if one of them is wrong
             self.fail(messages[~fine], "a text is not UTF-8")
             return pc.if_else(pa.array(fine), found, b"").cast(pa.string())
 
@@ -249,7 +252,7 @@ class _Reader:
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=node.type)
 
     def _items(self, messages: Ints, nodes: tuple[Node, ...]) -> tuple[Ints, list[pa.Array]]:
-        """The items of blocks: how many of each message, as offsets, and their parts in order."""
+        """Returns the items of blocks: how many of each message, as offsets, and their parts in order."""
         empty = all(n.can_be_empty for n in nodes)
         steps: list[tuple[Ints, list[pa.Array]]] = []
         open_ = np.arange(len(messages))
@@ -273,7 +276,9 @@ class _Reader:
         return offsets, parts
 
     def _count(self, messages: Ints, empty: bool) -> Ints:
-        """Items of the next block; 0 ends them. A negative number says that the bytes of the block follow."""
+        """Returns the number of items of the next block; 0 ends them. A negative number says that the bytes of the
+        block follow.
+        """
         count = self.long(messages)
         sized = np.flatnonzero(count < 0)
         if len(sized):
@@ -288,7 +293,7 @@ class _Reader:
 
 
 def _scattered(found: pa.Array, chosen: npt.NDArray[np.bool_]) -> pa.Array:
-    """The values where they were chosen, NULL elsewhere."""
+    """Returns the values where they were chosen, NULL elsewhere."""
     if len(found) == len(chosen):
         return found
     places = np.cumsum(chosen) - 1
@@ -296,7 +301,7 @@ def _scattered(found: pa.Array, chosen: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def _beyond(found: pa.Array, digits: int) -> npt.NDArray[np.bool_]:
-    """Which decimals have more digits."""
+    """Returns which decimals have more digits."""
     numbers = found.view(pa.decimal128(38, 0))
     limit = pa.scalar(10**digits - 1, pa.decimal128(38, 0))
     over = pc.or_(pc.greater(numbers, limit), pc.less(numbers, pc.negate(limit)))

@@ -1,8 +1,8 @@
-"""Schemas of Avro: from their JSON to a tree of nodes with Arrow types, and from columns to their JSON.
+"""Converts Avro schemas: from JSON to a tree of nodes with Arrow types, and from columns to JSON.
 
-As Spark has them: a union with null is a column that may be NULL, one of int and long is BIGINT, of float and double
-DOUBLE; any other is a STRUCT of member0, member1, …, of which one is set. Times of day are whole numbers, as there is
-no type for them.
+As in Spark, a union with null is a nullable column, one of int and long is BIGINT, of float and double DOUBLE; any
+other is a STRUCT of member0, member1, …, of which one is set. Times of day are whole numbers, as there is no type for
+them.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ _NUMBERS = ({"int", "long"}, {"float", "double"})
 
 @dataclass(frozen=True)
 class Node:
-    """A type of Avro. ``type`` is the one of its column."""
+    """Represents an Avro type. ``type`` is the type of its column."""
 
     kind: str
     type: pa.DataType
     inner: tuple[Node, ...] = ()
     """Items of an array, values of a map, fields of a record, branches of a union."""
     names: tuple[str, ...] = ()
-    """Of the fields of a record, or the symbols of an enum."""
+    """Names of the fields of a record, or the symbols of an enum."""
     size: int = 0
     """Bytes of a fixed."""
     unit: str = ""
-    """Of a timestamp: ms, us or ns."""
+    """The unit of a timestamp: ms, us or ns."""
 
     @property
     def columns(self) -> Schema:
-        """Of a record."""
+        """Returns the columns of a record."""
         return Schema(tuple(Column(n, i.type) for n, i in zip(self.names, self.inner, strict=True)))
 
     @property
     def can_be_empty(self) -> bool:
-        """Whether a value may take no bytes at all."""
+        """Returns whether a value may take no bytes at all."""
         if self.kind == "record":
             return all(i.can_be_empty for i in self.inner)
         return self.kind == "null" or (self.kind == "fixed" and self.size == 0)
 
 
 def parse_avro(text: str) -> Node:
-    """The record that a schema is of. Raises InvalidOption."""
+    """Parses the schema of a record. Raises InvalidOption."""
     node = parse_type(text)
     if node.kind != "record":
         raise InvalidOption(
@@ -70,7 +70,7 @@ def parse_avro(text: str) -> Node:
 
 
 def parse_type(text: str) -> Node:
-    """The type, of any kind, that a schema is of. Raises InvalidOption."""
+    """Parses the schema of any type. Raises InvalidOption."""
     try:
         return _Parser().node(json.loads(text), "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -78,7 +78,7 @@ def parse_type(text: str) -> Node:
 
 
 class _Parser:
-    """Keeps the named types of one schema."""
+    """Parses one schema, and stores its named types."""
 
     def __init__(self) -> None:
         self._named: dict[str, Node | None] = {}
@@ -149,7 +149,7 @@ def _union(branches: tuple[Node, ...]) -> Node:
 
 
 def _logical(node: Node, logical: str | None, data: Mapping[str, Any]) -> Node:
-    """The node with what a logical type makes of it; one that does not fit is left out, as Avro says."""
+    """Returns the node with its logical type; one that does not fit is left out, as Avro requires."""
     if logical == "decimal" and node.kind in ("bytes", "fixed"):
         precision, scale = int(data["precision"]), int(data.get("scale", 0))
         if not 0 < precision <= 38 or not 0 <= scale <= precision:
@@ -167,14 +167,14 @@ def _logical(node: Node, logical: str | None, data: Mapping[str, Any]) -> Node:
 
 
 def to_avro(columns: Schema, name: str) -> str:
-    """The schema of a record with these columns, each of which may be NULL."""
+    """Returns the schema of a record with these columns, all of them nullable."""
     makers = _Names()
     fields = [{"name": c.name, "type": ["null", makers.of(c.type, c.name)], "default": None} for c in columns]
     return json.dumps({"type": "record", "name": _word(name), "fields": fields})
 
 
 class _Names:
-    """Each record of a schema has a name of its own."""
+    """Chooses a unique name for each record of a schema."""
 
     def __init__(self) -> None:
         self._taken = 0
@@ -210,6 +210,6 @@ class _Names:
 
 
 def _word(name: str) -> str:
-    """A name as Avro allows it."""
+    """Returns a name as Avro allows it."""
     word = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
     return word if word and not word[0].isdigit() else f"_{word}"

@@ -1,5 +1,6 @@
-"""Where records of Avro end: they follow one another without a mark. Only lengths are read; the values of all records
-are decoded together afterwards."""
+"""Finds where Avro records end: they follow one another without a separator. Only lengths are read; the values of all
+records are decoded together afterwards.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ Skip = Callable[[bytes, int], int]
 """The place after the value that begins at a place. Raises IndexError or ValueError if there is none."""
 
 _MOST_EMPTY = 10_000
-"""Values in a row that take no bytes."""
+"""Maximum number of consecutive values that take no bytes."""
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def ends_of(data: bytes, count: int, node: Node) -> list[int]:
-    """The places after each of ``count`` records, which are all of the data. Raises ValueError if they are not."""
+    """Returns the places after each of ``count`` records, which are all of the data. Raises ValueError if
+    they are not.
+    """
     if node.can_be_empty and count > _MOST_EMPTY:
         raise ValueError("records of no bytes")
     skip, at, ends = skipper(node), 0, []
@@ -53,7 +56,7 @@ def skipper(node: Node) -> Skip:
 
 
 def long_at(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place after it."""
+    """Returns the number at a place, and the place after it."""
     byte = data[at]
     value, shift = byte & 0x7F, 7
     while byte > 0x7F:

@@ -1,4 +1,4 @@
-"""Rows to values of Avro: a column at a time, then all columns of a row side by side."""
+"""Encodes rows as Avro values: column by column, then all columns of a row in sequence."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _BYTES = pa.large_binary()
 
 
 def write_avro(rows: pa.Table, node: Node) -> pa.Array:
-    """One value for each row, as bytes. The columns are those of the record, in any order and ignoring case. Raises
-    BadData."""
+    """Encodes one value for each row, as bytes. The columns are those of the record, in any order and ignoring case.
+    Raises BadData.
+    """
     by_name = {n.lower(): whole(c) for n, c in zip(rows.column_names, rows.columns, strict=True)}
     fields = []
     for name, inner in zip(node.names, node.inner, strict=True):
@@ -36,7 +37,7 @@ def _field(name: str, node: Node, column: pa.Array) -> pa.Array:
 
 
 def _encoded(node: Node, array: pa.Array) -> pa.Array:
-    """The bytes of each value."""
+    """Encodes the bytes of each value."""
     if node.kind == "union":
         return _union(node, array)
     if node.kind == "null":
@@ -111,14 +112,14 @@ def _record(node: Node, array: pa.Array) -> pa.Array:
 
 
 def _flat(maps: pa.Array, part: pa.Array) -> pa.Array:
-    """The keys or values that belong to the maps, which may be a piece of a longer array."""
+    """Returns the keys or values that belong to the maps, which may be a slice of a longer array."""
     offsets = maps.offsets
     first, last = (offsets[0].as_py(), offsets[-1].as_py()) if len(maps) else (0, 0)
     return part.slice(first, last - first)
 
 
 def _blocks(array: pa.Array, items: pa.Array) -> pa.Array:
-    """The items of each value as one block, and the end."""
+    """Encodes the items of each value as one block, and the end."""
     places = np.asarray(array.offsets).astype(np.int64)
     places = places - places[0] if len(places) else np.zeros(1, np.int64)
     counts = np.diff(places)
@@ -147,7 +148,7 @@ def _scalar(value: bytes) -> pa.Scalar:
 
 
 def _numbers(values: npt.NDArray[np.int64]) -> pa.Array:
-    """Whole numbers, seven bits a byte."""
+    """Encodes whole numbers, seven bits a byte."""
     folded = ((values << 1) ^ (values >> 63)).view(np.uint64)
     shifts = np.arange(10, dtype=np.uint64) * np.uint64(7)
     parts = (folded[:, None] >> shifts) & np.uint64(0x7F)
@@ -163,7 +164,7 @@ def _cut(data: npt.NDArray[np.uint8], size: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _fixed(cells: npt.NDArray[np.uint8]) -> pa.Array:
-    """Rows of bytes, all of one length."""
+    """Encodes rows of bytes, all of one length."""
     return _cut(cells.reshape(-1), np.full(len(cells), cells.shape[1]))
 
 

@@ -1,7 +1,7 @@
-"""The contract of a file format, and how one is found.
+"""Defines the contract of a file format, and finds formats.
 
-A format is one file of this folder with one subclass of Format. It is found by its name
-(``'format' = 'csv'``) or by the suffix of a file, before which ``.gz`` and ``.zst`` are taken off.
+A format is one file in this folder with one subclass of Format. It is found by its name (``'format' = 'csv'``) or by
+the suffix of a file, without ``.gz`` or ``.zst``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CORRECT = 'correct the file, or declare column "{column}" with a type that hold
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file that can be read alone.
+    """Describes a part of a file that can be read separately.
 
-    Of a file that is divided by bytes: those from ``begin`` to before ``end``, or to its end; a record begins at each.
-    Of others the number of the first row and of the rows, and the row groups or blocks.
+    For a file that is divided by bytes: the bytes from ``begin`` to before ``end``, or to its end; a record begins at
+    each. For others the number of the first row and of the rows, and the row groups or blocks.
     """
 
     first_row: int = 0
@@ -46,13 +46,12 @@ class Piece:
 class Format(ABC):
     """Reads files of one format. Picklable.
 
-    ``values`` are the options of the source that it knows. The paths are those of ``files``, without it of this
-    machine.
+    ``values`` are the options of the source that it knows. The paths are those of ``files``, or local paths without it.
     """
 
     name: ClassVar[str]
     guesses: ClassVar[bool] = True
-    """Whether types are found by looking at text."""
+    """Whether types are inferred from text."""
     suffixes: ClassVar[tuple[str, ...]]
 
     def __init__(self, values: Mapping[str, Any] | None = None, files: FileSystem | None = None):
@@ -60,54 +59,60 @@ class Format(ABC):
         self.files = files
 
     def open(self, path: str) -> pa.NativeFile:
-        """The bytes of a file, unpacked if its suffix says that it is packed."""
+        """Opens the bytes of a file, decompressed if its suffix says that it is compressed."""
         for suffix, codec in COMPRESSIONS.items():
             if path.lower().endswith(suffix):
                 return pa.CompressedInputStream(self.open_file(path), codec)
         return self.open_file(path)
 
     def open_file(self, path: str) -> pa.NativeFile:
-        """The bytes of a file as they are, at any place."""
+        """Opens the bytes of a file as they are, with random access."""
         return pa.OSFile(path, "rb") if self.files is None else self.files.open_input_file(path)
 
     @abstractmethod
     def discover(self, path: str) -> Schema:
-        """The columns, from a bounded sample: none if the file is empty, VOID where there is no value."""
+        """Returns the columns, from a bounded sample: none if the file is empty, VOID where there is no value."""
 
     def fresh(self, path: str, known: Schema, piece: Piece) -> Schema:
-        """The columns of a piece, as far as a bounded sample of it tells, that are not among the known ones; VOID where
-        there is no value."""
+        """Returns the columns of a piece, from a bounded sample of it, that are not among the known ones; VOID where
+        there is no value.
+        """
         return Schema(tuple(c for c in self.discover(path) if c.name not in known))
 
     def grows(self, path: str) -> bool:
-        """Whether records can be put to the end of a file, and be read without those before: then bytes divide it."""
+        """Returns whether records can be appended to a file, and read without those before: then it can be divided by
+        bytes.
+        """
         return False
 
     def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
-        """The position after the last whole record of the first ``size`` bytes, from a record at ``begin`` on.
+        """Returns the position after the last whole record of the first ``size`` bytes, from a record at ``begin`` on.
 
-        A last line without a line break is whole if nothing is to come after it (``final``).
+        A last line without a line break is whole if nothing will follow it (``final``).
         """
         return size
 
     def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
-        """The parts that can be read alone, in the order of their rows. Of a file that grows those of the bytes from
-        ``begin`` to before ``end``, where records begin."""
+        """Returns the parts that can be read separately, in the order of their rows. For a file that grows, those of
+        the bytes from ``begin`` to before ``end``, where records begin.
+        """
         return [Piece(begin=begin, end=end)]
 
     @abstractmethod
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
-        """The records of a piece in order, as ``receive`` gives them. Raises BadData if the rest cannot be read."""
+        """Yields the records of a piece in order, as ``receive`` returns them. Raises BadData if the rest cannot be
+        read.
+        """
 
     def receive(
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
     ) -> Iterator[Received]:
-        """The rows of a piece in order, with exactly the columns and types of ``schema``.
+        """Yields the rows of a piece in order, with exactly the columns and types of ``schema``.
 
         Columns are matched by name, ignoring case; a missing one is NULL and others are left out. A record that cannot
-        be read, or has a value that does not fit, is put aside; ``declared`` tells whether the hint is to declare the
-        columns. If the rest of the piece cannot be read, it is one such record. Places are counted from 0 in each
-        piece. Memory does not grow with the file.
+        be read, or has a value that does not fit, becomes an error record; ``declared`` says whether the hint is to
+        declare the columns. If the rest of the piece cannot be read, it is one such record. Places are counted from 0
+        in each piece. Memory does not grow with the file.
         """
         piece, first = piece or Piece(), 0
         try:
@@ -120,8 +125,9 @@ class Format(ABC):
     def read(
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """As ``receive``, but the first record that cannot be read raises BadData: with file, line or row, column and
-        value."""
+        """Reads like ``receive``, but the first record that cannot be read raises BadData: with file, line or row,
+        column and value.
+        """
         for part in self.parts(path, schema, piece or Piece(), declared=declared):
             if part.spoiled:
                 raise part.spoiled[0].error
@@ -130,12 +136,12 @@ class Format(ABC):
 
 @cache
 def formats() -> tuple[type[Format], ...]:
-    """Every format of this package."""
+    """Returns every format of this package."""
     return tuple(sorted(classes_in(__package__, Format), key=lambda f: f.name))
 
 
 def suffix_of(path: str) -> str:
-    """The suffix that tells the format: ``.csv`` of ``a.csv.gz``. Empty if there is none."""
+    """Returns the suffix that identifies the format: ``.csv`` of ``a.csv.gz``. Empty if there is none."""
     lowered = path.lower().rsplit("/", 1)[-1]
     for packed in COMPRESSIONS:
         lowered = lowered.removesuffix(packed)
@@ -152,7 +158,7 @@ def has_known_suffix(path: str) -> bool:
 
 
 def _by_suffix(suffix: str) -> type[Format] | None:
-    """The format of a suffix, of this package or else of another."""
+    """Returns the format of a suffix, of this package or else of another."""
     found = next((f for f in formats() if suffix in f.suffixes), None)
     if found is None and suffix:
         others = offered_classes("format", Format)
@@ -161,7 +167,7 @@ def _by_suffix(suffix: str) -> type[Format] | None:
 
 
 def find_format(path: str, name: str | None = None) -> type[Format]:
-    """The format called ``name``, else the one of the file's suffix."""
+    """Returns the format called ``name``, else the one of the file's suffix."""
     if name is not None:
         for known in formats():
             if name.lower() == known.name or f".{name.lower()}" in known.suffixes:
@@ -186,8 +192,9 @@ def find_format(path: str, name: str | None = None) -> type[Format]:
 def misfit(
     where: str, column: str, dtype: pa.DataType, value: str, *, declared: bool, words: bool = False
 ) -> BadData:
-    """The error for a value that is not of its column's type; ``where`` names file and line, or is empty. Of a type
-    that was discovered it says which to declare; where an option says which ``words`` are NULL, that one too."""
+    """Returns the error for a value that is not of its column's type; ``where`` names file and line, or is empty. For a
+    discovered type it says which one to declare; if an option says which ``words`` are NULL, that one too.
+    """
     shown = value if len(value) <= 100 else value[:100] + "…"
     message = f'"{shown}" in column "{column}" is not a {type_name(dtype)}'
     hint = _CORRECT.format(column=column)
@@ -204,7 +211,7 @@ def misfit(
 
 
 def _holding(dtype: pa.DataType, value: str) -> pa.DataType | None:
-    """A type that holds a value beside those of a discovered one; None if it is somewhere inside of it."""
+    """Returns a type that can represent a value in addition to those of a discovered one; None if it is nested."""
     if pa.types.is_nested(dtype):
         return None
     found = guess(pa.array([value.strip()]))

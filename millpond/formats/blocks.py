@@ -1,7 +1,7 @@
-"""A file of text in blocks of whole records, which may be decoded in threads.
+"""Reads a text file in blocks of whole records, which can be decoded in threads.
 
-A record that is longer than a limit, as when a quote is not closed, spoils only its first line: the records after
-that line are looked for anew. Where records end does not depend on the sizes of blocks.
+A record that is longer than a limit, for example because a quote is not closed, invalidates only its first line:
+reading continues after that line. Where records end does not depend on the sizes of blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 BLOCK = 1 << 20
 LONGEST_RECORD = 16 << 20
 SHOWN = 64 << 10
-"""Bytes that are kept of a line that is too long."""
+"""Bytes that are stored of a line that is too long."""
 THREADS = 2
 BOM = b"\xef\xbb\xbf"
 
@@ -28,8 +28,9 @@ T = TypeVar("T")
 
 
 class Block(NamedTuple):
-    """Whole records, the bytes of the file from one position to another; or, if ``wrong`` says why, the beginning of a
-    line that is none."""
+    """Contains whole records, the bytes of the file from one position to another; or, if ``wrong`` says why, the
+    beginning of a line that is not a record.
+    """
 
     begin: int
     end: int
@@ -38,26 +39,26 @@ class Block(NamedTuple):
 
 
 class Records(ABC):
-    """Where records end."""
+    """Finds where records end."""
 
     hint: ClassVar[str] = "raise 'max.record' if it is meant to be that long"
-    """Of a record that is too long."""
+    """The hint for a record that is too long."""
 
     @abstractmethod
     def ends(self, data: bytes) -> Positions:
-        """The positions after each whole record of data that begins with one."""
+        """Returns the positions after each whole record of data that begins with one."""
 
     @abstractmethod
     def last_end(self, data: bytes) -> int:
-        """The last of them, or 0."""
+        """Returns the last of them, or 0."""
 
     def is_open(self, data: bytes) -> bool:
-        """Whether data that is followed by nothing ends within a record that something more should close."""
+        """Returns whether data that is followed by nothing ends within a record that is not closed."""
         return False
 
 
 class Lines(Records):
-    """Each line is a record."""
+    """Treats each line as a record."""
 
     def ends(self, data: bytes) -> Positions:
         return np.flatnonzero(np.frombuffer(data, np.uint8) == 10) + 1
@@ -69,9 +70,9 @@ class Lines(Records):
 def blocks_of(
     stream: pa.NativeFile, begin: int, records: Records, *, limit: int, final: bool = True
 ) -> Iterator[Block]:
-    """The blocks of a stream that is at a record which begins at byte ``begin`` of its file.
+    """Yields the blocks of a stream that is at a record which begins at byte ``begin`` of its file.
 
-    What stands at the end without a line break is a record if nothing is to come (``final``), else it is left out.
+    What is at the end without a line break is a record if nothing will follow (``final``), else it is left out.
     """
     data, at, ended = b"", begin, False
     if begin == 0:
@@ -96,7 +97,7 @@ def blocks_of(
 
 
 def _wrong(data: bytes, records: Records, limit: int, *, ended: bool, final: bool) -> tuple[int, str] | None:
-    """Where the first record begins that is too long or not closed, and what is wrong with it."""
+    """Returns where the first record begins that is too long or not closed, and what is wrong with it."""
     if len(data) > limit:
         ends = records.ends(data)
         stops = ends if len(ends) and ends[-1] == len(data) else np.append(ends, len(data))
@@ -109,7 +110,7 @@ def _wrong(data: bytes, records: Records, limit: int, *, ended: bool, final: boo
 
 
 def _without_line(data: bytes, stream: pa.NativeFile) -> tuple[bytes, bytes, int]:
-    """The beginning of the first line, what follows it, and how long it is."""
+    """Returns the beginning of the first line, what follows it, and its length."""
     line, skipped = b"", 0
     while (end := data.find(b"\n") + 1) == 0:
         line += data[: SHOWN - len(line)]
@@ -126,7 +127,7 @@ def _size(limit: int) -> str:
 
 
 def in_threads(work: Callable[..., T], items: Iterable[tuple[object, ...]]) -> Iterator[T]:
-    """What is made of each item, in order; made in threads, a few ahead of the reader."""
+    """Yields the result of each item, in order; computed in threads, a few ahead of the reader."""
     ahead: deque[Future[T]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         for item in items:
@@ -138,7 +139,7 @@ def in_threads(work: Callable[..., T], items: Iterable[tuple[object, ...]]) -> I
 
 
 def is_text(data: bytes) -> bool:
-    """Whether it is UTF-8."""
+    """Returns whether it is UTF-8."""
     offsets = np.array([0, len(data)], np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     try:
@@ -149,11 +150,11 @@ def is_text(data: bytes) -> bool:
 
 
 def line_breaks(data: bytes) -> int:
-    """How many lines end in data of whole lines: ``\\n``, ``\\r\\n`` or ``\\r``."""
+    r"""Counts the lines of data of whole lines: ``\n``, ``\r\n`` or ``\r``."""
     count = count_of(data, 10)
     return count + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else count
 
 
 def count_of(data: bytes, byte: int) -> int:
-    """How often a byte is there: where it is often, much faster than ``bytes.count``."""
+    """Counts a byte: if it is frequent, much faster than ``bytes.count``."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte))

@@ -1,4 +1,4 @@
-"""CSV: comma or any other delimiter, quoted values with line breaks, with or without a header."""
+"""Reads CSV: comma or any other delimiter, quoted values with line breaks, with or without a header."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _log = logging.getLogger(__name__)
 
 SAMPLE_ROWS = 10_000
 LOOK_ON = 2 << 20
-"""Bytes of a file that are looked through for numbers of more kinds than the sample has."""
+"""Bytes of a file that are scanned for number types that the sample does not have."""
 _HEAD = 64 << 10
-"""Bytes in which the header is first looked for."""
+"""Bytes that are first searched for the header."""
 
 
 class Csv(TextFormat):
-    """Unquoted, the null value is NULL; quoted, it is text."""
+    """Reads CSV files. Unquoted, the null value is NULL; quoted, it is text."""
 
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
@@ -46,7 +46,7 @@ class Csv(TextFormat):
         self._escape = self._character("escape", None)
 
     def _character(self, name: str, default: str | None) -> str | None:
-        """An option that is one character, or none at all when it is empty."""
+        """Returns an option that is one character, or none at all when it is empty."""
         value = self.values.get(name)
         text = default or "" if value is None else str(value).replace("\\t", "\t")
         if len(text) > 1 or not text.isascii():
@@ -54,7 +54,9 @@ class Csv(TextFormat):
         return text or None
 
     def discover(self, path: str) -> Schema:
-        """From the rows of the sample that can be read; the columns of the header if there is none."""
+        """Discovers the columns from the rows of the sample that can be read; the columns of the header if there is
+        none.
+        """
         names, _, _ = self._head(path)
         self._check_unique(path, names)
         texts = Schema(tuple(Column(n, pa.string()) for n in names))
@@ -114,7 +116,7 @@ class Csv(TextFormat):
         return self._delimiter_option or ("\t" if suffix_of(path) == ".tsv" else ",")
 
     def _head(self, path: str) -> tuple[list[str], int, int]:
-        """The names of the columns, and the position and line of the first row of data.
+        """Returns the names of the columns, and the position and line of the first row of data.
 
         An empty file has no names. Without a header, or for an empty name, they are ``_c0``, ``_c1``, ….
         """
@@ -170,7 +172,7 @@ class Csv(TextFormat):
             seen.add(name.lower())
 
     def _places(self, path: str, names: list[str], schema: Schema) -> list[int | None]:
-        """Where each column of the schema stands in the file: by name, or by position without a header."""
+        """Returns where each column of the schema is in the file: by name, or by position without a header."""
         if self._has_header:
             lowered = [n.lower() for n in names]
             places = [lowered.index(c.name.lower()) if c.name.lower() in lowered else None for c in schema]
@@ -192,7 +194,7 @@ class Csv(TextFormat):
 
 
 def _offer_null(path: str, column: str, texts: pa.Array) -> None:
-    """Tells of a column that would be one of numbers but for one word."""
+    """Reports a column that would be numeric except for one word."""
     word = only_word(texts)
     if word is not None:
         _tell_word(path, column, word)
@@ -200,7 +202,7 @@ def _offer_null(path: str, column: str, texts: pa.Array) -> None:
 
 @lru_cache(maxsize=1024)
 def _tell_word(path: str, column: str, word: str) -> None:
-    """Tells it once: files are looked at when they are checked, and again when they are read."""
+    """Reports it once: files are read when they are checked, and again when they are loaded."""
     _log.warning(
         'file "%s": column "%s" is STRING, as one of its values is "%s", and all others are numbers;'
         " if it stands for no value: 'null.value' = '%s'",

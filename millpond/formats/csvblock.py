@@ -1,5 +1,6 @@
-"""A block of CSV to rows: each column parsed as text and converted as a whole, which costs no more than Arrow's own
-conversion and leaves the text for errors. Only a block with a bad record is looked at record by record."""
+"""Decodes a block of CSV to rows. Each column is parsed as text and converted as a whole, which costs no more than
+Arrow's own conversion and leaves the text for errors. Only a block with a bad record is decoded record by record.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _WIDTH = "correct the file, or check the options 'delimiter' and 'quote'"
 
 
 class CsvReader:
-    """Reads the blocks of files with one header. ``places`` are those of the columns among ``width`` values."""
+    """Reads the blocks of files with one header. ``places`` are the indexes of the columns among ``width`` values."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class CsvReader:
         return self._read_slowly(block.data, where)
 
     def _texts(self, data: bytes, wrong: list[Any] | None = None) -> pa.Table:
-        """The values as text. Rows of another width are put into ``wrong``, or raise ArrowInvalid."""
+        """Returns the values as text. Rows of another width are added to ``wrong``, or raise ArrowInvalid."""
 
         def skip(row: Any) -> str:
             assert wrong is not None
@@ -88,7 +89,7 @@ class CsvReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def _read_slowly(self, data: bytes, where: Where) -> Part:
-        """The rows of the records that can be read; the others are noted, each with its own reason."""
+        """Returns the rows of the records that can be read; the others are recorded, each with its own reason."""
         lines, offsets = self._lines(data)
         errors: dict[int, BadData] = {}
         here = np.arange(len(lines))
@@ -116,7 +117,7 @@ class CsvReader:
     def _misfits(
         self, texts: pa.Table, where: Where, here: Positions, offsets: Positions
     ) -> dict[int, BadData]:
-        """The rows with a value that does not fit: of each the first column that has one."""
+        """Returns the rows with a value that does not fit: of each the first column that has one."""
         errors: dict[int, BadData] = {}
         for field, place in zip(self.arrow, self._places, strict=True):
             if place is None:
@@ -136,7 +137,7 @@ class CsvReader:
         return errors
 
     def _lines(self, data: bytes) -> tuple[pa.Array, Positions]:
-        """The records that are not empty, and where they begin."""
+        """Returns the records that are not empty, and where they begin."""
         ends = self._records.ends(data)
         stops = ends if len(ends) and ends[-1] == len(data) else np.append(ends, len(data))
         begins = np.append(0, stops[:-1])

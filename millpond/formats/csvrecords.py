@@ -1,7 +1,7 @@
-"""Where records of CSV end, without parsing them: a line break within quotes does not end one.
+"""Finds where CSV records end, without parsing them: a line break within quotes does not end one.
 
-A quote opens only where a value begins, and a doubled one within quotes is a quote: so of each run of quotes only
-counts whether their number is odd, and an odd run outside of the beginning of a value always ends up outside of quotes.
+A quote opens only where a value begins, and a doubled one within quotes is a quote. So only whether the length of each
+run of quotes is odd matters, and an odd run that is not at the beginning of a value always ends outside of quotes.
 Whether a place is within quotes is then the parity of the odd runs at beginnings since the last other odd run.
 """
 
@@ -13,11 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.formats.blocks import Positions, Records
+from millpond.options import Option
+
+QUOTING_OPTIONS: tuple[Option, ...] = (
+    Option("quote", "text", "the quote around CSV values that contain delimiters or line breaks", '"'),
+    Option(
+        "escape",
+        "text",
+        "the escape character before a quote inside a CSV value; by default quotes are doubled",
+    ),
+    Option("null.value", "text", "the unquoted text that means NULL in CSV", ""),
+)
+"""The options of every CSV source for quotes and for NULL."""
 
 Flags = npt.NDArray[np.bool_]
 _LF, _CR = 10, 13
 _TAIL = 4096
-"""Bytes in which the last record is first looked for."""
+"""Bytes that are first searched for the last record."""
 
 
 class CsvRecords(Records):
@@ -51,16 +63,17 @@ class CsvRecords(Records):
         return not any(c in data for c in (self._quote, self._escape) if c)
 
     def _start(self, data: bytes, place: int) -> int:
-        """A place that is in no run of quotes and in no line break."""
+        """Returns a place that is in no run of quotes and in no line break."""
         runs = (self._quote or b"") + b"\r"
         while place and data[place - 1] in runs:
             place -= 1
         return place
 
     def _ends(self, data: bytes, start: int) -> tuple[Positions, bool]:
-        """The positions after records that end behind ``start``, and whether the end of the data is within quotes.
+        """Returns the positions after records that end after ``start``, and whether the end of the data is within
+        quotes.
 
-        If ``start`` is not the beginning, those before the first quote that tells are left out.
+        If ``start`` is not the beginning, those before the first conclusive quote are left out.
         """
         text = np.frombuffer(data, np.uint8)[start:]
         breaks = np.flatnonzero(text == _LF)
@@ -82,8 +95,9 @@ class CsvRecords(Records):
     def _quoting(
         self, text: npt.NDArray[np.uint8], escaped: Flags | None, before: int
     ) -> tuple[Positions, Flags, Flags]:
-        """Where odd runs of quotes begin, whether what follows each is within quotes, and whether that is known
-        without knowing whether the text begins within them. ``before`` is the byte before the text."""
+        """Returns where odd runs of quotes begin, whether what follows each is within quotes, and whether that is known
+        without knowing whether the text begins within them. ``before`` is the byte before the text.
+        """
         assert self._quote is not None
         quotes = np.flatnonzero(text == self._quote[0])
         if escaped is not None:
@@ -101,13 +115,13 @@ class CsvRecords(Records):
 
 
 def _runs(places: Positions) -> tuple[Positions, Positions]:
-    """Where runs of neighbouring places begin, and how long they are."""
+    """Returns where runs of neighbouring places begin, and their lengths."""
     first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
     return places[first], np.diff(first, append=len(places))
 
 
 def _after_odd_runs(text: npt.NDArray[np.uint8], byte: int) -> Flags:
-    """Which bytes follow an odd number of a byte."""
+    """Returns which bytes follow an odd number of a byte."""
     found = np.zeros(len(text) + 1, bool)
     runs, lengths = _runs(np.flatnonzero(text == byte))
     found[(runs + lengths)[lengths % 2 == 1]] = True

@@ -1,8 +1,8 @@
-"""Debezium's envelopes: what a row was and what it is, with what was done.
+"""Decodes Debezium's envelopes: the row before and after a change, and the operation.
 
-``{"before": {…}, "after": {…}, "op": "c"}``, by itself or as the ``payload`` beside a ``schema``. ``op`` is c
-(created), r (read in a snapshot), u (updated) or d (deleted). A message without a value
-follows a deletion and says nothing more.
+``{"before": {…}, "after": {…}, "op": "c"}``, by itself or as the ``payload`` next to a ``schema``. ``op`` is c
+(created), r (read in a snapshot), u (updated) or d (deleted). A message without a value follows a deletion and contains
+nothing more.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from millpond.types import Column, Schema
 
 
 class Events(NamedTuple):
-    """Rows as they are, or were where ``ended``; ``places`` are those of their messages. A row that an update replaced
-    is ended right before the one that replaces it, as its key may be another one; where the envelope does not say what
-    the row was, it is the new one."""
+    """Contains rows as they are, or as they were where ``ended``; ``places`` are the indexes of their messages. A row
+    that an update replaced is deleted right before the one that replaces it, as its key may differ; if the envelope
+    does not contain the old row, it is the new one.
+    """
 
     rows: pa.RecordBatch
     ended: pa.Array
@@ -32,7 +33,7 @@ class Events(NamedTuple):
 
 
 def discover(sample: list[bytes]) -> Schema:
-    """The columns of the rows in a sample of envelopes."""
+    """Discovers the columns of the rows in a sample of envelopes."""
     return _columns(readable(sample) or sample)
 
 
@@ -56,7 +57,7 @@ class Envelopes:
         self._messages = JsonMessages(Schema((Column("payload", payload), *inner)), values, watch=watch)
 
     def fresh(self, values: pa.Array) -> Schema:
-        """As Messages.fresh: fields of rows that the schema does not have."""
+        """Returns fields of rows that the schema does not have, like Messages.fresh."""
         names = {p[-1] for p in self._messages.seen() if len(p) > 1 and p[-2] in ("before", "after")}
         return others(_columns(having(values, names)), self.schema)
 
@@ -65,7 +66,7 @@ class Envelopes:
         values = values.take(pa.array(here))
         found, bad, reasons = self._messages.decode(values)
         places = np.delete(here, bad)
-        # An envelope stands alone, or beside its schema as the payload of a message.
+        # An envelope is alone, or next to its schema as the payload of a message.
         wrapped = found.column(0).is_valid().to_numpy(zero_copy_only=False)
         which = pa.array(np.where(wrapped, 0, len(places)) + np.arange(len(places)))
         inner, outer = found.column(0).flatten(), found.columns[1:]
@@ -96,7 +97,7 @@ class Envelopes:
         ends = np.flatnonzero(keep & (is_end | replaced))
         lives = np.flatnonzero(keep & ~is_end)
         order = np.argsort(np.concatenate([ends * 2, lives * 2 + 1]), kind="stable")
-        # Without `before` an update does not say what the row was, only that it had the key that it has.
+        # Without `before` an update does not contain the old row; its key is assumed to be unchanged.
         old = pc.if_else(before.is_valid(), before, after)
         rows = pa.concat_arrays([old.take(pa.array(ends)), after.take(pa.array(lives))]).take(pa.array(order))
         ended = np.concatenate([np.ones(len(ends), dtype=bool), np.zeros(len(lives), dtype=bool)])[order]

@@ -1,4 +1,4 @@
-"""Decimals from text, a whole column at a time, and never through a float."""
+"""Parses decimals from text, a whole column at a time, and never through a float."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORT = re.compile(r"[+-]?\d{1,19}\.\d{1,19}")
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number that NUMBER holds, with all its digits."""
+    """Returns whether a text is a number that NUMBER can represent, with all its digits."""
     if _SHORT.fullmatch(text):
         return True
     try:
@@ -30,7 +30,7 @@ def is_number(text: str) -> bool:
 
 
 def decimals_of(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """The numbers that the texts are. Raises ArrowInvalid if one is none, or has more digits than the type."""
+    """Parses texts to numbers. Raises ArrowInvalid if one is not a number, or has more digits than the type."""
     if _may_have_letters(texts):
         return _with_exponents(texts, dtype)
     if _casts_exactly(texts, dtype):
@@ -39,14 +39,15 @@ def decimals_of(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _may_have_letters(texts: pa.Array) -> bool:
-    """Looks at all bytes of the column at once; those of values that a slice has left out count too."""
+    """Checks all bytes of the column at once; those of values that a slice has left out are included."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) >= ord("A")).any())
 
 
 def _casts_exactly(texts: pa.Array, dtype: pa.DataType) -> bool:
-    """Whether Arrow's cast to a decimal is right: it wraps around, without an error, where digits and scale
-    together are more than a decimal has."""
+    """Returns whether Arrow's cast to a decimal is right: it wraps around, without an error, if digits and scale
+    together are more than a decimal has.
+    """
     length = pc.max(pc.binary_length(texts)).as_py() or 0
     whole = dtype.precision - dtype.scale
     if length > MAX_DIGITS:
@@ -57,7 +58,9 @@ def _casts_exactly(texts: pa.Array, dtype: pa.DataType) -> bool:
 
 
 def _with_exponents(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Numbers some of which have exponents: the digits of those with the same one are numbers of another scale."""
+    """Parses numbers some of which have exponents: the digits of those with the same one are numbers of
+    another scale.
+    """
     found = pc.extract_regex(texts, _EXPONENT)
     plain = np.asarray(found.is_null())
     signed = pc.fill_null(pc.struct_field(found, "power"), "0")
@@ -77,7 +80,7 @@ def _with_exponents(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _shifted(digits: pa.Array, power: int, dtype: pa.DataType) -> pa.Array:
-    """Numbers times a power of ten."""
+    """Multiplies numbers by a power of ten."""
     scale = dtype.scale + power
     longest = pc.max(pc.binary_length(digits)).as_py() or 0
     if scale < 0 or longest + scale > _WIDEST:
@@ -92,7 +95,7 @@ def _one_by_one(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _decimal(text: str | None, dtype: pa.DataType) -> Decimal | None:
-    """The number with exactly the scale of the type, so that Arrow has nothing left to do."""
+    """Returns the number with exactly the scale of the type, so that Arrow has nothing left to do."""
     if text is None:
         return None
     try:

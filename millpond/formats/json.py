@@ -1,4 +1,4 @@
-"""JSON: a file with one array of objects, or one object. A file of JSON lines is seen by its content."""
+"""Reads JSON: a file with one array of objects, or one object. A file of JSON lines is detected by its content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BETWEEN = " \t\r\n,"
 
 
 class Json(Format):
-    """An array is held in memory while it is read; JSON lines are not."""
+    """Reads JSON files. An array is in memory while it is read; JSON lines are not."""
 
     name: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
@@ -48,7 +48,7 @@ class Json(Format):
         return super().fresh(path, known, piece)
 
     def grows(self, path: str) -> bool:
-        """JSON lines do."""
+        """Returns True for JSON lines."""
         return self._lines.grows(path) and _is_lines(self._start(path))
 
     def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
@@ -84,7 +84,7 @@ class Json(Format):
         return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
 
     def _parse(self, path: str, content: bytes) -> tuple[Records, list[int], list[Spoiled]]:
-        """The records with their places, and what else there is in place of records."""
+        """Returns the records with their places, and what else there is in place of records."""
         if is_deeper(content, self._depth + 1):
             raise BadData(
                 f'file "{path}" is nested deeper than {self._depth} levels',
@@ -134,7 +134,7 @@ def _text(value: Any) -> bytes:
 
 
 def _is_lines(sample: bytes) -> bool:
-    """Whether the first line is an object of its own, with more after it."""
+    """Returns whether the first line is a complete object, with more after it."""
     first, _, rest = sample.lstrip().partition(b"\n")
     if not first.startswith(b"{") or not rest.strip():
         return False
@@ -146,7 +146,7 @@ def _is_lines(sample: bytes) -> bool:
 
 
 def _elements(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of the beginning of an array, up to where it is cut off."""
+    """Yields the objects of the beginning of an array, up to where it is cut off."""
     at = text.find("[") + 1
     while at and at < len(text):
         while at < len(text) and text[at] in _BETWEEN:

@@ -1,4 +1,4 @@
-"""A block of JSON records to a batch: by Arrow's reader where that is exact, else value by value."""
+"""Decodes a block of JSON records to a batch: with Arrow's reader where that is exact, else value by value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from millpond.types import Schema, whole
 
 Path = tuple[str, ...]
 LARGEST_BLOCK = (1 << 31) - 64
-"""Arrow's reader counts in 32 bits."""
+"""The limit of Arrow's reader, which uses 32-bit lengths."""
 
 _TINY = r'[:\[,]\s*"?\s*[+-]?[0-9.]+[eE]-[0-9]{3,}\s*["\],}]'
 
 
 @dataclass(frozen=True)
 class Records:
-    """Parsed records, and where each stands for an error (``file "a.jsonl", line 3``)."""
+    """Contains parsed records, and the place of each for errors (``file "a.jsonl", line 3``)."""
 
     rows: Sequence[dict[str, Any]]
     where: Callable[[int], str]
@@ -38,24 +38,26 @@ class BlockReader:
         self.declared = declared
         self.watch = watch
         self.unknown: set[Path] = set()
-        """With ``watch``: the fields that were seen and that the schema does not have, by their paths."""
+        """With ``watch``: the fields that were found and are not in the schema, by their paths."""
         self.arrow = schema.arrow()
         self._native = all(_is_native(f.type) or _is_time(f.type) for f in self.arrow)
         self._decimals = any(_exact(f.type) != f.type for f in self.arrow)
         self._spelling = {f.name: f.name for f in self.arrow}
         self.by_value = not self._native
-        """Whether blocks that Arrow's reader fails on are read value by value without looking for those that it can."""
+        """Whether blocks that Arrow's reader fails on are read value by value, without searching for parts that it can
+        read.
+        """
 
     def read(self, block: bytes, parse: Callable[[], Records], *, enclosed: bool = False) -> pa.RecordBatch:
-        """The records of a block of JSON lines, or of one ``enclosed`` in an array.
+        """Reads the records of a block of JSON lines, or of one ``enclosed`` in an array.
 
-        ``parse`` is called when Arrow's reader fails or its answer may not be right.
+        ``parse`` is called when Arrow's reader fails or its result may not be right.
         """
         batch = self.read_native(block, enclosed=enclosed)
         return self.read_values(parse()) if batch is None else batch
 
     def read_native(self, block: bytes, *, enclosed: bool = False) -> pa.RecordBatch | None:
-        """As ``read``; None when Arrow's reader fails or its answer may not be right."""
+        """Reads like ``read``; returns None when Arrow's reader fails or its result may not be right."""
         from pyarrow import json as arrow_json
 
         native = self._native and len(block) <= LARGEST_BLOCK
@@ -110,7 +112,7 @@ class BlockReader:
     def _may_be_spelled_otherwise(
         self, block: bytes, columns: Sequence[pa.Array], spelling: dict[str, str]
     ) -> bool:
-        """Whether a column with NULLs occurs in other spellings, which Arrow's reader would not see."""
+        """Returns whether a column with NULLs occurs in other spellings, which Arrow's reader would not see."""
         lowered: bytes | None = None
         for field, column in zip(self.arrow, columns, strict=True):
             if column.null_count:
@@ -121,7 +123,7 @@ class BlockReader:
         return False
 
     def read_values(self, records: Records) -> pa.RecordBatch:
-        """The rows of parsed records. Raises BadData."""
+        """Returns the rows of parsed records. Raises BadData."""
         arrays = []
         for field in self.arrow:
             try:
@@ -131,7 +133,7 @@ class BlockReader:
         return self._made(records.rows, arrays)
 
     def read_fitting(self, records: Records) -> tuple[pa.RecordBatch, dict[int, BadData]]:
-        """The rows of the records that fit; the others by their number, with the first thing that does not."""
+        """Returns the rows of the records that fit; the others by their number, with the first misfit."""
         errors: dict[int, BadData] = {}
         for field in self.arrow:
 
@@ -167,7 +169,7 @@ class BlockReader:
 
 
 def _more(found: Iterable[pa.Field], known: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
-    """The fields that ``found`` has more than ``known``."""
+    """Yields the fields that ``found`` has in addition to ``known``."""
     by_name = {f.name.lower(): f for f in known}
     for field in found:
         there = by_name.get(field.name.lower())
@@ -178,7 +180,7 @@ def _more(found: Iterable[pa.Field], known: Iterable[pa.Field], above: Path = ()
 
 
 def _more_in(record: Mapping[str, Any], known: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
-    """As ``_more``, of one record."""
+    """Yields the same as ``_more``, for one record."""
     by_name = {f.name.lower(): f for f in known}
     for name, value in record.items():
         there = by_name.get(name.lower())
@@ -189,7 +191,7 @@ def _more_in(record: Mapping[str, Any], known: Iterable[pa.Field], above: Path =
 
 
 def _narrow(column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """The column without fields of structs that the type does not have."""
+    """Returns the column without fields of structs that the type does not have."""
     t = pa.types
     if column.type == dtype or not t.is_nested(dtype):
         return column
@@ -210,7 +212,7 @@ def _is_time(dtype: pa.DataType) -> bool:
 
 
 def _is_native(dtype: pa.DataType) -> bool:
-    """Whether Arrow's JSON reader gives exactly the values of the type, or fails."""
+    """Returns whether Arrow's JSON reader returns exactly the values of the type, or fails."""
     t = pa.types
     if t.is_struct(dtype):
         return dtype.num_fields > 0 and all(_is_native(f.type) for f in dtype)
@@ -226,7 +228,7 @@ def _is_native(dtype: pa.DataType) -> bool:
 
 
 def _exact(dtype: pa.DataType) -> pa.DataType:
-    """The type with wide decimals: with the digits of DECIMAL alone, Arrow's reader wraps around silently."""
+    """Returns the type with wide decimals: with the digits of DECIMAL alone, Arrow's reader wraps around silently."""
     t = pa.types
     if t.is_decimal(dtype):
         return pa.decimal256(76, dtype.scale)
@@ -238,7 +240,7 @@ def _exact(dtype: pa.DataType) -> pa.DataType:
 
 
 def _has_tiny_number(block: bytes) -> bool:
-    """Whether a number has an exponent below -99, of which Arrow's reader makes 0, or crashes."""
+    """Returns whether a number has an exponent below -99, of which Arrow's reader makes 0, or crashes."""
     if b"e-" not in block and b"E-" not in block:
         return False
     return bool(pc.match_substring_regex(pa.array([block], pa.binary()), _TINY)[0].as_py())

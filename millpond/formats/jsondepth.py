@@ -1,4 +1,4 @@
-"""How deep JSON is nested, without parsing it."""
+"""Measures how deeply JSON is nested, without parsing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _STEPS[list(b"]}")] = -1
 
 
 def may_be_deeper(lines: bytes, limit: int) -> bool:
-    """Whether one of some lines, each an object, has more brackets than the limit. It costs little where few are."""
+    """Returns whether one of some lines, each an object, has more brackets than the limit. It is cheap if there are
+    few.
+    """
     opening = count_of(lines, _BRACE) + count_of(lines, _BRACKET)
     if opening - count_of(lines, _BREAK) < limit:
         return False
@@ -28,7 +30,7 @@ def may_be_deeper(lines: bytes, limit: int) -> bool:
 
 
 def is_deeper(text: bytes, limit: int) -> bool:
-    """Whether a value is nested deeper than the limit; what stands in strings does not count."""
+    """Returns whether a value is nested deeper than the limit; brackets in strings are ignored."""
     if text.count(b"{") + text.count(b"[") <= limit:
         return False
     steps = _STEPS[np.frombuffer(_OTHER.sub(b"", text), np.uint8)]

@@ -1,4 +1,4 @@
-"""JSON lines: one object on each line."""
+"""Reads JSON lines: one object on each line."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from millpond.types import Schema
 
 SAMPLE_ROWS = 10_000
 LOOK_ON = 2 << 20
-"""Bytes of a file that are looked through for numbers of more kinds than the sample has."""
+"""Bytes of a file that are scanned for number types that the sample does not have."""
 _OPEN, _CLOSE = b"{}"
 _FEW = 128
-"""Lines that are read by value without halving."""
+"""Lines that are read value by value without halving."""
 Line = tuple[int, bytes]
 """Where a line begins in its block, and the line."""
 _LOOK = 64 << 10
-"""Bytes in which the end of a line is looked for."""
+"""Bytes that are searched for the end of a line."""
 
 
 class JsonLines(TextFormat):
@@ -39,7 +39,7 @@ class JsonLines(TextFormat):
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")
 
     def discover(self, path: str) -> Schema:
-        """From the lines of the sample that can be read; raises BadData if none can."""
+        """Discovers the columns from the lines of the sample that can be read; raises BadData if none can."""
         blocks = self.blocks(path, 0, None)
         block = next(blocks, None)
         if block is None:
@@ -57,7 +57,7 @@ class JsonLines(TextFormat):
         return reduce(partial(self._with_numbers, path), further, self._with_numbers(path, found, block))
 
     def _with_numbers(self, path: str, found: Schema, block: Block) -> Schema:
-        """The columns with types that hold the numbers of a block too."""
+        """Returns the columns with types that can represent the numbers of a block too."""
         reader = BlockReader(settle_schema(found), declared=False)
         fits = is_text(block.data) and self._read_native(reader, block.data) is not None
         if fits or block.wrong is not None:
@@ -80,7 +80,7 @@ class JsonLines(TextFormat):
         return Lines()
 
     def cuts(self, path: str, begin: int, end: int, about: int) -> list[int]:
-        """The lines are not read, but where one is looked for."""
+        """Finds line breaks near the cuts; does not read the lines in between."""
         found: list[int] = []
         at = begin + about
         while at < end:
@@ -96,7 +96,7 @@ class JsonLines(TextFormat):
         return found
 
     def complete(self, path: str, begin: int, size: int, *, final: bool) -> int:
-        """Looks for the last line break from the end on."""
+        """Searches the last line break from the end."""
         at = size
         while at > begin and not final and self.grows(path):
             first = max(begin, at - _LOOK)
@@ -125,13 +125,13 @@ class JsonLines(TextFormat):
         if reader.by_value:
             return self._read_values(reader, lines, where)
         parts = list(self._halved(reader, lines, where))
-        # Where nothing was bad and most lines had to be read by value, other blocks are tried so at once.
+        # If nothing was bad and most lines had to be read by value, other blocks are read so at once.
         alone = sum(p.records for p in parts if p.records <= _FEW)
         reader.by_value = 2 * alone > len(lines) and not any(p.spoiled for p in parts)
         return _together(parts, reader.arrow)
 
     def _halved(self, reader: BlockReader, lines: list[Line], where: Where) -> Iterator[Part]:
-        """The parts of lines that Arrow's reader can read, and a few at a time of the others by value."""
+        """Reads the parts of lines that Arrow's reader can read, and the others a few at a time by value."""
         if len(lines) <= _FEW:
             yield self._read_values(reader, lines, where)
             return
@@ -156,7 +156,7 @@ class JsonLines(TextFormat):
         return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
 
     def _read_native(self, reader: BlockReader, data: bytes) -> pa.RecordBatch | None:
-        """By Arrow's reader, if each line is one object."""
+        """Reads with Arrow's reader, if each line is one object."""
         lines = _objects(data)
         if lines is None or may_be_deeper(lines, self._depth):
             return None
@@ -164,7 +164,7 @@ class JsonLines(TextFormat):
         return rows if rows is not None and rows.num_rows == count_of(lines, 10) else None
 
     def _parse(self, lines: list[Line], where: Where) -> tuple[Records, list[Spoiled]]:
-        """The records of lines, and the lines that are none."""
+        """Returns the records of lines, and the lines that are not records."""
         found, offsets, bad = [], [], []
         for place, (offset, text) in enumerate(lines):
             try:
@@ -177,9 +177,10 @@ class JsonLines(TextFormat):
 
 
 def _objects(data: bytes) -> bytes | None:
-    """The lines, each with a line break at its end, without blank ones and blanks around them, if each begins and ends
-    as an object does. Then, as Arrow's reader takes a line break for any other space, as many objects as lines are one
-    object on each line."""
+    """Returns the lines, each with a line break at its end, without blank ones and blanks around them, if each begins
+    and ends like an object. Then, as Arrow's reader treats a line break like any other space, as many objects as lines
+    are one object on each line.
+    """
     if not data.endswith(b"\n"):
         data += b"\n"
     if _are_enclosed(data):
@@ -197,7 +198,7 @@ def _are_enclosed(lines: bytes) -> bool:
 
 
 def _lines(data: bytes) -> list[Line]:
-    """The lines that are not blank, and where they begin."""
+    """Returns the lines that are not blank, and where they begin."""
     found, offset = [], 0
     for line in data.split(b"\n"):
         if line.strip():

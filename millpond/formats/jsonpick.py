@@ -1,4 +1,4 @@
-"""A value within a JSON text, by its path, with its own text just as it is written: numbers keep all their digits."""
+"""Finds a value in a JSON text by its path, and returns its original text: numbers keep all their digits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.formats.jsonvalues import DECODER
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """A value, and where its text begins and ends."""
+    """Contains a value, and where its text begins and ends."""
 
     value: Any
     start: int
@@ -21,11 +21,13 @@ class Picked:
 
 
 class NotThere(Exception):
-    """The path leads nowhere. Says what is there instead."""
+    """Reports that the path does not exist, and what is there instead."""
 
 
 def pick(text: str, path: Sequence[str]) -> Picked:
-    """The value at a path: names of fields, and places in arrays from 0. Raises NotThere, BadData if it is no JSON."""
+    """Returns the value at a path: names of fields, and places in arrays from 0. Raises NotThere, or BadData if it is
+    not JSON.
+    """
     try:
         at = _skip(text, 0)
         for number, name in enumerate(path):
@@ -39,7 +41,7 @@ def pick(text: str, path: Sequence[str]) -> Picked:
 
 
 def _inside(text: str, at: int, name: str, above: str) -> int:
-    """Where the field or element called ``name`` of the value at ``at`` begins."""
+    """Returns where the field or element called ``name`` of the value at ``at`` begins."""
     where = f'"{above}"' if above else "the answer"
     opening = text[at : at + 1]
     if opening not in ("{", "["):

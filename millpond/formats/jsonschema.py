@@ -1,6 +1,6 @@
-"""JSON Schema: the columns of an object, and the schema of columns.
+"""Converts a JSON Schema to the columns of an object, and columns to a JSON Schema.
 
-What has no type of ours, such as a choice of several types, is STRING: the text of any JSON fits into it.
+What has no type in Millpond, such as a choice of several types, is STRING: it can contain the text of any JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORMATS: Mapping[tuple[str, str], pa.DataType] = {
 
 
 def columns_of(text: str) -> Schema:
-    """The columns of objects of a schema. Raises InvalidOption."""
+    """Returns the columns of objects of a schema. Raises InvalidOption."""
     try:
         found = _type(json.loads(text))
     except ValueError as error:
@@ -60,7 +60,7 @@ def _type(data: Any) -> pa.DataType:
 
 
 def to_jsonschema(columns: Schema, name: str) -> str:
-    """The schema of objects with these columns, as they are written: each may be null."""
+    """Returns the schema of objects with these columns, as they are written: each may be null."""
     properties = {c.name: _schema(c.type) for c in columns}
     return json.dumps({"title": name, "type": "object", "properties": properties})
 

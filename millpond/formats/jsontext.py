@@ -1,4 +1,4 @@
-"""Rows to JSON objects, a column at a time.
+"""Encodes rows as JSON objects, a column at a time.
 
 Numbers and decimals are written as they are, exactly; times in ISO 8601, in UTC with a Z; bytes in base 64; NaN and the
 infinities, for which JSON has no number, as text. NULL is null.
@@ -24,7 +24,7 @@ _CONTROL = r'[\x00-\x1f"\\]'
 
 
 def to_json(rows: pa.Table) -> pa.Array:
-    """One object for each row, as UTF-8 bytes."""
+    """Encodes one object for each row, as UTF-8 bytes."""
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
     pieces: list[Any] = []
@@ -39,12 +39,12 @@ def to_json(rows: pa.Table) -> pa.Array:
 
 
 def written_alone(schema: pa.Schema) -> bool:
-    """Whether ``row_to_json`` writes rows with such columns: those that are not nested."""
+    """Returns whether ``row_to_json`` can write rows with such columns: those that are not nested."""
     return not any(pa.types.is_nested(f.type) for f in schema)
 
 
 def row_to_json(row: Mapping[str, Any], schema: pa.Schema) -> bytes:
-    """The object of one row, quicker than a column at a time: the fields in the order of the schema's."""
+    """Encodes the object of one row, faster than column by column: the fields in the order of the schema's."""
     cells = zip(row.items(), schema.types, strict=True)
     texts = [
         f"{json.dumps(name, ensure_ascii=False)}:{_cell(value, dtype)}" for (name, value), dtype in cells
@@ -53,14 +53,14 @@ def row_to_json(row: Mapping[str, Any], schema: pa.Schema) -> bytes:
 
 
 def _cell(value: Any, dtype: pa.DataType) -> str:
-    """A value that is not nested. A float has as many digits as in a column."""
+    """Encodes a value that is not nested. A float has as many digits as in a column."""
     if value is None or not pa.types.is_floating(dtype):
         return _value(value, dtype)
     return str(_floats(pa.array([value], dtype))[0])
 
 
 def _texts(array: pa.Array) -> pa.Array:
-    """The JSON of each value; NULL stays NULL."""
+    """Returns the JSON of each value; NULL stays NULL."""
     t, dtype = pa.types, array.type
     if t.is_null(dtype):
         return pa.nulls(len(array), pa.string())
@@ -111,7 +111,7 @@ def _times(array: pa.Array) -> pa.Array:
 
 
 def _value(value: Any, dtype: pa.DataType) -> str:
-    """A nested value."""
+    """Encodes a nested value."""
     t = pa.types
     if value is None:
         return "null"

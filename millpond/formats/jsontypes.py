@@ -1,4 +1,4 @@
-"""The types of parsed JSON: what Spark's schema inference would say, for whole records."""
+"""Infers the types of parsed JSON, for whole records, as Spark's schema inference does."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from millpond.types import NUMBER, Column, Schema
 
 _LARGEST = 1 << 63
 _SHORT = 19
-"""Digits that every BIGINT may have."""
+"""Fewer digits than this always fit into BIGINT."""
 _VOID, _STRING, _BOOLEAN = pa.null(), pa.string(), pa.bool_()
 _BIGINT, _DOUBLE = pa.int64(), pa.float64()
 
 
 def discover_records(records: Iterable[dict[str, Any]]) -> Schema:
-    """The columns of records, in the order in which they first appear; names ignore case.
+    """Returns the columns of records, in the order in which they first appear; names ignore case.
 
     What was NULL in all records is VOID.
     """

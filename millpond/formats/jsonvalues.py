@@ -1,7 +1,7 @@
-"""Parsed JSON to Arrow, value by value: exact for every type, for what Arrow's own reader cannot do.
+"""Converts parsed JSON to Arrow, value by value: exact for every type, for what Arrow's own reader cannot do.
 
-Numbers keep their text until the type of their column is known, so a decimal has all its digits and a whole
-number beyond BIGINT is seen as such.
+Numbers remain text until the type of their column is known, so a decimal has all its digits and a whole number beyond
+BIGINT is recognised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class Number(str):
-    """The text of a JSON number."""
+    """Contains the text of a JSON number."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=
 
 
 def column_of(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    """Parsed values as a column; raises Misfit for the first that is not of the type."""
+    """Converts parsed values to a column; raises Misfit for the first that is not of the type."""
     t = pa.types
     if t.is_struct(dtype):
         return _structs(values, dtype)
@@ -50,7 +50,7 @@ def column_of(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def field_of(record: Mapping[str, Any], name: str) -> Any:
-    """The field called ``name``: as it is spelled, else ignoring case, else None."""
+    """Returns the field called ``name``: with the same spelling, else ignoring case, else None."""
     if name in record:
         return record[name]
     lowered = name.lower()
@@ -58,7 +58,7 @@ def field_of(record: Mapping[str, Any], name: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """The JSON text of a value; a string as it is."""
+    """Returns the JSON text of a value; a string as it is."""
     if isinstance(value, str):
         return value
     return _json(value)
@@ -75,7 +75,7 @@ def _json(value: Any) -> str:
 
 
 def _text_for(index: int, value: Any, dtype: pa.DataType) -> str | None:
-    """The text of a value of a kind that the type takes: numbers for numbers, strings for dates."""
+    """Returns the text of a value of a kind that the type accepts: numbers for numbers, strings for dates."""
     if value is None:
         return None
     if isinstance(value, Number):
@@ -91,7 +91,7 @@ def _text_for(index: int, value: Any, dtype: pa.DataType) -> str | None:
 
 
 def _strings(texts: Sequence[str | None]) -> pa.Array:
-    """A column of text; half of a surrogate pair, which JSON can write, is no text."""
+    """Returns a column of text; half of a surrogate pair, which JSON can write, is not text."""
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Columns of a message's key: what a message without a value tells of the row that it ends."""
+"""Decodes columns of a message's key: a tombstone identifies with them the row that it deletes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ NO_KEY = "a message without a value has no key: which row it ends is not known"
 
 
 def key_columns(keys: pa.Array, columns: Schema) -> pa.RecordBatch:
-    """Decodes keys to columns: an object of JSON, by itself or as the ``payload`` beside a ``schema``, or, for a
-    single column, its text. Raises BadData."""
+    """Decodes keys to columns: a JSON object, by itself or as the ``payload`` next to a ``schema``, or, for a single
+    column, its text. Raises BadData.
+    """
     if keys.null_count:
         raise BadData(NO_KEY)
     try:

@@ -1,6 +1,6 @@
-"""Keys of messages as text: for a table, what tells a row.
+"""Decodes keys of messages as text, which identifies a row of a table.
 
-A key of Avro or JSON is its value as text, or, of a record, an object of JSON.
+A key in Avro or JSON is its value as text, or, for a record, a JSON object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millpond.types import type_name
 
 
 class Keys(NamedTuple):
-    """The text of each key that could be decoded; the places of the others, and why."""
+    """Contains the text of each key that could be decoded; the indexes of the others, and the reasons."""
 
     texts: pa.Array
     bad: list[int]
@@ -28,8 +28,9 @@ class Keys(NamedTuple):
 
 
 class KeyTexts:
-    """Decodes keys in ``name``, json or avro. With ``schemas`` they bear the numbers of their schemas; else those of
-    Avro are of the schema ``text``. Picklable."""
+    """Decodes keys in ``name``, json or avro. With ``schemas`` they contain the numbers of their schemas; otherwise
+    Avro keys have the schema ``text``. Picklable.
+    """
 
     def __init__(self, name: str, schemas: Schemas | None, text: str | None):
         self._avro = name == "avro"
@@ -37,7 +38,7 @@ class KeyTexts:
         self._nodes: dict[int | None, Node] = {} if text is None else {None: _record(text)}
 
     def decode(self, keys: pa.Array) -> Keys:
-        """A text for each key, NULL where it is or cannot be decoded."""
+        """Returns a text for each key, NULL if it is NULL or cannot be decoded."""
         here = np.flatnonzero(np.asarray(keys.is_valid()))
         given = keys.drop_null()
         alone: list[tuple[int | None, npt.NDArray[np.int64]]] = [(None, np.arange(len(given)))]
@@ -59,7 +60,7 @@ class KeyTexts:
         return Keys(pa.concat_arrays(texts).take(pa.array(index, mask=index < 0)), bad, reasons)
 
     def _texts(self, number: int | None, keys: pa.Array) -> Keys:
-        """Of keys of one schema. Raises BadData if it is not known."""
+        """Returns the texts of keys of one schema. Raises BadData if it is not known."""
         if self._schemas is not None:
             if number is None:
                 raise BadData(UNFRAMED)
@@ -78,7 +79,7 @@ class KeyTexts:
 
 
 def _record(text: str) -> Node:
-    """A key that is no record, as a record with one field: its bytes are the same."""
+    """Returns a key that is not a record as a record with one field: its bytes are the same."""
     node = parse_type(text)
     return node if node.kind == "record" else Node("record", pa.struct([("", node.type)]), (node,), ("",))
 
@@ -87,6 +88,6 @@ def _utf8(keys: pa.Array) -> Keys:
     try:
         return Keys(keys.cast(pa.string()), [], [])
     except pa.ArrowInvalid:
-        fine = np.array([is_text(k) for k in keys.to_pylist()])  # only where one of them is wrong
+        fine = np.array([is_text(k) for k in keys.to_pylist()])  # only if one of them is wrong
         bad = np.flatnonzero(~fine).tolist()
         return Keys(keys.filter(pa.array(fine)).cast(pa.string()), bad, ["not UTF-8"] * len(bad))

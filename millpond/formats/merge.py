@@ -1,4 +1,4 @@
-"""One type for values of two: how what was discovered in rows and files is put together, as Spark does."""
+"""Finds one type for values of two types, as Spark does: merges what was discovered in rows and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _LADDERS = (
 
 
 def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The type that holds the values of both; STRING if there is no other. VOID gives way to all."""
+    """Returns the type that can represent the values of both; STRING if there is no other. VOID yields to
+    all others.
+    """
     t = pa.types
     if a == b or t.is_null(b):
         return a
@@ -46,7 +48,7 @@ def is_numeric(dtype: pa.DataType) -> bool:
 
 
 def widen_numbers(known: Schema, found: Schema) -> Schema:
-    """The known columns, with types that hold the numbers of what was found too; all else stays as it was."""
+    """Returns the known columns, with types that can also represent the found numbers; all else is unchanged."""
     types = {c.name.lower(): c.type for c in found}
 
     def widened(column: Column) -> pa.DataType | None:
@@ -58,13 +60,13 @@ def widen_numbers(known: Schema, found: Schema) -> Schema:
 
 
 def merge_schemas(a: Schema, b: Schema) -> Schema:
-    """The columns of both, those of ``a`` first; names ignore case."""
+    """Returns the columns of both, those of ``a`` first; names ignore case."""
     merged = merge_types(pa.struct(list(a.arrow())), pa.struct(list(b.arrow())))
     return Schema(tuple(Column(f.name, f.type) for f in merged))
 
 
 def settle(dtype: pa.DataType) -> pa.DataType:
-    """The type with STRING in place of what was NULL everywhere and of objects without fields."""
+    """Returns the type with STRING in place of what was NULL everywhere and of objects without fields."""
     if pa.types.is_null(dtype):
         return pa.string()
     if pa.types.is_list(dtype):

@@ -1,7 +1,7 @@
-"""Messages: one record each, many at a time.
+"""Decodes messages: one record each, many at a time.
 
-A format decodes an array of values to rows. A message that cannot be decoded spoils only itself: it is found by
-halving, and comes back with the reason.
+A format decodes an array of values to rows. A message that cannot be decoded does not affect the others: it is found by
+halving, and returned with the reason.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from millpond.formats.wire import UNFRAMED, Schemas, by_schema, stripped
 from millpond.types import Column, Schema, type_name, whole
 
 SAMPLE = 1_000
-"""Messages that are looked at to find the columns."""
+"""Messages that are read to discover the columns."""
 _ONE_BY_ONE = 16
-"""Messages among which a bad one is looked for without halving."""
+"""Messages among which a bad one is searched without halving."""
 _SHOWN = 200
 
 
 class Decoded(NamedTuple):
-    """A row for each message that could be decoded, the places of the others, and why."""
+    """Contains a row for each message that could be decoded, the indexes of the others, and the reasons."""
 
     rows: pa.RecordBatch
     bad: list[int]
@@ -44,8 +44,8 @@ class Decoded(NamedTuple):
 class Messages(ABC):
     """Decodes the values of messages to the columns of a schema. Picklable.
 
-    With ``watch`` it looks for fields that the schema does not have, where the format can have such. With ``schemas``
-    each message bears the number of its schema there.
+    With ``watch`` it looks for fields that the schema does not have, if the format can have such fields. With
+    ``schemas`` each message contains the number of its schema there.
     """
 
     name: ClassVar[str]
@@ -64,21 +64,22 @@ class Messages(ABC):
         self.schemas = schemas
 
     def fresh(self, values: pa.Array) -> Schema:
-        """The columns that were found so, ``values`` being the last that were decoded; VOID where the type cannot be
-        told."""
+        """Returns the columns that were found so, ``values`` being the last that were decoded; VOID if the type is
+        unknown.
+        """
         return Schema(())
 
     @classmethod
     @abstractmethod
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
-        """The columns of a sample of messages."""
+        """Discovers the columns of a sample of messages."""
 
     @abstractmethod
     def read(self, values: pa.Array) -> pa.RecordBatch:
-        """A row for each value; none is NULL. Raises BadData if one of them cannot be decoded."""
+        """Returns a row for each value; none is NULL. Raises BadData if one of them cannot be decoded."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """The rows of binary values. A NULL has a row of NULLs."""
+        """Decodes the rows of binary values. A NULL has a row of NULLs."""
         here = values.drop_null()
         bad: list[int] = []
         reasons: list[str] = []
@@ -91,7 +92,7 @@ class Messages(ABC):
         return Decoded(batches[0] if batches else no_rows(arrow), bad, reasons)
 
     def _read(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of all values that can be decoded; the others are noted."""
+        """Yields the rows of all values that can be decoded; the others are recorded."""
         return self._halved(values, 0, bad, reasons)
 
     def _halved(
@@ -113,7 +114,7 @@ class Messages(ABC):
             yield from self._halved(values.slice(at, step), first + at, bad, reasons)
 
     def _with_nulls(self, rows: pa.Table, values: pa.Array, bad: list[int]) -> tuple[pa.Table, list[int]]:
-        """Rows of NULLs where the values are, and the places of the bad ones among all."""
+        """Adds rows of NULLs for NULL values, and returns the places of the bad ones among all."""
         place = pc.indices_nonzero(values.is_valid())
         bad = place.take(pa.array(bad, pa.int64())).to_pylist()
         mask = np.ones(len(values), dtype=bool)
@@ -124,7 +125,7 @@ class Messages(ABC):
 
 
 def joined(values: pa.Array) -> bytes:
-    """All values as lines; line breaks inside them become spaces."""
+    """Returns all values as lines; line breaks inside them become spaces."""
     text = values.cast(pa.large_binary())
     if _has_break(text):
         text = pc.replace_substring(text, pattern=b"\n", replacement=b" ")
@@ -139,7 +140,7 @@ def _has_break(values: pa.Array) -> bool:
 
 
 class JsonMessages(Messages):
-    """One JSON object each."""
+    """Decodes one JSON object per message."""
 
     name = "json"
     _reader: BlockReader | None = None
@@ -158,7 +159,7 @@ class JsonMessages(Messages):
         return others(discover_records(map(json_object, having(values, names))), self.schema)
 
     def seen(self) -> set[tuple[str, ...]]:
-        """The fields that came up since the last time and that the schema does not have, nested ones too."""
+        """Returns the fields that were found since the last call and are not in the schema, nested ones too."""
         if self._reader is None:
             return set()
         found, self._reader.unknown = self._reader.unknown, set()
@@ -166,7 +167,7 @@ class JsonMessages(Messages):
 
     @classmethod
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
-        # Of a sample that is no JSON at all the reason is told.
+        # For a sample that is not JSON at all the reason is reported.
         return discover_records(map(json_object, readable(sample) or sample))
 
     def _read(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
@@ -175,7 +176,7 @@ class JsonMessages(Messages):
         return self._unframed(values, bad, reasons)
 
     def _unframed(self, values: pa.Array, bad: list[int], reasons: list[str]) -> Iterator[pa.RecordBatch]:
-        """What stands behind the numbers of schemas that the registry knows."""
+        """Yields what comes after the numbers of schemas that the registry knows."""
         assert self.schemas is not None
         fine = np.zeros(len(values), dtype=bool)
         for number, places in by_schema(values):
@@ -210,8 +211,9 @@ class JsonMessages(Messages):
 
 
 def _are_enclosed(values: pa.Array) -> bool:
-    """Whether each value begins and ends as an object does. Then, as Arrow's reader takes a line break for any other
-    space, as many objects as values are one object in each value."""
+    """Returns whether each value begins and ends like an object. Then, as Arrow's reader treats a line break like any
+    other space, as many objects as values are one object in each value.
+    """
     simple = pc.and_(pc.starts_with(values, pattern=b"{"), pc.ends_with(values, pattern=b"}"))
     if pc.all(simple).as_py():
         return True
@@ -223,7 +225,7 @@ def _parse(values: pa.Array) -> Records:
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """The object of one message. Raises BadData."""
+    """Parses the object of one message. Raises BadData."""
     try:
         record = DECODER.decode(text.decode())
     except (ValueError, RecursionError) as error:
@@ -234,11 +236,11 @@ def json_object(text: bytes) -> dict[str, Any]:
 
 
 _NAMES = 100
-"""New fields that are looked for in one batch; others come up again."""
+"""New fields that are reported in one batch; others are found later."""
 
 
 def having(values: pa.Array, names: set[str]) -> list[bytes]:
-    """Some objects of JSON in which one of the names stands."""
+    """Returns some JSON objects that have a field of one of the names."""
     if not names:
         return []
     spelled = {json.dumps(n, ensure_ascii=a) for n in sorted(names)[:_NAMES] for a in (True, False)}
@@ -248,7 +250,7 @@ def having(values: pa.Array, names: set[str]) -> list[bytes]:
 
 
 def readable(sample: list[bytes]) -> list[bytes]:
-    """Those of a sample that are objects of JSON."""
+    """Returns those of a sample that are JSON objects."""
     found = []
     for text in sample:
         with suppress(BadData):
@@ -258,12 +260,12 @@ def readable(sample: list[bytes]) -> list[bytes]:
 
 
 def others(columns: Schema, known: Schema) -> Schema:
-    """The columns that are not among the known ones."""
+    """Returns the columns that are not among the known ones."""
     return Schema(tuple(c for c in columns if c.name not in known))
 
 
 class CsvMessages(Messages):
-    """One line of CSV each, without a header: columns by their place."""
+    """Decodes one line of CSV per message, without a header: columns by their place."""
 
     name = "csv"
 
@@ -305,7 +307,7 @@ class CsvMessages(Messages):
 
 
 class TextMessages(Messages):
-    """The text of each, in one column."""
+    """Decodes the text of each message, in one column."""
 
     name = "text"
     _type: ClassVar[pa.DataType] = pa.string()
@@ -325,7 +327,7 @@ class TextMessages(Messages):
 
 
 class RawMessages(TextMessages):
-    """The bytes of each, in one column."""
+    """Decodes the bytes of each message, in one column."""
 
     name = "raw"
     _type = pa.binary()

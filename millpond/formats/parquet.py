@@ -1,4 +1,4 @@
-"""Parquet: columns and types stand in the file; row groups are read alone."""
+"""Reads Parquet: columns and types are in the file; row groups are read separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ ROWS_PER_BATCH = 64 * 1024
 
 
 class Parquet(Format):
-    """Timestamps beyond microseconds lose their last digits; those that Spark writes as INT96 are UTC."""
+    """Reads Parquet files. Timestamps beyond microseconds lose their last digits; those that Spark writes as INT96 are
+    UTC.
+    """
 
     name: ClassVar[str] = "parquet"
     guesses: ClassVar[bool] = False
@@ -30,11 +32,11 @@ class Parquet(Format):
             return Schema(tuple(Column(f.name, _type_of(path, f)) for f in _fields(file)))
 
     def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
-        """Neighbouring row groups that together hold a good number of rows."""
+        """Groups neighbouring row groups that together contain a good number of rows."""
         try:
             sizes = self._sizes(path)
         except BadData:
-            return [Piece()]  # whoever reads it is told
+            return [Piece()]  # whoever reads it gets the error
         found: list[Piece] = []
         groups: list[int] = []
         first = rows = 0
@@ -51,7 +53,7 @@ class Parquet(Format):
             return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
 
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
-        """If a row group, or what is left of one, cannot be read, it is one bad record."""
+        """Yields the records of a piece. A row group, or the rest of one, that cannot be read is one bad record."""
         arrow = schema.arrow()
         with self._open(path) as file:
             fields = {f.name.lower(): f for f in reversed(_fields(file))}
@@ -87,7 +89,7 @@ class Parquet(Format):
 
 
 def _fields(file: Any) -> list[pa.Field]:
-    """The fields as the file has them, INT96 as an instant."""
+    """Returns the fields of the file, INT96 as an instant."""
     instants = {
         column.path
         for column in (file.metadata.schema.column(i) for i in range(len(file.metadata.schema)))
@@ -107,7 +109,7 @@ def _type_of(path: str, field: pa.Field) -> pa.DataType:
 
 
 def _check_kind(path: str, source: pa.Field, dtype: pa.DataType) -> None:
-    """Refuses what a cast would do with loss or by guessing: a number is no text and a float no decimal."""
+    """Refuses what a cast would do with loss or by guessing: a number is not text and a float not a decimal."""
     t = pa.types
     given = _type_of(path, source)
     fine = (
@@ -129,7 +131,7 @@ def _check_kind(path: str, source: pa.Field, dtype: pa.DataType) -> None:
 
 
 class _Fit:
-    """Batches of a file with the columns of a schema."""
+    """Converts batches of a file to the columns of a schema."""
 
     def __init__(self, path: str, sources: list[pa.Field | None], arrow: pa.Schema):
         self._path = path
@@ -137,7 +139,7 @@ class _Fit:
         self._arrow = arrow
 
     def part(self, batch: pa.RecordBatch, row: int) -> Part:
-        """The first row of the batch is row ``row`` of the file."""
+        """Converts a batch whose first row is row ``row`` of the file."""
         try:
             return Part(self._rows(batch))
         except BadData:
@@ -173,11 +175,11 @@ def _cast(column: pa.Array, source: pa.Field, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        # Only nanoseconds are lost on the way to the normal type, which is what "safe" would refuse.
+        # Only nanoseconds are lost in the conversion to the normal type, which is what "safe" would refuse.
         column = column.cast(normal(column.type), safe=False)
         number = pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)
         if number and pa.types.is_decimal(field.type):
-            # Without room for more digits Arrow wraps around where it should fail.
+            # Without more digits Arrow wraps around instead of failing.
             column = column.cast(pa.decimal256(76, field.type.scale))
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:

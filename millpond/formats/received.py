@@ -1,4 +1,4 @@
-"""Records that were read, and those that could not be: put aside with their place, the reason and what they are."""
+"""Separates the records that were read from error records, which have their place, the reason and the record."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import pyarrow.compute as pc
 from millpond.errors import BadData
 
 _ONE_BY_ONE = 8
-"""Records among which bad ones are looked for without halving."""
+"""Records among which bad ones are searched without halving."""
 
 
 class Received(NamedTuple):
-    """The ``rows`` of the records that could be read and their ``places`` among all; ``spoiled`` are the others,
-    with ``place``, ``reason`` and ``value``, the record as text."""
+    """Contains the ``rows`` of the records that could be read and their ``places`` among all; ``spoiled`` are the
+    others, with ``place``, ``reason`` and ``value``, the record as text.
+    """
 
     rows: pa.RecordBatch
     places: pa.Array
     spoiled: pa.Table
 
     def after(self, first: int) -> Received:
-        """With places counted from ``first`` on."""
+        """Returns it with places counted from ``first`` on."""
         aside = self.spoiled.set_column(0, "place", pc.add(self.spoiled["place"], first))
         return Received(self.rows, pc.add(self.places, first), aside)
 
 
 class Spoiled(NamedTuple):
-    """A record that cannot be read; ``place`` is its number among those of its part."""
+    """Describes a record that cannot be read; ``place`` is its number among those of its part."""
 
     place: int
     error: BadData
@@ -39,7 +40,7 @@ class Spoiled(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Neighbouring records. ``length`` is how many there are if not each is a row or spoiled."""
+    """Contains neighbouring records. ``length`` is their number if not each is a row or spoiled."""
 
     rows: pa.RecordBatch
     spoiled: Sequence[Spoiled] = ()
@@ -50,7 +51,7 @@ class Part(NamedTuple):
         return int(self.rows.num_rows) + len(self.spoiled) if self.length is None else self.length
 
     def received(self, first: int) -> Received:
-        """As it is handed on, the first record being number ``first``."""
+        """Returns it in the form for readers, the first record being number ``first``."""
         count = self.rows.num_rows + len(self.spoiled)
         places = np.delete(np.arange(first, first + count), [s.place for s in self.spoiled])
         spoiled = spoiled_table(
@@ -77,7 +78,7 @@ def spoiled_table(places: Sequence[int], reasons: Sequence[str], values: Iterabl
 
 
 def shown(value: bytes | None) -> str | None:
-    """A record as text; its bytes in hexadecimal digits if it is none."""
+    """Returns a record as text; its bytes in hexadecimal digits if it is not text."""
     if value is None:
         return None
     try:
@@ -87,7 +88,9 @@ def shown(value: bytes | None) -> str | None:
 
 
 def bad_places(count: int, is_fine: Callable[[int, int], bool]) -> list[int]:
-    """Which of ``count`` things are bad, by halving; ``is_fine(a, b)`` tells whether those from a to before b are."""
+    """Returns which of ``count`` things are bad, by halving; ``is_fine(a, b)`` says whether those from a to before b
+    are good.
+    """
     found: list[int] = []
     ranges = [(0, count)]
     while ranges:

@@ -1,7 +1,6 @@
-"""Columns of text to columns of values, a whole column at a time, and the type that a text looks like.
+"""Converts columns of text to columns of values, a whole column at a time, and infers the type of a text.
 
-A decimal never passes through a float. A timestamp without a zone is UTC;
-digits beyond microseconds are dropped.
+A decimal never passes through a float. A timestamp without a zone is UTC; digits beyond microseconds are dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _EMPTY = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa
 
 
 class Misfit(ValueError):
-    """``value`` at ``index`` of a column is not of the type."""
+    """Reports that ``value`` at ``index`` of a column is not of the type."""
 
     def __init__(self, index: int, value: str):
         super().__init__(value)
@@ -47,9 +46,9 @@ class Misfit(ValueError):
 
 
 def convert(texts: pa.Array, dtype: pa.DataType, *, empty_is_null: bool = True) -> pa.Array:
-    """The values of a column of text; raises Misfit for the first that is not of the type.
+    """Converts a column of text to values; raises Misfit for the first that is not of the type.
 
-    Except for STRING and BINARY, blanks around a value do not count, and an empty text is NULL or a misfit.
+    Except for STRING and BINARY, blanks around a value are ignored, and an empty text is NULL or a misfit.
     """
     if pa.types.is_string(dtype) or pa.types.is_null(texts.type):
         return texts.cast(dtype)
@@ -69,7 +68,7 @@ def convert(texts: pa.Array, dtype: pa.DataType, *, empty_is_null: bool = True) 
 
 
 def misfits(texts: pa.Array, dtype: pa.DataType) -> list[int]:
-    """The places of all texts that are not of the type."""
+    """Returns the places of all texts that are not of the type."""
     if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
         return []
     wrong = np.zeros(len(texts), bool)
@@ -98,12 +97,12 @@ def _kind(dtype: pa.DataType) -> str:
 
 
 def holds(dtype: pa.DataType) -> bool:
-    """Whether a single text can be a value of the type."""
+    """Returns whether a single text can be a value of the type."""
     return not pa.types.is_nested(dtype) and not pa.types.is_duration(dtype)
 
 
 def only_word(texts: pa.Array) -> str | None:
-    """The one text that is not a number, if all others are, and are more."""
+    """Returns the one text that is not a number, if all others are, and are more."""
     values = _tidy(texts, pa.int64()).drop_null()
     numbers = pc.match_substring_regex(values, _NUMBER)
     words = values.filter(pc.invert(numbers))
@@ -113,9 +112,9 @@ def only_word(texts: pa.Array) -> str | None:
 
 
 def guess(texts: pa.Array) -> pa.DataType:
-    """The type that all the texts are of, as Spark's inferSchema sees them; STRING if there is none.
+    """Returns the type of all the texts, as Spark's inferSchema does; STRING if there is none.
 
-    Whole numbers beyond BIGINT are DECIMAL(38,0). Others are decimals too, unless one of them cannot be held: then they
+    Whole numbers beyond BIGINT are DECIMAL(38,0). Others are decimals too, unless one of them does not fit: then they
     are DOUBLE. VOID if there is no value.
     """
     values = _tidy(texts, pa.int64()).drop_null()
@@ -146,7 +145,9 @@ def guess(texts: pa.Array) -> pa.DataType:
 
 
 def further(dtype: pa.DataType, texts: pa.Array) -> pa.DataType:
-    """The type of numbers that holds those among more texts too; any other stays, and so does what is no number."""
+    """Returns the numeric type that can represent more texts too; any other type stays, and texts that are not numbers
+    are ignored.
+    """
     if not is_numeric(dtype) or pa.types.is_floating(dtype):
         return dtype
     tidy = _tidy(texts, dtype)
@@ -174,7 +175,7 @@ def _any_with(texts: pa.Array, characters: str) -> bool:
 
 
 def _instants(texts: pa.Array) -> pa.Array:
-    """Texts that all have a zone, or all have none, take one cast; a mixture is completed first."""
+    """Casts texts that all have a zone, or all have none, in one step; a mixture is completed first."""
     try:
         return pc.cast(pc.cast(texts, pa.timestamp("us")), TIMESTAMP)
     except pa.ArrowInvalid:
@@ -199,7 +200,7 @@ def _tidy(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _first_bad(texts: pa.Array, dtype: pa.DataType) -> int:
-    """The index of the first text that does not cast, given that one does not: by halving."""
+    """Returns the index of the first text that does not cast, given that one does not: by halving."""
     low, high = 0, len(texts)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""What formats of text have in common: records that bytes divide, and that are decoded in blocks."""
+"""Implements what text formats have in common: records that can be divided by bytes, and are decoded in blocks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from millpond.formats.received import Part, Spoiled, no_rows
 
 BYTES_PER_PIECE = 64 << 20
 LARGEST_PACKED = 1 << 30
-"""Bytes that a packed file may become that is held as a whole. A few thousandths of that can be packed so."""
+"""Maximum bytes of a decompressed file that is read as a whole. A few thousandths of that can be compressed so."""
 
 
 class Where:
-    """The place of a record for an error: its line, or its byte where the lines before are not known."""
+    """Describes the place of a record for an error: its line, or its byte if the lines before are not known."""
 
     def __init__(self, path: str, block: Block, line: int | None):
         self.path = path
@@ -40,14 +40,14 @@ class Where:
         self.line = line
 
     def __call__(self, offset: int) -> str:
-        """Of what begins ``offset`` bytes into the block."""
+        """Returns the place of what begins ``offset`` bytes into the block."""
         if self.line is None:
             return f'file "{self.path}", byte {self.block.begin + offset}'
         return f'file "{self.path}", line {self.line + int(np.searchsorted(self._breaks, offset))}'
 
     @cached_property
     def _breaks(self) -> Positions:
-        """Where the lines of the block end."""
+        """Returns where the lines of the block end."""
         text = np.frombuffer(self.block.data, np.uint8)
         ends = np.flatnonzero(text == 10)
         if b"\r" not in self.block.data:
@@ -58,7 +58,7 @@ class Where:
 
 
 class _Unpacked:
-    """A packed stream; one that is damaged is bad data, not a failure to read."""
+    """Decompresses a stream; a damaged one is bad data, not a failure to read."""
 
     def __init__(self, path: str, stream: pa.NativeFile):
         self._path = path
@@ -74,7 +74,7 @@ class _Unpacked:
 
 
 def read_whole(stream: Any, path: str) -> bytes:
-    """All of a stream. Raises BadData for a packed file that becomes so large that it can only be meant to."""
+    """Reads all of a stream. Raises BadData for a compressed file that becomes so large that this must be intended."""
     if not is_packed(path):
         return bytes(stream.read())
     parts: list[bytes] = []
@@ -91,14 +91,14 @@ def read_whole(stream: Any, path: str) -> bytes:
 
 
 class TextFormat(Format):
-    """Records of text, one after another."""
+    """Reads text records, one after another."""
 
     @abstractmethod
     def records(self, path: str) -> Records:
-        """Where records end."""
+        """Returns what finds the ends of records."""
 
     def first(self, path: str) -> tuple[int, int]:
-        """The position of the first record, and its line."""
+        """Returns the position of the first record, and its line."""
         return 0, 1
 
     def grows(self, path: str) -> bool:
@@ -123,7 +123,7 @@ class TextFormat(Format):
         return [Piece(begin=a or 0, end=b) for a, b in pairwise(cuts)]
 
     def cuts(self, path: str, begin: int, end: int, about: int) -> list[int]:
-        """Positions between two, at each of which a record begins, about so many bytes apart."""
+        """Returns positions between two, at each of which a record begins, about so many bytes apart."""
         found: list[int] = []
         last = begin
         for block in self.blocks(path, begin, end):
@@ -133,14 +133,14 @@ class TextFormat(Format):
         return found
 
     def blocks(self, path: str, begin: int, end: int | None, *, final: bool = True) -> Iterator[Block]:
-        """The blocks of whole records from one position to another."""
+        """Yields the blocks of whole records from one position to another."""
         limit = self.values.get("max.record") or LONGEST_RECORD
         with self.stream(path, begin, end) as stream:
             yield from blocks_of(stream, begin, self.records(path), limit=limit, final=final)
 
     @contextmanager
     def stream(self, path: str, begin: int, end: int | None) -> Iterator[Any]:
-        """The bytes from one position to another, unpacked."""
+        """Opens the bytes from one position to another, decompressed."""
         if is_packed(path):
             with self.open(path) as stream:
                 unpacked = _Unpacked(path, stream)
@@ -154,7 +154,7 @@ class TextFormat(Format):
     def decoded(
         self, path: str, piece: Piece, decode: Callable[[Block, Where], Part], empty: pa.Schema
     ) -> Iterator[Part]:
-        """What is made of the blocks of a piece."""
+        """Decodes the blocks of a piece."""
         begin, first_line = self.first(path)
 
         def work(block: Block, line: int | None) -> Part:

@@ -1,4 +1,4 @@
-"""The frame of messages whose schemas are in a registry: a zero byte, the number of the schema, then the value."""
+"""Reads the frame of messages whose schemas are in a registry: a zero byte, the schema's number, then the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNFRAMED = (
 
 
 class Described(NamedTuple):
-    """A schema of a registry, and what it is: AVRO, JSON, …"""
+    """Describes a schema of a registry, and its kind: AVRO, JSON, …"""
 
     number: int
     kind: str
@@ -24,14 +24,16 @@ class Described(NamedTuple):
 
 
 class Schemas(Protocol):
-    """A registry of schemas, for readers."""
+    """Looks up schemas in a registry, for readers."""
 
     def schema(self, number: int) -> Described:
-        """The schema of a number. Raises BadData if there is none."""
+        """Returns the schema of a number. Raises BadData if there is none."""
 
 
 def by_schema(values: pa.Array) -> Iterator[tuple[int | None, npt.NDArray[np.int64]]]:
-    """The numbers of schemas and the places of their messages; None for what has none. No value is NULL."""
+    """Yields the numbers of schemas and the places of their messages; None for messages without one. No
+    value is NULL.
+    """
     data = values.cast(pa.large_binary())
     _, offsets, buffer = data.buffers()
     places = np.frombuffer(offsets, np.int64)[data.offset : data.offset + len(data) + 1]
@@ -49,7 +51,7 @@ def by_schema(values: pa.Array) -> Iterator[tuple[int | None, npt.NDArray[np.int
 
 
 def stripped(values: pa.Array) -> pa.Array:
-    """What stands behind the headers of messages that have one."""
+    """Returns the messages without their headers."""
     data = values.cast(pa.large_binary())
     _, offsets, buffer = data.buffers()
     places = np.frombuffer(offsets, np.int64)[data.offset : data.offset + len(data) + 1]

@@ -14,8 +14,9 @@ CHANGES = (*st.WRITES, st.Begin, st.Commit, st.Rollback)
 
 
 def role_of(tokens: Mapping[str, Role], authorization: str | None) -> Role:
-    """Returns the role of whoever sends that header. Every token is compared, each in constant time, so that the
-    time it takes tells nothing. Raises Refused for a token that is not known."""
+    """Returns the role of the sender of that header. Every token is compared, each in constant time, so that the time
+    it takes reveals nothing. Raises Refused for an unknown token.
+    """
     if not tokens:
         return Role.ADMIN
     if authorization is None:
@@ -58,12 +59,12 @@ def check_kinds(role: Role, statements: Sequence[st.Statement]) -> None:
 
 
 def check_running(role: Role, checked: Checked) -> None:
-    """Raises Refused for a statement that would go on after the answer, if that is not for the role to start."""
+    """Raises Refused for a statement that would continue after the response, if the role may not start one."""
     if checked.runs and not isinstance(checked.statement, st.Explain):
         require(role, Role.ADMIN, f"a running {words(checked.statement)}")
 
 
 def words(statement: st.Statement) -> str:
-    """Returns the statement's kind as it is written: CREATE TABLE."""
+    """Returns the statement's kind in SQL words: CREATE TABLE."""
     name = type(statement).__name__
     return "".join(f" {c}" if c.isupper() and at else c for at, c in enumerate(name)).upper()

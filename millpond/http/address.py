@@ -1,4 +1,4 @@
-"""Where the socket of a running app is: in its state directory, however long the path."""
+"""Locates the socket of a running app: in its state directory, however long the path."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 NAME = "query.sock"
 _LONGEST = 100
-"""Bytes of a path that every system takes for a Unix socket."""
+"""The longest path, in bytes, that every system accepts for a Unix socket."""
 
 
 @contextmanager
 def address_in(state: Path) -> Iterator[str]:
-    """An address for bind and connect; long paths go through an open descriptor of the directory."""
+    """Returns an address for bind and connect; long paths use an open descriptor of the directory."""
     path = os.fspath(state.absolute() / NAME)
     if len(os.fsencode(path)) <= _LONGEST:
         yield path
@@ -28,7 +28,7 @@ def address_in(state: Path) -> Iterator[str]:
 
 
 def connect(state: Path) -> socket.socket | None:
-    """A connection to the app that runs on a state directory; None when none does."""
+    """Returns a connection to the app that runs on a state directory; None if none runs."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with address_in(state) as address:

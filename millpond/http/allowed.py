@@ -24,7 +24,7 @@ from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.sql.windowing import WINDOW_OPTIONS
-from millpond.tables.base import every_backend
+from millpond.tables.registry import every_backend
 
 Locate = Callable[[int, int], Place]
 
@@ -36,14 +36,14 @@ _PLAIN_TEXTS = frozenset(
     primary.key query.name format delimiter quote escape null.value auto.offset.reset topic.retry.multiplier table
     """.split()
 )
-"""Options of text that name nothing outside. All others do, or may."""
+"""Text options that name nothing outside. All others do, or may."""
 _AFTER = ("/", "?", "#")
 _WAYS_OUT = ("..", "%2e", "%2f", "%5c", "\\", "\0")
-"""What can make a path lead elsewhere than it seems to."""
+"""What can make a path lead to a different place than it seems to."""
 
 
 class Allowed:
-    """The prefixes of URIs that may be named."""
+    """Contains the prefixes of URIs that may be named."""
 
     def __init__(self, prefixes: Sequence[str]):
         self._prefixes = tuple(prefixes)
@@ -66,12 +66,13 @@ class Allowed:
         return self.covers(named.text)
 
     def covers(self, uri: str) -> bool:
-        """Returns whether a prefix allows the URI. A path is taken without dots and links, so that it stays where it
-        seems to be; a prefix ends at the end of a name."""
+        """Returns whether a prefix allows the URI. A path with dots is refused and links are followed, so that it
+        cannot lead elsewhere; a prefix ends at the end of a name.
+        """
         scheme, mark, rest = uri.partition("://")
         if not mark or any(c in rest.lower() for c in _WAYS_OUT):
             return False
-        if scheme.lower() == "file":  # by whichever of the two names it is found
+        if scheme.lower() == "file":  # whichever of the two names finds it
             uris = ["file://" + _real(path) for path in (rest, unquote(rest))]
         else:
             uris = [f"{scheme.lower()}://{rest}"]
@@ -92,14 +93,15 @@ class Allowed:
 
 
 class Calls:
-    """The functions that may be called: an allow-list by class, and those of the app that are public."""
+    """Contains the functions that may be called: an allow-list by class, and the public functions of the app."""
 
     def __init__(self, own: Mapping[str, UserFunction]):
         self._own = own
 
     def check(self, value: Any, locate: Locate) -> None:
-        """Raises Refused for the first call, in statements or expressions, that is not for clients. Names that nobody
-        knows are left to whoever checks them."""
+        """Raises Refused for the first call, in statements or expressions, that clients may not make. Unknown names are
+        left to the checker.
+        """
         classes = function_classes()
         for name, node in calls_in(value):
             kind, own = classes.get(name), self._own.get(name)
@@ -117,7 +119,7 @@ class Calls:
             raise error
 
     def check_condition(self, condition: Condition) -> None:
-        """The same for a condition of a client, before it is evaluated."""
+        """Checks a condition of a client in the same way, before it is evaluated."""
         text, tree = condition.text, condition.filter.tree
         locate = partial(Place.of, text)
         self.check(tree, locate)
@@ -137,14 +139,15 @@ def _begins(uri: str, prefix: str) -> bool:
 
 
 def _real(path: str) -> str:
-    """A path, or a pattern, with all links followed."""
+    """Returns a path, or a pattern, with all links followed."""
     return os.path.realpath(path)
 
 
 @cache
 def harmless() -> frozenset[str]:
-    """Returns the names of options that are no text, wherever they are declared, and of the few texts that name
-    nothing."""
+    """Returns the names of options that are not text, wherever they are declared, and of the few text options that name
+    nothing.
+    """
     backends = (backend.options for backend in every_backend())
     declared = [
         *COMMON_TABLE_OPTIONS, *RUNNING_OPTIONS, *STREAM_OPTIONS, *WINDOW_OPTIONS,

@@ -28,14 +28,14 @@ MERMAID = "text/vnd.mermaid"
 SVG = "image/svg+xml"
 _PIECE_ROWS = 10_000
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Of a piece of an answer, as Arrow. One thread makes it in some tens of milliseconds."""
+"""Bytes of a piece of a response, as Arrow. One thread encodes it in some tens of milliseconds."""
 _FEW_ROWS, _FEW_BYTES = 100, 16 * 1024
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 InThread = Callable[..., Awaitable[Any]]
 
 
 def wanted(request: Request, *offered: str) -> str:
-    """The first media type of ``Accept`` that is offered; the first offered if the client takes anything."""
+    """Returns the first media type of ``Accept`` that is offered; the first offered if the client accepts anything."""
     accept = request.headers.get("accept", "")
     listed = [part.split(";")[0].strip().lower() for part in accept.split(",")]
     for one in listed:
@@ -56,7 +56,7 @@ def as_json(value: Any, status: int = 200) -> Response:
 
 
 def encode(value: Any) -> bytes:
-    """A value of JSON. Decimals are numbers with all their digits: they never go through a float."""
+    """Encodes a value as JSON. Decimals are numbers with all their digits: they never go through a float."""
     try:
         return _plain(value).encode()
     except (TypeError, ValueError):
@@ -71,12 +71,12 @@ def columns_of(schema: pa.Schema) -> list[dict[str, str]]:
 def _type(dtype: pa.DataType) -> str:
     try:
         return type_name(dtype)
-    except TypeError:  # an interval, as DuckDB answers it
+    except TypeError:  # an interval, as DuckDB returns it
         return str(dtype)
 
 
 def objects(rows: pa.Table) -> list[bytes]:
-    """Each row as the text of a JSON object."""
+    """Returns each row as the text of a JSON object."""
     found: list[bytes] = rows_to_json(rows.rename_columns(distinct_names(rows.column_names))).to_pylist()
     return found
 
@@ -84,7 +84,9 @@ def objects(rows: pa.Table) -> list[bytes]:
 async def answer_rows(
     rows: pa.Table, media: str, in_thread: InThread, after: dict[str, Any] | None = None
 ) -> Response:
-    """All rows. In JSON they stand in the field ``rows`` of an object, before the fields of ``after``."""
+    """Returns a response with all rows. In JSON they are in the field ``rows`` of an object, before the fields of
+    ``after``.
+    """
     if media == ARROW:
         pieces = _arrow(rows)
     elif media == LINES:
@@ -92,14 +94,14 @@ async def answer_rows(
     else:
         pieces = _json(rows, after or {})
     if rows.num_rows <= _FEW_ROWS and _bytes(rows) <= _FEW_BYTES:
-        return Response(b"".join(pieces), media_type=media)  # quicker than a thread
+        return Response(b"".join(pieces), media_type=media)  # faster than a thread
     if rows.num_rows <= _piece_rows(rows):
         return Response(await in_thread(b"".join, pieces), media_type=media)
     return StreamingResponse(_sent(pieces, in_thread), media_type=media)
 
 
 def answer_few(result: LookupResult, media: str) -> Response | None:
-    """The few rows of a lookup, as ``answer_rows`` answers them, without making Arrow of them; None for others."""
+    """Returns the few rows of a lookup as ``answer_rows`` does, without building Arrow; None for others."""
     if media != JSON or len(result) > _FEW_ROWS:
         return None
     lead = _lead(result.schema)
@@ -135,7 +137,7 @@ def _piece_rows(rows: pa.Table) -> int:
 
 
 def _bytes(rows: pa.Table) -> int:
-    """About how many bytes are sent. Every row has the names of the columns in it, and these may be long."""
+    """Estimates the bytes that are sent. Every row contains the names of the columns, and these may be long."""
     return int(rows.nbytes) + int(rows.num_rows) * sum(len(name) for name in rows.column_names)
 
 
@@ -149,7 +151,7 @@ def _json(rows: pa.Table, after: dict[str, Any]) -> Iterator[bytes]:
 
 
 class Pieces:
-    """Takes what is written until it is asked for."""
+    """Collects what is written until it is taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,5 +1,4 @@
-"""Handles requests as an ASGI application: each finds its route, is checked and answered, and never takes the server
-down."""
+"""Handles requests as an ASGI application: routes, checks and answers each; no request stops the server."""
 
 from __future__ import annotations
 
@@ -101,8 +100,9 @@ def _endpoint(service: Service, route: Route) -> Endpoint:
 
 
 def check_request(service: Service, request: Request) -> None:
-    """Raises Refused for a path that is too long, and for what only a page of another site would send: one that a
-    person has open must not ask in their name."""
+    """Raises Refused for a path that is too long, and for requests that only a page of another site would send: a page
+    that a person has open must not send requests in their name.
+    """
     scope: Any = request.scope
     if len(scope["raw_path"]) + len(scope["query_string"]) > service.limits.url:
         raise Refused(414, "too_long", f"the URL is longer than {service.limits.url:,} bytes")
@@ -124,8 +124,9 @@ def check_request(service: Service, request: Request) -> None:
 
 
 def is_own_host(host: bytes) -> bool:
-    """Whether a header Host names this machine. Without tokens another name can only come from a page that has made a
-    browser take us for its own site."""
+    """Returns whether a Host header names this machine. Without tokens another name can only come from a page that has
+    tricked a browser into taking us for its own site (DNS rebinding).
+    """
     try:
         return is_loopback(urlsplit(f"//{host.decode('latin-1')}").hostname or "")
     except ValueError:

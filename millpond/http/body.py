@@ -15,8 +15,9 @@ from millpond.http.settings import Limits
 
 
 async def read_body(request: Request, limits: Limits, most: int | None = None) -> bytes:
-    """The body, of at most ``most`` bytes, by default as many as any may have. Raises Refused if it is too large or
-    does not come."""
+    """Returns the body, of at most ``most`` bytes, by default the general limit. Raises Refused if it is too large or
+    does not arrive.
+    """
     most = limits.body if most is None else min(most, limits.body)
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most):
@@ -55,7 +56,7 @@ def _too_large(most: int) -> Refused:
 
 
 def parse_object(body: bytes, known: dict[str, type | tuple[type, ...]]) -> dict[str, Any]:
-    """A JSON object with these fields and no others. Numbers with a fraction are Decimals."""
+    """Returns a JSON object with these fields and no others. Numbers with a fraction are Decimals."""
     if is_deeper(body, MAX_DEPTH):
         raise bad_request(f"the body is nested too deeply: at most {MAX_DEPTH} levels are read")
     try:
@@ -73,7 +74,7 @@ def parse_object(body: bytes, known: dict[str, type | tuple[type, ...]]) -> dict
 
 
 def check_values(params: Any, limits: Limits) -> None:
-    """Raises Refused for parameters that hold too many values: each becomes a part of the statement."""
+    """Raises Refused for parameters that contain too many values: each becomes a part of the statement."""
     waiting, count = [params], 0
     while waiting:
         value = waiting.pop()

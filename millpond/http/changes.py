@@ -16,7 +16,6 @@ from millpond.http.keys import key_of
 from millpond.http.rows import table_of
 from millpond.http.selection import Conditional, Selection
 from millpond.options import parse_duration
-from millpond.sql.filters import resolve_filter
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
@@ -51,7 +50,7 @@ async def changes(service: Service, request: Request) -> Response:
 def _conditional(service: Service, table: Table, where: str) -> Conditional:
     condition = table.compile_condition(where)
     service.calls.check_condition(condition)
-    way, why = service.evaluator.way(resolve_filter(table._compiler.relation, condition.filter))
+    way, why = condition.way
     if way == "spark":
         raise NotSupported(
             f"only Spark can answer this condition ({why}): that takes too long for every commit",

@@ -1,4 +1,4 @@
-"""Collects the events of one table for its followers. Used by the thread of the hub alone, but for ``told``."""
+"""Collects the events of one table for its followers. Only the thread of the hub uses it, except for ``told``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from millpond.tables.base import Snapshot
 
 Delivery = tuple[tuple[Follower, ...], int, bytes]
-"""Who gets it, the change that it tells of, and the event."""
+"""The receivers, the number of the change, and the event."""
 MOST_WAITING = 1_000_000
-"""Rows of changes that wait to be encoded; with more all start over."""
+"""Rows of changes that wait to be encoded; if there are more, all clients start over."""
 
 
 class Group:
@@ -43,8 +43,11 @@ class Group:
 
 
 class Channel:
-    """``boot`` is in the id of every event: those of another run, or of a table that was let go, are not ours.
-    ``on_failed`` is told who asked for a condition that cannot be evaluated."""
+    """Collects the events of one table.
+
+    ``boot`` is in the id of every event: ids of another run, or of a table that was released, do not match.
+    ``on_failed`` receives the clients whose condition cannot be evaluated.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Channel:
         self.boot = boot
         self.groups: dict[Selection, Group] = {}
         self.number = 0
-        """Of the newest change."""
+        """The number of the newest change."""
         self._seen = 0
         self._lock = threading.Lock()
         self._arrived: deque[tuple[int, Changes]] = deque()
@@ -76,7 +79,7 @@ class Channel:
         return self.table.schema
 
     def told(self, change: Changes) -> None:
-        """Takes note of a commit. Called while it becomes visible."""
+        """Records a commit. Called while it becomes visible."""
         with self._lock:
             self.number += 1
             self._rows += len(change)
@@ -88,7 +91,7 @@ class Channel:
         self._wake()
 
     def lost(self) -> None:
-        """Takes note that a commit could not be told: all start over."""
+        """Records that the changes of a commit are not known: all clients start over."""
         with self._lock:
             self.number += 1
             self._arrived.clear()
@@ -116,7 +119,7 @@ class Channel:
         view: Snapshot,
         number: int,
     ) -> Group:
-        """``view`` is the table after the change ``number``."""
+        """Adds a client; ``view`` is the table after the change ``number``."""
         group = self.groups.get(selection)
         if group is None:
             if select is not None:
@@ -138,8 +141,9 @@ class Channel:
             self.idle_since = time.monotonic()
 
     def since(self, last: str, number: int, group: Group) -> bytes | None:
-        """One event with all changes after the event ``last``, up to the change ``number``; None if they are not kept
-        any more: then the client has to start over."""
+        """Returns one event with all changes after the event ``last``, up to the change ``number``; None if they are no
+        longer stored: then the client has to start over.
+        """
         boot, _, text = last.rpartition("-")
         if boot != self.boot or not text.isascii() or not text.isdigit() or int(text) > number:
             return None
@@ -159,7 +163,7 @@ class Channel:
     # events
 
     def deliveries(self) -> Iterator[Delivery]:
-        """Yields what clients get of the commits since the last time."""
+        """Yields the events for the commits since the last call."""
         if self._lost:
             self._lost = False
             yield from self.start_over("changes arrived faster than they could be sent")
@@ -200,7 +204,7 @@ class Channel:
                 yield from self._told(number, group, net, 1)
 
     def due(self) -> Iterator[Delivery]:
-        """Yields the events of groups that get several commits as one, and whose time has come."""
+        """Yields the due events of groups that get several commits as one."""
         now = time.monotonic()
         for group in list(self.groups.values()):
             if group.waiting and group.due <= now:
@@ -212,13 +216,13 @@ class Channel:
                     yield from self._told(self._seen, group, net, len(changes))
 
     def next_due(self) -> float | None:
-        """Returns when there is something to do though nothing comes."""
+        """Returns when the next event is due even if no commit comes."""
         return min((g.due for g in self.groups.values() if g.waiting), default=None)
 
     def _told(self, number: int, group: Group, net: Netted, commits: int) -> Iterator[Delivery]:
         try:
             data = encoded(self._narrowed(net, group, told=True), commits)
-        except Error as error:  # the condition fails for a row: that is the business of whoever asked for it
+        except Error as error:  # the condition fails for a row: only its clients are affected
             self._fail(group, error)
             return
         if data is not None:
@@ -265,7 +269,7 @@ class Channel:
         yield from self.start_over("rows of a table without a key were changed or went", groups)
 
     def start_over(self, why: str, groups: list[Group] | None = None) -> Iterator[Delivery]:
-        """Tells clients that they have to read the table again."""
+        """Yields the events that make clients read the table again."""
         if groups is None:
             self._history.clear()
             self._history_rows = 0

@@ -14,11 +14,11 @@ from millpond.http.service import Service
 from millpond.http.settings import Limits
 
 RESERVED_FILES = 256
-"""Files that the app keeps for itself: the journal, segments, sources, the JVM."""
+"""Files that are reserved for the app itself: the journal, segments, sources, the JVM."""
 
 
 def most_connections(limits: Limits) -> int:
-    """As many as are allowed, and as leave the process the files that it needs."""
+    """Returns the allowed number of connections, at most as many as leave the process the files that it needs."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return limits.connections
@@ -26,14 +26,14 @@ def most_connections(limits: Limits) -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """Serves one connection. It is closed if its client reads nothing for long, or if a response says so."""
+    """Serves one connection. It is closed if its client reads nothing for long, or if a response requires it."""
 
     def __init__(self, service: Service, *arguments: Any, **more: Any):
         super().__init__(*arguments, **more)
         self._limits = service.limits
         self._waiting: asyncio.TimerHandle | None = None
         self._head: int | None = None
-        """Bytes of the head of a request that is being read."""
+        """Bytes of the request head that is being read."""
         self._refused = False
         self._unread: asyncio.TimerHandle | None = None
 
@@ -74,7 +74,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         idle = self.cycle is None or self.cycle.response_complete
         if self._waiting is None and not self._refused and (self._head is not None or idle):
-            self._wait()  # of a request only a part has come, perhaps only blank lines before it
+            self._wait()  # only a part of a request has arrived, perhaps only blank lines before it
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -111,7 +111,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(431, "too_large", message, "send fewer or shorter headers, and values in the body")
 
     def _refuse(self, status: int, code: str, message: str, hint: str) -> None:
-        """Answers without a request, and ends the connection."""
+        """Sends a response without a request, and closes the connection."""
         self._refused = True
         self._stop_waiting()
         body = json.dumps({"error": {"code": code, "message": message, "hint": hint}}).encode()

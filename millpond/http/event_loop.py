@@ -1,4 +1,4 @@
-"""The event loop that answers requests: on a listening socket, in the thread that runs it."""
+"""Runs the event loop that handles requests: on a listening socket, in the thread that runs it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from millpond.http.quick import Quick
 from millpond.http.service import Service
 
 PATIENCE = 5.0
-"""Seconds that requests get to end when the server is closed."""
+"""Seconds that requests have to finish when the server is closed."""
 
 
 class EventLoop:
-    """Answers what comes over ``listener`` from ``run`` until ``stop``."""
+    """Handles what comes over ``listener`` from ``run`` until ``stop``."""
 
     def __init__(
         self,
@@ -49,7 +49,9 @@ class EventLoop:
         self._server = uvicorn.Server(self._config)
 
     def run(self, on_started: Callable[[], None] = lambda: None) -> None:
-        """Answers until ``stop``, and closes the listener then. ``on_started`` is called when clients are taken."""
+        """Handles requests until ``stop``, and then closes the listener. ``on_started`` is called when clients are
+        accepted.
+        """
         with asyncio.Runner(loop_factory=self._config.get_loop_factory()) as runner:
             runner.run(self._main(on_started))
 
@@ -66,6 +68,7 @@ class EventLoop:
             await self._server.shutdown(sockets=[self._listener])
 
     def stop(self) -> None:
-        """Takes no more requests, and ends when those that run are answered, or after some seconds. Any thread may
-        call it."""
+        """Accepts no more requests, and ends when the running ones have finished, or after some seconds. Any thread may
+        call it.
+        """
         self._server.should_exit = True

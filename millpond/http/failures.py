@@ -49,15 +49,16 @@ _STATUS: dict[type[Error], int] = {
 
 
 def status_of(error: Error) -> int:
-    """The status of an error: that of the nearest class above it."""
+    """Returns the status of an error: that of the nearest base class that has one."""
     if isinstance(error, Refused):
         return error.status
     return next((_STATUS[c] for c in type(error).__mro__ if c in _STATUS), 500)
 
 
 def body_of(error: Error, *, whole: bool = False) -> dict[str, Any]:
-    """``{"error": {code, message, hint, line, column, …}}``; with ``whole`` also the line as it was written, and how
-    much of it is meant."""
+    """Returns ``{"error": {code, message, hint, line, column, …}}``; with ``whole`` also the source line, and how much
+    of it is meant.
+    """
     found: dict[str, Any] = {
         "code": error.kind if isinstance(error, Refused) else error.code,
         "message": error.message,

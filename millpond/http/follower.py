@@ -13,23 +13,23 @@ from starlette.types import Receive, Scope, Send
 from millpond.http.answers import EVENTS, encode
 
 BEAT = 15.0
-"""Seconds after which a client that has nothing to read gets a comment: both then know that the other is there."""
+"""Seconds without an event after which a client gets a comment: it shows both sides that the other is there."""
 PATIENCE = 1.0
-"""Seconds that a client may take to make room before events that wait count against it."""
+"""Seconds that a client may take to read before waiting events count against it."""
 AT_ONCE = 8
-"""How many times as many bytes may wait in any case."""
+"""The multiple of the allowed bytes that may wait in any case."""
 LAST_WORD = 5.0
-"""Seconds that a client which is dropped has to take in the reason."""
+"""Seconds that a client which is dropped has to read the reason."""
 
 
 def event(kind: str, data: bytes, id_: str | None = None) -> bytes:
-    """An event as it is sent. The data is JSON and has no line breaks."""
+    """Returns an event in the form in which it is sent. The data is JSON and has no line breaks."""
     head = b"" if id_ is None else b"id: %b\n" % id_.encode()
     return b"%bevent: %b\ndata: %b\n\n" % (head, kind.encode(), data)
 
 
 class Follower:
-    """Events wait here until they are sent. All methods but the constructor are called in the event loop."""
+    """Queues events until they are sent. All methods except the constructor are called in the event loop."""
 
     def __init__(self, most: int):
         self._most = most
@@ -39,17 +39,17 @@ class Follower:
         self._sending: float | None = None
         self.abort: Callable[[], None] = lambda: None
         self.after = -1
-        """The changes up to this one it has, or is not to have."""
+        """The last change that the client has, or must not get."""
         self.done = False
         self.on_drop: Callable[[], None] = lambda: None
 
     def begin(self, data: bytes) -> None:
-        """The first that it gets, however large."""
+        """Queues the first event, however large it is."""
         self._waiting.append(data)
         self.wake()
 
     def push(self, data: bytes) -> None:
-        """Puts an event in line. A client that lets too many wait is told why, and dropped."""
+        """Queues an event. A client with too many waiting events gets the reason, and is dropped."""
         if self.done:
             return
         self._bytes += len(data)
@@ -61,19 +61,18 @@ class Follower:
         self._news.set()
 
     def _stuck(self) -> bool:
-        """Returns whether the client has not taken what was sent to it for a while; a burst of events is not its
-        fault."""
+        """Returns whether the client has not read what was sent for a while; a burst of events is not its fault."""
         since = self._sending
         return since is not None and asyncio.get_running_loop().time() - since > PATIENCE
 
     async def sent(self, sending: Awaitable[None]) -> None:
-        """Waits until the client has room for what is sent."""
+        """Waits until the client can receive what is sent."""
         self._sending = asyncio.get_running_loop().time()
         await sending
         self._sending = None
 
     def beat(self) -> None:
-        """Lets a client that has not got anything for a while know that the server is there."""
+        """Shows a client that has received nothing for a while that the server is there."""
         if not self._waiting and not self.done:
             self._waiting.append(b": still here\n\n")
             self._news.set()
@@ -82,7 +81,7 @@ class Follower:
         self._news.set()
 
     def end(self, kind: str, code: str, message: str) -> None:
-        """No more events but the one that says why."""
+        """Ends the stream with one event that says why."""
         if self.done:
             return
         self.done = True
@@ -93,7 +92,7 @@ class Follower:
         asyncio.get_running_loop().call_later(LAST_WORD, self.abort)
 
     async def take(self) -> bytes:
-        """All that waits, when there is something; nothing if it was only woken."""
+        """Waits for events and returns all of them; returns nothing if it was only woken."""
         if not self._waiting:
             self._news.clear()
             await self._news.wait()
@@ -103,7 +102,7 @@ class Follower:
 
 
 class EventStream(Response):
-    """Sends the events of a follower until it is done or its client leaves; then calls ``leave``."""
+    """Sends the events of a follower until it is done or its client disconnects; then calls ``leave``."""
 
     media_type = EVENTS
 

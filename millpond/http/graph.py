@@ -85,7 +85,7 @@ class _Drawing:
             self.graph.edge(id_, self._outside("sink", uri), rate=out_rate)
 
     def loads(self) -> None:
-        """Tables that were read from outside, once or by a load."""
+        """Adds edges to the tables that were read from outside, once or by a load."""
         for name, load in self._loads.items():
             table = self._known(name)
             if table is not None:

@@ -1,4 +1,4 @@
-"""Tells whether the app is alive, and whether it is ready."""
+"""Reports whether the app is alive, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 async def health(service: Service, request: Request) -> Response:
-    """Always 200 while the process answers: for restarts, not for routing."""
+    """Returns 200 while the process responds: for restarts, not for routing."""
     return as_json({"status": "ok" if not service.lifetime.closed else "closing"})
 
 
 async def ready(service: Service, request: Request) -> Response:
-    """200 when every table is loaded and every query runs, else 503. What exactly is told to those who may read."""
+    """Returns 200 when all tables are loaded and all queries run, else 503. Only readers get the details."""
     found = await service.run(service.ready)
     body: dict[str, object] = {"ready": bool(found), "state": found.state}
     if request.scope["millpond.role"] >= Role.READ:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millpond")
 _LOOK = 1.0
-"""Seconds between two looks at whether a table is still there, and still followed."""
+"""Seconds between two checks whether a table still exists, and is still followed."""
 
 
 class Hub:
@@ -46,9 +46,9 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._followers: dict[Follower, tuple[str, Selection]] = {}
         self.dropped = 0
-        """Clients that did not read fast enough."""
+        """The number of clients that did not read fast enough."""
         self.events = 0
-        """Events that were encoded, each for one client or many."""
+        """The number of encoded events, each for one client or many."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -68,7 +68,7 @@ class Hub:
     async def follow(
         self, table: Table, selection: Selection, select: Conditional | None, *, last: str | None, rows: bool
     ) -> Follower:
-        """A new client. It gets what it has missed since the event ``last``, or with ``rows`` all rows first."""
+        """Adds a client. It gets what it has missed since the event ``last``, or with ``rows`` all rows first."""
         if len(self._followers) >= self._limits.followers:
             raise Refused(
                 429, "too_many", f"{len(self._followers)} clients follow changes", hint="try again later"
@@ -102,7 +102,7 @@ class Hub:
             self._do(lambda: self._leave(follower, *found))
 
     def end(self) -> None:
-        """Tells all that the server stops."""
+        """Notifies all clients that the server stops."""
         for follower in list(self._followers):
             follower.end("closing", "closing", "the server stops")
 
@@ -166,9 +166,9 @@ class Hub:
         channel = self._channel(table)
         with self._store.publishing:
             number = channel.number
-            # A database is not asked while commits wait: what it has meanwhile comes again, as a change.
-            view = table._view() if table._backend.database is None else None
-        view = view or table._view()
+            # A database is not read while commits wait: what it gets in between comes again, as a change.
+            view = table.backend.snapshot() if table.backend.database is None else None
+        view = view or table.backend.snapshot()
         group = channel.join(follower, selection, select, view, number)
         id_ = channel.id_of(number)
         if last is not None:
@@ -217,7 +217,7 @@ class Hub:
         return channel
 
     def _look_around(self) -> None:
-        """Lets go of tables that are gone, were made again, or that nobody has followed for a while."""
+        """Releases tables that were dropped or created again, or that nobody has followed for a while."""
         now = time.monotonic()
         for name, channel in list(self._channels.items()):
             idle = channel.idle_since

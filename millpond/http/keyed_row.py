@@ -14,4 +14,4 @@ def as_arrow(table: Table, key: tuple[Any, ...], view: Snapshot | None = None) -
     """Returns the row with a key, now or in a view of the table."""
     columns = list(table.schema.key)
     wanted = {n: pa.array([v], table.schema.arrow().field(n).type) for n, v in zip(columns, key, strict=True)}
-    return (view or table._view()).get(columns, pa.table(wanted), nulls=None in key)
+    return (view or table.backend.snapshot()).get(columns, pa.table(wanted), nulls=None in key)

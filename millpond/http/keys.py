@@ -17,12 +17,13 @@ from millpond.records.text import to_json
 from millpond.types import Schema, type_name
 
 NULL = "\\N"
-"""How a NULL of a key is written, which only live aggregates have."""
+"""The text of a NULL in a key, which only live aggregates have."""
 
 
 def key_of(schema: Schema, raw: str, table: str) -> tuple[Any, ...]:
-    """Returns the values of a key from its text as it was sent: its parts in the order of the key, separated by
-    commas. A comma within a part is written %2C; a key of one column may have commas as they are."""
+    """Returns the values of a key from its text in the URL: its parts in the order of the key, separated by commas. A
+    comma within a part is written %2C; a key of one column may have commas as they are.
+    """
     columns = [c for name in schema.key if (c := schema.find(name)) is not None]
     if not columns:
         raise Refused(409, "no_key", f'table "{table}" has no primary key', hint="use /rows?where=… instead")
@@ -47,7 +48,7 @@ def _unquoted(part: str) -> str:
 
 
 def value_of(text: str, dtype: pa.DataType | None, name: str) -> Any:
-    """Returns the value of a type that a text stands for."""
+    """Returns the value of a type from its text."""
     t = pa.types
     try:
         if text == NULL:
@@ -84,7 +85,7 @@ def _moment(text: str, dtype: pa.DataType) -> datetime:
 
 
 def text_of(values: Sequence[Any]) -> str:
-    """Returns the key as it stands in a URL."""
+    """Returns the key in the form of a URL."""
     return ",".join(quote(NULL if v is None else _plain(v), safe=":") for v in values)
 
 

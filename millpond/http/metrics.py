@@ -40,7 +40,7 @@ _QUERY_COUNTERS = {
 
 
 class Requests:
-    """Counts the requests that were answered."""
+    """Counts the requests that were handled."""
 
     def __init__(self, registry: CollectorRegistry):
         self._count = Counter(
@@ -76,7 +76,7 @@ class AppCollector(Collector):
         self._ready = ready
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: what there is depends on the app."""
+        """Returns nothing: the metrics depend on the app."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

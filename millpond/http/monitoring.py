@@ -1,4 +1,4 @@
-"""Answers monitors and plots: ``GET /metrics`` and ``GET /stats``."""
+"""Serves numbers for monitors and plots: ``GET /metrics`` and ``GET /stats``."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from millpond.types import Schema
 
 @dataclass(frozen=True, slots=True)
 class Netted:
-    """``rows`` are there now, the keys ``deleted`` are not. ``anew`` says that this cannot be told: rows of a table
-    without a key were changed or went."""
+    """Contains the net changes: ``rows`` exist now, the keys ``deleted`` do not. ``anew`` says that this is not known:
+    rows of a table without a key were changed or deleted.
+    """
 
     rows: pa.Table
     deleted: pa.Table
@@ -28,7 +29,7 @@ class Netted:
 
 
 def netted(changes: Sequence[Changes], schema: Schema) -> Netted:
-    """Returns the changes of one commit, or of several one after the other."""
+    """Returns the net changes of one commit, or of several successive ones."""
     wanted = schema.arrow()
     key = list(schema.key)
     nothing = pa.schema([wanted.field(k) for k in key]).empty_table()
@@ -58,7 +59,7 @@ def _of_rows(changes: Sequence[Changes], wanted: pa.Schema, nothing: pa.Table) -
 
 
 def _last(keys: pa.Table) -> pa.Array | None:
-    """Returns the position of the last row of each key, in their order; None if every key is there once."""
+    """Returns the index of the last row of each key, in order; None if every key occurs once."""
     names = keys.column_names
     numbered = keys.append_column(ROW, pa.array(range(keys.num_rows), pa.int64()))
     found = numbered.group_by(names, use_threads=False).aggregate([(ROW, "max")]).column(f"{ROW}_max")

@@ -20,13 +20,14 @@ from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
 
 FRESH = 1.0
-"""Seconds for which numbers are good enough for the next who asks."""
+"""Seconds for which numbers are reused for the next request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A running query: how it is (the columns of SHOW QUERIES), what it reads and what it fills. The names are of
-    relations; sources without a name and sinks are URIs."""
+    """Describes a running query: its state (the columns of SHOW QUERIES), what it reads and what it fills. The names
+    are those of relations; sources without a name and sinks are URIs.
+    """
 
     name: str
     numbers: dict[str, Any]
@@ -34,14 +35,14 @@ class Query:
     writes: tuple[str, ...]
     sinks: tuple[str, ...] = ()
     live: bool = False
-    """It follows tables."""
+    """Whether it follows tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     at: float
     memory: int
-    """Bytes that the process holds; the JVM is another one."""
+    """Bytes that the process uses; the JVM is another process."""
     queries: list[Query] = field(default_factory=list)
     tables: dict[str, tuple[TableStats, Health]] = field(default_factory=dict)
     streams: dict[str, int | None] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Observation:
 
 
 class Observer:
-    """Looks when somebody asks, at most once a second."""
+    """Collects numbers on request, at most once a second."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Observer:
         self._last: tuple[float, Observation] | None = None
 
     def look(self) -> Observation:
-        """May take a while: how far a query is behind a topic is asked of the brokers."""
+        """Returns the current numbers. It may take a while: brokers are asked how far a query is behind a topic."""
         with self._lock:
             if self._last is None or time.monotonic() - self._last[0] > FRESH:
                 self._last = (time.monotonic(), self._observe())
@@ -86,13 +87,13 @@ class Observer:
         }
         tables = {}
         for name in self._table_names():
-            with suppress(Error):  # it was dropped meanwhile, or its database is away
+            with suppress(Error):  # it was dropped meanwhile, or its database is not available
                 table = self._table(name)
                 tables[name] = (table.get_stats(), table.health_check())
         return Observation(time.time(), memory(), list(self._queries()), tables, streams)
 
     def _queries(self) -> Iterable[Query]:
-        """Of the parts of one query (joins of streams have several) each is one."""
+        """Yields the queries; each part of a query is one (joins of streams have several)."""
         plans = {p.name: p.plan for p in self._runner}
         plans |= {w.plan.name: w.plan for w in self._runner.starter}
         for numbers in self._runner.describe():
@@ -125,7 +126,7 @@ def _sinks(plan: PipelinePlan) -> tuple[str, ...]:
 
 
 def memory() -> int:
-    """Bytes of memory that this process holds."""
+    """Returns the bytes of memory that this process uses."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -21,7 +21,7 @@ def open_server(
     origins: Sequence[str] = (),
     limits: Mapping[str, float] | None = None,
 ) -> HttpServer:
-    """Returns the server, answering. ``limits`` replace those of ``Limits`` that they name."""
+    """Returns the running server. ``limits`` replace those of ``Limits`` that they name."""
     settings = Settings(host, port, tokens_of(), tuple(allow), tuple(origins), Limits.of(limits or {}))
     from millpond.http.server import HttpServer
 

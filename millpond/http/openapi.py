@@ -32,7 +32,7 @@ _ERROR = {
     "required": ["error"],
 }
 ALWAYS = (400, 401, 403, 406, 414, 421, 503, 504)
-"""Statuses that any route may answer."""
+"""Statuses that any route may return."""
 MEANINGS = {
     200: "The answer.",
     400: "The request is wrong; the body says where.",
@@ -101,7 +101,7 @@ def _operation(route: Route) -> dict[str, Any]:
         ],
         "responses": responses,
     }
-    if route.path == "/ready":  # it says what it waits for
+    if route.path == "/ready":  # the body says what it waits for
         responses["503"] = {"description": MEANINGS[503], "content": {JSON: {"schema": {"type": "object"}}}}
     if route.body is not None:
         content = {media: {"schema": route.body if media == JSON else {}} for media in route.body_media}

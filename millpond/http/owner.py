@@ -1,4 +1,4 @@
-"""Statements of the owner of the process, who alone can open its Unix socket: trusted as the SQL file is."""
+"""Runs statements of the owner of the process, who alone can open its Unix socket: trusted as the SQL file is."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ if TYPE_CHECKING:
     from millpond.http.service import Service
 
 SCOPE = "millpond.owner"
-"""Where the scope of a request has the session of its connection, if that is one of the socket."""
+"""Where the scope of a request has the session of its connection, if it came over the socket."""
 LAST_SECONDS = 1.0
-"""How long an answer is waited for when the app stops."""
+"""How long a response is awaited when the app stops."""
 
 
 class OwnerSession:
-    """The statements of one connection, in their order, without limits of time, rows and names: BEGIN in one request
-    holds until COMMIT or ROLLBACK in another, or the end of the connection."""
+    """Runs the statements of one connection, in order, without limits of time, rows and names. BEGIN in one request is
+    open until COMMIT or ROLLBACK in another, or the end of the connection.
+    """
 
     def __init__(self, service: Service):
         self._service = service
         self._statements = Session(service.ask, service.begin_transaction)
         self._lock = threading.Lock()
         self.gone = threading.Event()
-        """Set when the client has left."""
+        """Set when the client has disconnected."""
 
     async def answer(self, text: str, params: Any, *, reads: bool, media: str) -> Response:
-        """Runs statements, and answers with what the last one gives; with ``reads`` only if they change nothing."""
+        """Runs statements, and responds with the result of the last one; with ``reads`` only if they change nothing."""
         permissions = OnlyReads(self._service.state) if reads else None
         result = await self._waited(self._run, text, params, permissions)
         if isinstance(result, RunningResult):
@@ -68,7 +69,7 @@ class OwnerSession:
                 self.leave()
 
     async def _waited(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """What a thread answers, however long it takes, unless the app stops meanwhile."""
+        """Returns the result of a thread, however long it takes, unless the app stops meanwhile."""
         working = asyncio.ensure_future(self._service.in_thread(work, *arguments))
         stopping = asyncio.ensure_future(self._service.stopping.wait())
         try:
@@ -82,7 +83,7 @@ class OwnerSession:
         return working.result()
 
     def leave(self) -> None:
-        """Rolls back a transaction that is open; if a statement of it still runs, when that has ended."""
+        """Rolls back an open transaction; if a statement of it still runs, after that has ended."""
         self.gone.set()
         if self._lock.acquire(blocking=False):
             try:
@@ -92,7 +93,7 @@ class OwnerSession:
 
 
 class OnlyReads:
-    """Lets through what changes nothing: for clients that have not said which app they mean."""
+    """Allows only statements that change nothing: for clients that have not said which app they mean."""
 
     limits = OWN
 

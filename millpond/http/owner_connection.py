@@ -1,4 +1,4 @@
-"""A connection on the socket: one session of the owner."""
+"""Serves a connection on the socket: one session of the owner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.http.service import Service
 
 
 class OwnerConnection(Connection):
-    """One whose client may think for as long as it likes before it sends a request."""
+    """Serves a connection whose client may take as long as it likes before it sends a request."""
 
     def __init__(self, service: Service, *arguments: Any, **more: Any):
         super().__init__(service, *arguments, **more)

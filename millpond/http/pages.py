@@ -1,5 +1,6 @@
-"""Serves the dashboard: one page and its parts, files of this package without data, which the page gets from the
-routes."""
+"""Serves the dashboard: one page and its parts. These are files of this package without data; the page gets data from
+the routes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from millpond.http.failures import Refused, failed, not_found
 _FOLDER = Path(__file__).parent / "assets"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _HEADERS = {
-    # Nothing comes from another host, and nothing that is not a file of ours is run.
+    # Nothing comes from another host, and only our own files run.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",

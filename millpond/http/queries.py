@@ -1,4 +1,4 @@
-"""Answers requests about running queries, and pauses, stops and starts them."""
+"""Handles requests about running queries, and pauses, stops and starts them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Answers the most frequent request quickly: a row of a table in memory, by a key of one column, as JSON.
+"""Handles the most frequent request on a fast path: a row of a table in memory, by a key of one column, as JSON.
 
-It answers in a few microseconds what the long way would answer; whatever is not plain is left to that.
+It returns in a few microseconds what the general path would return; anything unusual is left to that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _is_own_host = lru_cache(maxsize=256)(is_own_host)
 
 
 class Quick:
-    """Stands before the application."""
+    """Handles requests before the application does."""
 
     def __init__(self, service: Service, application: ASGIApp):
         self._service = service
@@ -54,7 +54,7 @@ class Quick:
         await self._application(scope, receive, send)
 
     def _body(self, scope: Scope, raw: bytes, at: int) -> bytes | None:
-        """Returns the answer, or None: then the long way has to find it, or say what is wrong."""
+        """Returns the response body, or None: then the general path has to find it, or report the error."""
         name, text = raw[8:at], raw[at + 6 :]
         if (
             not name.replace(b"_", b"").isalnum()
@@ -66,7 +66,7 @@ class Quick:
         try:
             table = self._service.table(name.decode("ascii"))
             key = table.schema.key
-            backend = table._backend
+            backend = table.backend
             if len(key) != 1 or not isinstance(backend, MemoryTable) or backend.limited:
                 return None
             record = table.get_record(_key(text, backend.schema.find(key[0]).type))  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ class Quick:
         return None if record is None else encode(record)
 
     def _may(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Returns whether the client may read, and takes what is given here."""
+        """Returns whether the client may read, and accepts this form of response."""
         host, authorization = b"", None
         for name, value in headers:
             if name == b"host":
@@ -94,7 +94,7 @@ class Quick:
 
 
 def _key(text: bytes, dtype: Any) -> Any:
-    """Returns the value of a plain key. Raises ValueError if it is not."""
+    """Returns the value of a plain key. Raises ValueError if it is not plain."""
     if b"%" in text:
         text = unquote_to_bytes(text)
     if pa.types.is_string(dtype) and not text.startswith(b"\\"):

@@ -21,7 +21,7 @@ Where = Literal["path", "query", "header"]
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter. ``schema`` is its JSON Schema."""
+    """Declares a parameter. ``schema`` is its JSON Schema."""
 
     name: str
     where: Where
@@ -32,8 +32,9 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``body`` is the JSON Schema of what is sent, ``answer`` of what comes back with 200; ``media`` are the types in
-    which it can come; ``errors`` the other statuses."""
+    """Declares a route. ``body`` is the JSON Schema of the request, ``answer`` that of a response with 200; ``media``
+    are its media types; ``errors`` the other statuses.
+    """
 
     method: Literal["GET", "POST"]
     path: str

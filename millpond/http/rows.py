@@ -1,4 +1,4 @@
-"""Answers with rows of a table: one by its key, and pages of them in the order of the key."""
+"""Returns rows of a table: one by its key, and pages of them in the order of the key."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def table_of(service: Service, name: str) -> Table:
 
 
 async def one_row(service: Service, request: Request) -> Response:
-    """Returns the row with a key. From memory it is read here, in microseconds; a table elsewhere is asked in a
-    thread."""
+    """Returns the row with a key. A row in memory is read here, in microseconds; others are read in a thread."""
     table = table_of(service, request.path_params["table"])
     raw = raw_segments(request.scope["raw_path"], 4)[3]
     key = key_of(table.schema, raw, table.name)
@@ -46,7 +45,7 @@ async def one_row(service: Service, request: Request) -> Response:
             return await answer_rows(rows, media, service.in_thread)
     else:
         one = key[0] if len(key) == 1 else key
-        backend = table._backend
+        backend = table.backend
         quick = isinstance(backend, MemoryTable) and not backend.limited and None not in key
         record = table.get_record(one) if quick else await service.run(_record, table, key)
         if record is not None:
@@ -89,13 +88,14 @@ def page(
     service: Service, table: Table, where: str | None, after: str | None, limit: int
 ) -> tuple[pa.Table, str | None]:
     """Returns the rows after a key, in the order of the key, and the ``after`` of the next page; None if this is the
-    last. Of a table without a key the order is that of its rows, and ``after`` a number."""
+    last. For a table without a key the order is that of its rows, and ``after`` is a number.
+    """
     key = list(table.schema.key)
     condition = None
     if where is not None:
         condition = table.compile_condition(where)
         service.calls.check_condition(condition)
-    rows = table._compiler.matching(table._view(), condition, {}, rows=not key)
+    rows = table.matching(condition, numbered=not key)
     columns = key or [ROW]
     if after is not None:
         rows = rows.filter(_beyond(rows, columns, _after(table, after)))

@@ -1,4 +1,4 @@
-"""The rows of a running query as an answer without end: for the owner, on the socket."""
+"""Sends the rows of a running query as a response without end: for the owner, on the socket."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from millpond.http.service import Service
 
 WAITING_ROWS = 2_000_000
-"""Rows that a running query may hold for a client that does not read them."""
+"""Rows that a running query may buffer for a client that does not read them."""
 
 
 class RunningRows(Response):
-    """Sends rows as an Arrow stream until the client leaves, the query fails or the app stops; then the query ends. An
-    error comes in the metadata of the last batch, which is empty."""
+    """Sends rows as an Arrow stream until the client disconnects, the query fails or the app stops; then the query
+    stops. An error is in the metadata of the last batch, which is empty.
+    """
 
     media_type = ARROW
 

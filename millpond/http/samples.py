@@ -12,12 +12,12 @@ from millpond.http.observation import Observation, Observer
 log = logging.getLogger("millpond")
 INTERVAL = 2.0
 KEPT = 300
-"""Samples: ten minutes."""
+"""The number of stored samples: ten minutes."""
 _NUMBERS = ("state", "rows", "rate", "lag", "last_batch_ms", "errors", "misses", "waiting", "retries")
 
 
 class Sampler:
-    """Looks every two seconds, from the first time that somebody asks."""
+    """Samples every two seconds, from the first request on."""
 
     def __init__(self, observer: Observer):
         self._observer = observer
@@ -36,7 +36,7 @@ class Sampler:
         return [s for s in list(self._samples) if s["at"] > after]
 
     def out_rate(self, query: str) -> float | None:
-        """Rows that a query gave in a second, between the last two samples."""
+        """Returns the rows per second that a query returned between the last two samples."""
         if len(self._samples) < 2:
             return None
         before, now = self._samples[-2], self._samples[-1]

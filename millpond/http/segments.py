@@ -10,8 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Segments:
-    """Stands before the routes, and decodes each segment of the path by itself. What would look like the end of one
-    stays as it is until ``names_of``."""
+    """Decodes each segment of the path by itself, before the routes are matched. What would look like the end of a
+    segment stays encoded until ``names_of``.
+    """
 
     def __init__(self, app: ASGIApp):
         self._app = app
@@ -28,7 +29,7 @@ def _decoded(segment: bytes) -> str:
 
 
 def names_of(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the parameters of a path as they were meant."""
+    """Returns the decoded parameters of a path."""
     return {name: value.replace("%2F", "/").replace("%25", "%") for name, value in parameters.items()}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 _SECONDS = 30.0
-"""For a condition of a client, each time that it is evaluated."""
+"""The time limit of each evaluation of a client's condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Selection:
     key: Key | None = None
     where: str | None = None
     seconds: float = 0.0
-    """With more than 0 the changes of that time come as one event."""
+    """If more than 0, the changes of that time come as one event."""
 
 
 def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
@@ -38,20 +38,21 @@ def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
 
 
 def data_of(rows: Sequence[bytes], deleted: Sequence[bytes], commits: int) -> bytes:
-    """Returns the data of an event: what is there now, what is not, of how many commits."""
+    """Returns the data of an event: existing rows, deleted keys, and the number of commits."""
     return b'{"rows":[%b],"deleted":[%b],"commits":%d}' % (b",".join(rows), b",".join(deleted), commits)
 
 
 def encoded(change: Netted, commits: int) -> bytes | None:
-    """Returns the data of a change as a whole; None if there is nothing in it."""
+    """Returns the data of a whole change; None if it is empty."""
     if not change.size:
         return None
     return data_of(objects(change.rows), objects(change.deleted), commits)
 
 
 class Conditional:
-    """Selects the rows under a condition. It knows which keys it has let through, so that a row that no longer
-    fulfils the condition is sent as deleted, and others are not."""
+    """Selects the rows that fulfil a condition. It records which keys it has passed on, so that a row that no longer
+    fulfils the condition is sent as deleted, and others are not.
+    """
 
     def __init__(self, condition: Condition, key: Sequence[str]):
         self._condition = condition
@@ -59,7 +60,7 @@ class Conditional:
         self._there: set[Key] | None = None
 
     def begin(self, rows: pa.Table) -> None:
-        """``rows`` fulfil the condition now."""
+        """Records that ``rows`` fulfil the condition now."""
         self._there = set(keys_of(rows, self._key)) if self._key else set()
 
     def of(self, view: Snapshot) -> pa.Table:
@@ -71,7 +72,8 @@ class Conditional:
 
     def narrow(self, change: Netted, *, told: bool = True) -> Netted:
         """Returns the part of a change that concerns the condition. If it is not known what a client was ``told``
-        before, all keys that do not fulfil it are given as deleted: that is always right."""
+        before, all keys that do not fulfil it are returned as deleted: that is always right.
+        """
         rows = self._rows(change.rows) if change.rows.num_rows else change.rows
         if not self._key:
             return Netted(rows, change.deleted)
@@ -87,7 +89,7 @@ class Conditional:
 
 
 def of_keys(change: Netted, key: Sequence[str], followed: pa.Array) -> Netted:
-    """Returns the part of a change whose first key column is among those that are followed."""
+    """Returns the part of a change whose first key column is among the followed ones."""
 
     def among(rows: pa.Table) -> pa.Table:
         if not rows.num_rows:

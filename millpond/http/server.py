@@ -20,7 +20,7 @@ _BACKLOG = 2048
 
 
 class HttpServer:
-    """Answers at ``url`` until ``close``. Also a context manager."""
+    """Handles requests at ``url`` until ``close``. Also a context manager."""
 
     def __init__(self, app: Runtime, settings: Settings):
         self._socket = _listening(settings)
@@ -45,7 +45,7 @@ class HttpServer:
             self._started.set()
 
     def close(self) -> None:
-        """Takes no more requests, and ends when those that run are answered, or after some seconds."""
+        """Accepts no more requests, and ends when the running ones have finished, or after some seconds."""
         self._loop.stop()
         self._thread.join(PATIENCE + 5.0)
         with contextlib.suppress(OSError):

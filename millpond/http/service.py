@@ -1,4 +1,4 @@
-"""Holds what the routes share: parts of the app, the settings, and the threads for everything that may wait."""
+"""Contains what the routes share: parts of the app, the settings, and the threads for everything that may wait."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from millpond.http.threads import Threads
 
 
 class Service:
-    """Serves one app. The event loop only takes requests in and hands answers out: what takes longer than a
-    lookup in memory runs in a thread."""
+    """Serves one app. The event loop only receives requests and sends responses: what takes longer than a lookup in
+    memory runs in a thread.
+    """
 
     def __init__(self, app: Runtime, settings: Settings):
         self.ask, self.ask_now, self.send = app.texts.ask, app.texts.ask_now, app.sender.send
@@ -41,14 +42,14 @@ class Service:
         self.registry = registry_of(self.observer, self.hub, self.ready)
         self.requests = Requests(self.registry)
         self.stopping = asyncio.Event()
-        """Set in the loop when the server stops; any thread may look at it."""
+        """Set in the loop when the server stops; any thread may check it."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called in the loop before the first request."""
+        """Starts the hub; called in the loop before the first request."""
         self.hub.begin(loop)
 
     async def end(self) -> None:
-        """Called in the loop when the server stops, while answers are still being sent."""
+        """Stops the hub; called in the loop when the server stops, while responses are still being sent."""
         self.stopping.set()
         self.hub.end()
 

@@ -29,7 +29,7 @@ TOKENS = {
     "MILLPOND_TOKEN_WRITE": Role.WRITE,
     "MILLPOND_TOKEN_ADMIN": Role.ADMIN,
 }
-"""The variables of the environment that hold the token of a role."""
+"""The environment variables that contain the token of a role."""
 SHORTEST_TOKEN = 16
 
 
@@ -95,12 +95,12 @@ class Limits:
     """How long the response to an Idempotency-Key is stored."""
 
     def of_texts(self) -> TextLimits:
-        """Those of a text of statements."""
+        """Returns the limits for a text of statements."""
         return TextLimits(self.length, self.words, self.depth, self.inputs, self.statements)
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> Limits:
-        """The defaults with these values in their place."""
+        """Returns the defaults, replaced by these values."""
         known = [f.name for f in fields(Limits)]
         for name in values:
             if name not in known:
@@ -111,7 +111,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of one server. ``tokens`` lead to roles; without any, whoever reaches the server is an admin."""
+    """Contains the settings of one server. ``tokens`` map to roles; without any, everyone who reaches the server is an
+    admin.
+    """
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -119,7 +121,7 @@ class Settings:
     allow: tuple[str, ...] = ()
     """Prefixes of the URIs that a statement of a client may name."""
     origins: tuple[str, ...] = ()
-    """Of pages of other servers whose scripts may ask (CORS)."""
+    """Origins of other servers whose pages may send requests (CORS)."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -143,7 +145,7 @@ class Settings:
 
 
 def tokens_of(environment: Mapping[str, str] = os.environ) -> dict[str, Role]:
-    """The tokens that the environment gives."""
+    """Returns the tokens that are in the environment."""
     found: dict[str, Role] = {}
     for name, role in TOKENS.items():
         token = environment.get(name, "")
@@ -153,7 +155,7 @@ def tokens_of(environment: Mapping[str, str] = os.environ) -> dict[str, Role]:
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Host and port of ``8080``, ``127.0.0.1:8080`` or ``[::1]:8080``."""
+    """Returns host and port of ``8080``, ``127.0.0.1:8080`` or ``[::1]:8080``."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise InvalidOption(
@@ -163,7 +165,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The Unix socket on which a running app answers the routes of the HTTP API: in its state directory, for its owner."""
+"""Serves the routes of the HTTP API on the Unix socket of a running app: in its state directory, for its owner."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 LIMITS = Limits(
     body=64 * 1024 * 1024, statement_body=64 * 1024 * 1024, values=sys.maxsize, connections=32
 )  # fmt: skip
-"""Of the owner's clients. Their statements have none of time, and none of rows."""
+"""The limits of the owner's clients. Their statements have no limit of time or rows."""
 SPARE_FILES = 8
-"""Free files that it takes to begin: packages are read, the event loop has three."""
+"""Free files that are needed to start: packages are read, the event loop has three."""
 RETRY_SECONDS = 0.1
-"""Until it is tried again."""
+"""Seconds until the next try."""
 
 
 class SocketServer:
-    """Answers until ``close``. The server and its packages are loaded when the first client comes, which waits for
-    them: an app that nobody asks does without."""
+    """Handles requests until ``close``. The server and its packages are loaded when the first client connects, which
+    waits for them: an app without clients does not load them.
+    """
 
     def __init__(self, app: Runtime, limits: Limits = LIMITS):
         self._app = app
@@ -44,7 +45,7 @@ class SocketServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Takes no more clients; those that follow a query are told that the app stops."""
+        """Accepts no more clients; those that follow a query are notified that the app stops."""
         with self._lock:
             self._stopping.set()
             if self._loop is not None:
@@ -81,13 +82,13 @@ class SocketServer:
                 opened.callback(os.close, os.dup(self._listener.fileno()))
 
     def _answer(self) -> None:
-        """Answers until ``close``."""
+        """Handles requests until ``close``."""
         from millpond.http.event_loop import EventLoop
         from millpond.http.owner_connection import OwnerConnection
         from millpond.http.service import Service
 
         service = Service(self._app, Settings(limits=self._limits))
-        # The plain loop waits when no file is free for a client; uvloop turns that client away.
+        # The plain loop waits when no file is free for a client; uvloop rejects that client.
         loop = EventLoop(self._listener, service, OwnerConnection, loop="asyncio", idle_seconds=10**9)
         with self._lock:
             if self._stopping.is_set():
@@ -103,9 +104,9 @@ class SocketServer:
 
 def _listening(home: Path, backlog: int) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The state directory is locked by this app: a socket in it is left over from one that was killed.
+    # The state directory is locked by this app: a socket in it is left over from an app that was killed.
     (home / NAME).unlink(missing_ok=True)
-    # The mode is there before the file is: nobody else can connect in between.
+    # The mode is set before the file exists: nobody else can connect in between.
     os.fchmod(made.fileno(), 0o600)
     with address_in(home) as address:
         made.bind(address)

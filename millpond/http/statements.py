@@ -96,14 +96,14 @@ class HttpPermissions:
 
 
 def _free() -> None:
-    """What changes the app, or keeps running, takes what the app may take: a copy of a table is as large as that is."""
+    """Lifts the limits for statements that change the app or keep running: a copy of a table may be large."""
     given = allowance.current()
     if given is not None:
         given.free()
 
 
 class ExplainPermissions(HttpPermissions):
-    """Lets one statement through, which is then told of and not run."""
+    """Allows one statement, which is explained and not run."""
 
     def parsed(self, statements: Sequence[st.Statement], locate: Locate) -> None:
         if len(statements) != 1 or not isinstance(statements[0], st.Explain):
@@ -158,7 +158,7 @@ async def explain(service: Service, request: Request) -> Response:
 
 
 def _line_up(error: Error) -> None:
-    """Makes the place of an error one in the text that the client sent."""
+    """Moves the place of an error to that in the text that the client sent."""
     if error.place is not None:
         error.place = dataclasses.replace(error.place, line=max(1, error.place.line - 1))
     for inner in getattr(error, "errors", ()):

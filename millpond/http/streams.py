@@ -1,4 +1,4 @@
-"""Takes rows for embedded streams: ``POST /streams/{stream}``. The response is sent when they are durable."""
+"""Receives rows for embedded streams: ``POST /streams/{stream}``. The response is sent when they are durable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LONGEST_KEY = 255
 _LOCKS = tuple(threading.Lock() for _ in range(64))
-"""Two requests with one key take turns: by the hash of the key."""
+"""Locks by the hash of a key: two requests with one key run one after the other."""
 
 
 async def list_streams(service: Service, request: Request) -> Response:
@@ -77,7 +77,7 @@ class Sending:
         self._ignore = ignore
 
     def send(self, answer_as: tuple[str, str] | None = None) -> str:
-        """Sends the rows, all or none, and answers; ``answer_as`` are the key and digest to keep the answer by."""
+        """Sends the rows, all or none, and responds; ``answer_as`` are the key and digest to store the response by."""
         rows = decode(self._stream, self._body, ignore=self._ignore)
         text = json.dumps({"rows": rows.num_rows})
         answer = None
@@ -88,7 +88,7 @@ class Sending:
         return text
 
     def once(self, key: str) -> tuple[str, bool]:
-        """As ``send``, but a key that was answered before gets the same answer, and nothing is sent."""
+        """Works as ``send``, but a key that was used before gets the same response, and nothing is sent."""
         name = f"{self._stream.name.lower()}/{key}"
         digest = hashlib.sha256(self._body).hexdigest()
         with _LOCKS[hash(name) % len(_LOCKS)]:

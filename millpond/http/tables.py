@@ -39,7 +39,7 @@ def _all(service: Service) -> list[dict[str, Any]]:
 
 
 def summary(service: Service, relation: Relation) -> dict[str, Any]:
-    """Name, columns, key, how many rows and how it is."""
+    """Returns name, columns, key, number of rows and state."""
     found: dict[str, Any] = {
         "name": relation.name,
         "kind": relation.kind,
@@ -49,7 +49,7 @@ def summary(service: Service, relation: Relation) -> dict[str, Any]:
         "rows": None,
         "health": None,
     }
-    with suppress(Error):  # it was dropped meanwhile, or its database is away: the health says so
+    with suppress(Error):  # it was dropped meanwhile, or its database is away: the health reports that
         if service.store.table(relation.name) is not None:
             table = service.table(relation.name)
             health = table.health_check()

@@ -1,4 +1,4 @@
-"""Answers requests in threads, so that the event loop waits for nothing and no request for long ones."""
+"""Runs requests in threads, so that the event loop waits for nothing and no request waits for long ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from millpond.http.settings import Limits
 
 T = TypeVar("T")
 SEAT_SECONDS = 0.25
-"""How long a request keeps its seat. One that takes longer goes on, and lets the next one begin."""
+"""How long a request keeps its slot. A longer one continues, and lets the next one start."""
 AGAIN_SECONDS = 0.25
-"""After that a step that has not ended is told so again: it may have begun after it was told."""
+"""The interval at which unfinished work is asked to end again: it may have started after the first time."""
 
 
 class Threads:
-    """At most ``limits.threads`` requests begin at a time, and at most ``limits.waiting`` are there in all. Each has an
-    allowance: what takes longer is ended."""
+    """Starts at most ``limits.threads`` requests at a time, of at most ``limits.waiting`` in all. Each has an
+    allowance: what exceeds it is ended.
+    """
 
     def __init__(self, limits: Limits):
         self._limits = limits
@@ -32,8 +33,9 @@ class Threads:
         self._closed = False
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Returns the answer of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it
-        takes too long: then a query is ended, and what has not begun is not begun; a commit that has begun goes on."""
+        """Returns the result of ``work``, which runs in a thread. Raises Refused if too many wait, TimedOut if it takes
+        too long: then a query is ended, and what has not started does not start; a commit that has started continues.
+        """
         if self.at_work >= self._limits.waiting:
             raise Refused(503, "busy", f"{self.at_work} requests run or wait", hint="try again in a moment")
         limits = self._limits
@@ -66,10 +68,10 @@ class Threads:
     def _done(self, future: asyncio.Future[Any]) -> None:
         self.at_work -= 1
         if not future.cancelled():
-            future.exception()  # whoever waited has it, or has gone
+            future.exception()  # the waiter has it, or has gone
 
     async def piece(self, work: Callable[..., T], *arguments: Any) -> T:
-        """A piece of an answer that is being sent."""
+        """Returns a piece of a response that is being sent."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     def close(self) -> None:
@@ -79,7 +81,7 @@ class Threads:
 
 
 class _Seat:
-    """A slot of a thread that is released once."""
+    """Releases a slot of a thread once."""
 
     def __init__(self, seats: asyncio.Semaphore):
         self._seats: asyncio.Semaphore | None = seats
@@ -91,7 +93,7 @@ class _Seat:
 
 
 async def _until(allowance: Allowance, waited_for: Any) -> Any:
-    """Returns what is waited for. Raises TimedOut when the allowance is over before."""
+    """Waits and returns the result. Raises TimedOut when the allowance ends before."""
     try:
         return await asyncio.wait_for(waited_for, allowance.left)
     except TimeoutError:

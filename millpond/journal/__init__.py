@@ -1,4 +1,4 @@
-"""The commit: what an app must not forget, in one SQLite file and the files that it names."""
+"""Makes commits durable, in one SQLite file and the files that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are kept with the commit they tell of: the same request, sent again, is answered and not done."""
+"""Stores the response of a request in its commit, so that a repeated request gets it and does not run again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from millpond.journal.database import verified
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered to the request ``key``. ``digest`` is of what it said; ``until`` is when it may be forgotten,
-    in seconds since 1970."""
+    """Stores the response to the request ``key``. ``digest`` is that of the request; ``until`` is when it expires, in
+    seconds since 1970.
+    """
 
     key: str
     digest: str
@@ -22,14 +23,14 @@ class Answer:
 
 
 def write_answer(connection: sqlite3.Connection, answer: Answer) -> None:
-    """Keeps it, and lets go of those whose time is over."""
+    """Stores it, and removes expired ones."""
     connection.execute("DELETE FROM answers WHERE until < ?", (time.time(),))
     row = (answer.key, answer.digest, answer.text, answer.until)
     connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", (*row, seal(*row)))
 
 
 def read_answer(connection: sqlite3.Connection, key: str) -> Answer | None:
-    """The answer of a key, if its time is not over."""
+    """Returns the stored response of a key, if it has not expired."""
     found = connection.execute(
         "SELECT * FROM answers WHERE key = ? AND until >= ?", (key, time.time())
     ).fetchone()

@@ -1,7 +1,7 @@
-"""Rows as bytes: record batches in Arrow's IPC form, in SQLite or in a file beside it, each with a checksum.
+"""Encodes rows as bytes: record batches in Arrow's IPC format, in SQLite or in a file next to it, each with a checksum.
 
-A schema is stored once, by number, and a blob holds only its batch: a one-row send costs 200 bytes less and
-is read five times faster than with its schema.
+A schema is stored once, by number, and a blob contains only its batch: a one-row send costs 200 bytes less and is read
+five times faster than with its schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _ALIGNED = 64
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One batch: ``data``, or ``length`` bytes of a file from ``offset`` on. ``crc`` is that of the bytes."""
+    """Locates one batch: ``data``, or ``length`` bytes of a file from ``offset`` on. ``crc`` is the checksum of the
+    bytes.
+    """
 
     rows: int
     length: int
@@ -41,18 +43,18 @@ class Blob:
 
 
 def seal(*values: object) -> int:
-    """A checksum over the values of a row."""
+    """Returns a checksum over the values of a row."""
     return zlib.crc32(repr(values).encode())
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """The table as blobs hold it: no dictionaries, no metadata."""
+    """Returns the table in the form of blobs: no dictionaries, no metadata."""
     table = decoded(table)
     return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
 
 def encode(table: pa.Table) -> list[Blob]:
-    """The rows in batches of at most 131,072 rows and about 64 MB."""
+    """Encodes the rows in batches of at most 131,072 rows and about 64 MB."""
     if not table.num_rows or not table.num_columns:
         return []
     rows = PART_ROWS
@@ -67,20 +69,20 @@ def encode(table: pa.Table) -> list[Blob]:
 
 
 def encoded(batch: pa.RecordBatch) -> Blob:
-    """One batch."""
+    """Encodes one batch."""
     data = batch.serialize()
     return Blob(batch.num_rows, len(data), zlib.crc32(data), data.to_pybytes())
 
 
 def placed(blobs: Sequence[Blob], directory: Path, durable: bool) -> list[Blob]:
-    """The blobs as they are to be stored: small ones in SQLite, large ones in a file, written and synced."""
+    """Returns the blobs as they are to be stored: small ones in SQLite, large ones in a file, written and synced."""
     if sum(b.length for b in blobs) <= INLINE_BYTES:
         return list(blobs)
     return to_file(blobs, directory, durable)
 
 
 def to_file(blobs: Iterable[Blob], directory: Path, durable: bool) -> list[Blob]:
-    """The blobs in a new file. It counts for nothing until a commit names it."""
+    """Writes the blobs to a new file. It has no effect until a commit names it."""
     name = f"{uuid.uuid4().hex}.arrow"
     stored, offset = [], 0
     try:
@@ -114,7 +116,7 @@ def remove_files(directory: Path, names: Iterable[str | None]) -> None:
 
 
 def decode(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.RecordBatch:
-    """The batch, without a copy for one in a file. Raises StateCorrupt, naming ``what``, if a bit of it is
+    """Decodes the batch, without a copy for one in a file. Raises StateCorrupt, naming ``what``, if a bit of it is
     wrong.
     """
     where = f'"{directory / DATA / blob.file}"' if blob.file else "the journal"
@@ -140,8 +142,9 @@ def decode(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.Reco
 def combined(
     batches: Iterable[tuple[Any, pa.RecordBatch]], same: Callable[[Any, Any], bool], rows: int = PART_ROWS
 ) -> Iterator[tuple[Any, pa.Table]]:
-    """Neighbours with one schema whose tags are the ``same`` put together, with the first one's tag, up to
-    about ``rows`` rows."""
+    """Merges neighbours with one schema whose tags are the ``same``, with the first one's tag, up to about ``rows``
+    rows.
+    """
     tag: Any = None
     run: list[pa.RecordBatch] = []
     count = 0

@@ -1,4 +1,4 @@
-"""What the app was told to keep: the statements that made its streams, tables, views and queries."""
+"""Stores the catalog of the app: the statements that created its streams, tables, views and queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.journal.database import verified
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A named thing of the app: its kind, the text that made it, and JSON data about it."""
+    """Describes a named object of the app: its kind, the text that created it, and JSON data about it."""
 
     name: str
     kind: str
@@ -22,7 +22,7 @@ class Entry:
 
 
 def read_entries(connection: sqlite3.Connection) -> list[Entry]:
-    """All entries, in the order in which they were first put."""
+    """Returns all entries, in the order in which they were first put."""
     found = connection.execute("SELECT kind, name, spelled, text, data, seal FROM entries ORDER BY rowid")
     entries = []
     for kind, name, spelled, text, data, stored in found:
@@ -32,7 +32,7 @@ def read_entries(connection: sqlite3.Connection) -> list[Entry]:
 
 
 def write_entry(connection: sqlite3.Connection, entry: Entry) -> None:
-    """Puts the entry in the place of one with its kind and name, or at the end."""
+    """Replaces the entry with the same kind and name, or appends it."""
     row = (entry.kind, entry.name.lower(), entry.name, entry.text, json.dumps(entry.data))
     connection.execute(
         "INSERT INTO entries (kind, name, spelled, text, data, seal) VALUES (?, ?, ?, ?, ?, ?)"

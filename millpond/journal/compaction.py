@@ -1,7 +1,7 @@
-"""What the journal holds of a table becomes smaller: its rows take the place of all the changes that made them.
+"""Compacts a table in the journal: its rows replace all the changes that they result from.
 
-The rows are written beside the changes, and one small transaction makes them count. What does not count any more is
-removed in pieces, between which commits go on. A crash at any point leaves the one or the other.
+The rows are written next to the changes, and one small transaction makes them valid. What is no longer valid is removed
+in small steps, with commits in between. A crash at any point leaves either the changes or the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE_BYTES = 1 << 22
 
 
 def prepared_snapshot(parts: Iterable[pa.Table], directory: Path) -> Rows:
-    """The rows of a table ready to be stored, in a file if they are many. ``parts`` has at least one part."""
+    """Returns the rows of a table ready to be stored, in a file if they are many. ``parts`` has at least one part."""
     schema = b""
 
     def blobs() -> Iterator[Blob]:
@@ -33,7 +33,7 @@ def prepared_snapshot(parts: Iterable[pa.Table], directory: Path) -> Rows:
                 schema = part.schema.serialize().to_pybytes()
             yield from encode(part)
 
-    # A table without rows has a snapshot too: it says that what came before does not count.
+    # A table without rows has a snapshot too: it says that what came before is not valid.
     found = blobs()
     first: list[Blob] = []
     size = 0
@@ -49,7 +49,7 @@ def prepared_snapshot(parts: Iterable[pa.Table], directory: Path) -> Rows:
 
 
 def taken_number(last: int) -> pa.Table:
-    """A delete of the row of that number: it says that the number, and those before it, are taken."""
+    """Returns a delete of the row of that number: it says that the number, and those before it, are taken."""
     return pa.table({ROW: pa.array([last], pa.int64()), "": pa.array([True])})
 
 
@@ -61,8 +61,9 @@ def forget_snapshots(connection: sqlite3.Connection, table: str, number: int) ->
 
 
 def sweep(connection: sqlite3.Connection, table: str) -> tuple[list[str], bool]:
-    """Removes some of what does not count any more of the table, within the caller's transaction. Answers the files
-    that it was in, and whether there may be more."""
+    """Removes some invalid rows and changes of the table, within the caller's transaction. Returns the files that
+    contained them, and whether there may be more.
+    """
     found = connection.execute(
         f"SELECT id, CASE WHEN file IS NULL THEN length ELSE 0 END, file FROM changes WHERE name = :name"
         f" AND NOT {LIVE} ORDER BY number, id LIMIT {_PIECE_ROWS}",

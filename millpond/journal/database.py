@@ -1,7 +1,7 @@
-"""The SQLite file: its tables, how it is opened, and what its errors mean.
+"""Opens the SQLite file, and defines its tables and what its errors mean.
 
-Every row carries a checksum over all its values (``seal``), and each table a count of its blobs, so that
-damage is told and never read as data. Names are stored in lower case.
+Every row has a checksum over all its values (``seal``), and each table a count of its blobs, so that damage is reported
+and never read as data. Names are stored in lower case.
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ CREATE INDEX IF NOT EXISTS ends_of_answers ON answers (until);
 
 _NEWEST = "COALESCE((SELECT MAX(number) FROM changes WHERE name = :name AND is_snapshot = 1), -1)"
 LIVE = f"(number > {_NEWEST} OR number = {_NEWEST} AND is_snapshot = 1)"
-"""Which changes of the table ``:name`` count: its newest snapshot, and what came after that. The others wait to be
-removed."""
+"""Selects the valid changes of the table ``:name``: its newest snapshot, and what came after it. The others are waiting
+to be removed.
+"""
 
 
 @contextmanager
 def guarded(directory: Path) -> Iterator[None]:
-    """SQLite's errors as ours."""
+    """Translates SQLite's errors to Millpond's."""
     try:
         yield
     except sqlite3.DatabaseError as e:
@@ -79,9 +80,9 @@ def guarded(directory: Path) -> Iterator[None]:
 
 
 def open_to_write(directory: Path, durable: bool) -> sqlite3.Connection:
-    """The one writing connection, the tables made. The caller holds the directory's exclusive lock."""
+    """Opens the one writing connection, and creates the tables. The caller holds the directory's exclusive lock."""
     connection = _connect(directory, "rwc")
-    # Space that is freed goes back to the disk. Of a new file only: one that is there is changed by VACUUM.
+    # Freed space is returned to the disk. For a new file only: an existing one is changed by VACUUM.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
@@ -93,7 +94,7 @@ def open_to_write(directory: Path, durable: bool) -> sqlite3.Connection:
 
 
 def _give_back(connection: sqlite3.Connection) -> None:
-    """Makes a file smaller that is mostly free pages and was made when these stayed in it."""
+    """Shrinks a file that is mostly free pages, from a version that did not release them."""
     if connection.execute("PRAGMA auto_vacuum").fetchone() == (_INCREMENTAL,):
         return
     free, size = (
@@ -105,7 +106,9 @@ def _give_back(connection: sqlite3.Connection) -> None:
 
 
 def shrink(connection: sqlite3.Connection, pages: int) -> bool:
-    """Gives up to so many free pages back to the disk; whether there are more. Some stay, for what is written next."""
+    """Returns up to so many free pages to the disk, and reports whether there are more. Some stay, for what is written
+    next.
+    """
     free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
     if free > _FREE_PAGES:
         connection.execute(f"PRAGMA incremental_vacuum({min(pages, free - _FREE_PAGES)})").fetchall()
@@ -113,8 +116,9 @@ def shrink(connection: sqlite3.Connection, pages: int) -> bool:
 
 
 def set_sync(connection: sqlite3.Connection, waits: bool) -> None:
-    """Whether a commit waits for the disk. One that does not is as safe from the end of the process, and in any case
-    whole or not there: the log is read up to the last commit that is."""
+    """Sets whether a commit waits for the disk. One that does not wait also survives the end of the process, and always
+    exists completely or not at all: the log is read up to the last complete commit.
+    """
     connection.execute(f"PRAGMA synchronous = {'FULL' if waits else 'NORMAL'}")
 
 
@@ -128,13 +132,13 @@ def sync_log(directory: Path) -> None:
 
 
 def open_to_read(directory: Path) -> sqlite3.Connection:
-    """A connection that only reads, from any process, while a writer goes on. Raises sqlite3's errors."""
+    """Opens a connection that only reads, from any process, while a writer continues. Raises sqlite3's errors."""
     try:
         connection = _connect(directory, "rw")
         connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError:
-        # Without the right to write, SQLite reads a file only if it need not make its shared index.
+        # Without write permission, SQLite reads a file only if it need not create its shared index.
         connection = _connect(directory, "ro" if (directory / LOG).exists() else "ro&immutable=1")
     return connection
 
@@ -147,7 +151,7 @@ def _connect(directory: Path, mode: str) -> sqlite3.Connection:
 
 
 def check(connection: sqlite3.Connection, directory: Path) -> None:
-    """Raises StateCorrupt if SQLite finds damage; a large file is looked through only after a crash."""
+    """Raises StateCorrupt if SQLite finds damage; a large file is checked only after a crash."""
     closed_in_order = connection.execute("SELECT clean FROM state").fetchone() == (1,)
     if closed_in_order and os.stat(directory / FILE).st_size > _CHECKED_BYTES:
         return
@@ -163,10 +167,10 @@ def verified(stored: int, what: str, *values: object) -> None:
 
 
 class Mark:
-    """The number of the newest write, beside the database.
+    """Stores the number of the newest write next to the database.
 
-    SQLite takes a damaged write-ahead log for one that ends earlier; the mark tells the difference. It is
-    written after the commit and not synced, so it is never ahead of a commit that is on the disk.
+    SQLite treats a damaged write-ahead log as one that ends earlier; the mark shows the difference. It is written after
+    the commit and not synced, so it is never ahead of a commit that is on the disk.
     """
 
     def __init__(self, directory: Path, *, read_only: bool):
@@ -179,7 +183,7 @@ class Mark:
             raise corrupt(f'"{self._path.parent / FILE}" has lost its last {marked - revision} writes')
 
     def write(self, revision: int) -> None:
-        """A failure is not the commit's: that has succeeded, and an older mark is right too."""
+        """Writes the mark. Its failure does not fail the commit: that has succeeded, and an older mark is valid too."""
         assert self._file is not None
         with suppress(OSError):
             os.pwrite(self._file, struct.pack(">QI", revision, seal(revision)), 0)
@@ -191,7 +195,7 @@ class Mark:
 
 
 def read_mark(directory: Path) -> int | None:
-    """The number of the newest write that was marked; None if there is no mark. Raises StateCorrupt."""
+    """Returns the number of the newest marked write; None if there is no mark. Raises StateCorrupt."""
     path = directory / _MARK
     content = path.read_bytes() if path.exists() else b""
     if not content:

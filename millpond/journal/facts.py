@@ -1,6 +1,6 @@
-"""What the journal knows by heart: small things that every commit asks for, read once at the start.
+"""Caches small facts of the journal that every commit needs; they are read once at the start.
 
-A transaction works on a copy, which becomes the truth when the transaction has succeeded.
+A transaction works on a copy, which replaces the original when the transaction has succeeded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOB_WEIGHT = 1 << 14
 
 
 class Weight(NamedTuple):
-    """Bytes of the snapshot of a table, and of the changes since, each blob of them counted as 16 kB more."""
+    """Counts the bytes of a table's snapshot, and of the changes since, with 16 kB more for each of their blobs."""
 
     snapshot: int
     changes: int
@@ -34,9 +34,10 @@ NO_WEIGHT = Weight(0, 0)
 
 @dataclass(slots=True)
 class Facts:
-    """``ledgers`` are the number of blobs of each table and the total of their seals; ``ends`` the next
-    sequence number of each stream; ``inline`` the bytes of each stream that lie in SQLite; ``weights`` what a restart
-    has to read of each table: its snapshot, and the changes since."""
+    """Contains the facts: ``ledgers`` are the number of blobs of each table and the total of their checksums; ``ends``
+    the next sequence number of each stream; ``inline`` the bytes of each stream that are in SQLite; ``weights`` what a
+    restart has to read of each table: its snapshot, and the changes since.
+    """
 
     last: int = 0
     revision: int = 0
@@ -88,13 +89,13 @@ class Facts:
         connection.execute("DELETE FROM streams WHERE name = ?", (stream,))
 
     def add_blobs(self, connection: sqlite3.Connection, table: str, seals: Sequence[int], size: int) -> None:
-        """Takes note of changes of so many bytes."""
+        """Counts changes of so many bytes."""
         blobs, total = self.ledgers.get(table, (0, 0))
         self._set_ledger(connection, table, blobs + len(seals), (total + sum(seals)) & 0xFFFFFFFF)
         self.weights[table] = self.weights.get(table, NO_WEIGHT).more(size, len(seals))
 
     def recount(self, connection: sqlite3.Connection, table: str) -> None:
-        """The ledger of a table that has got another snapshot in this transaction."""
+        """Counts the ledger of a table again that has got another snapshot in this transaction."""
         blobs, total = connection.execute(
             f"SELECT COUNT(*), COALESCE(SUM(seal), 0) FROM changes WHERE name = :name AND {LIVE}",
             {"name": table},
@@ -115,7 +116,7 @@ class Facts:
 
 
 def read(connection: sqlite3.Connection) -> Facts:
-    """All facts, checked. Raises StateCorrupt."""
+    """Reads all facts, checked. Raises StateCorrupt."""
     facts = Facts()
     for last, revision, clean, stored in connection.execute(
         "SELECT last, revision, clean, seal FROM state WHERE id = 1"
@@ -142,7 +143,7 @@ def read(connection: sqlite3.Connection) -> Facts:
 
 
 def read_weights(connection: sqlite3.Connection, table: str) -> dict[str, Weight]:
-    """What a restart reads of the table; empty if that is nothing."""
+    """Returns what a restart reads of the table; empty if that is nothing."""
     found = connection.execute(
         "SELECT SUM(is_snapshot * length), SUM((1 - is_snapshot) * (length + :weight)) FROM changes"
         f" WHERE name = :name AND {LIVE}",

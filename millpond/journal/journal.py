@@ -1,7 +1,7 @@
-"""The journal of an app: one SQLite file in its state directory.
+"""Implements the journal of an app: one SQLite file in its state directory.
 
-A commit is one transaction: the changes of all tables, the position, the rows sent to embedded streams. It is
-there whole after a crash, or not at all.
+A commit is one transaction: the changes of all tables, the position, the rows sent to embedded streams. After a crash
+it exists completely, or not at all.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from millpond.journal.writer import Writer
 
 
 class Journal:
-    """Opened by the one process that holds the directory's lock; with ``read_only`` by any number.
+    """Reads and writes the journal. The one process that holds the directory's lock opens it; with ``read_only`` any
+    number of processes can.
 
-    All methods may be called by many threads; commits of many threads share a sync. If not ``durable``,
-    nothing survives the process: table changes and positions are only remembered, and streams are written
-    unsynced, for other processes to read. Damage raises StateCorrupt, a full or unwritable disk
-    StateUnwritable.
+    All methods can be called by many threads; commits of many threads share a sync. If not ``durable``, nothing
+    survives the process: table changes and positions are only in memory, and streams are written unsynced, for other
+    processes to read. Damage raises StateCorrupt, a full or unwritable disk StateUnwritable.
     """
 
     def __init__(self, directory: str | Path, *, durable: bool, read_only: bool = False):
@@ -53,12 +53,12 @@ class Journal:
         answer: Answer | None = None,
         receipt: Receipt | None = None,
     ) -> int | None:
-        """Writes all of it in one transaction and answers the commit's number once it is durable.
+        """Writes all of it in one transaction and returns the commit's number once it is durable.
 
-        Without ``sync`` it answers when the process can end without a loss; the disk follows within a tenth of a
-        second. None if the position was applied before: then nothing is written. The rows ``sent`` to a stream
-        get consecutive sequence numbers. ``done`` are ids of statements that are not to run again. An ``answer`` is
-        kept with it. Once it is durable, ``receipt`` has the number, also if the caller is interrupted.
+        Without ``sync`` it returns when the process can end without a loss; the disk follows within a tenth of a
+        second. Returns None if the position was applied before: then nothing is written. The rows ``sent`` to a stream
+        get consecutive sequence numbers. ``done`` are ids of statements that must not run again. An ``answer`` is
+        stored with it. Once it is durable, ``receipt`` has the number, also if the caller is interrupted.
         """
         if self._writer.applied(position):
             return None
@@ -80,7 +80,7 @@ class Journal:
         return number
 
     def number(self) -> int:
-        """The number of a commit that has nothing to write."""
+        """Returns the number of a commit that has nothing to write."""
         return self._writer.number()
 
     def _prepared(self, rows: pa.Table) -> Rows:
@@ -94,14 +94,14 @@ class Journal:
         return self._prepared(change.rows.append_column("", change.deleted)), True
 
     def last_commit(self) -> int:
-        """The newest commit's number; 0 before the first."""
+        """Returns the newest commit's number; 0 before the first."""
         return self._writer.facts.last
 
     def position(self, pipeline: str) -> Position | None:
         return self._writer.facts.positions.get(pipeline)
 
     def positions(self) -> dict[str, Position]:
-        """The newest position of every pipeline."""
+        """Returns the newest position of every pipeline."""
         return dict(self._writer.facts.positions)
 
     def forget(self, pipeline: str) -> None:
@@ -111,19 +111,19 @@ class Journal:
         self._writer.transaction(lambda connection, after: after.drop_position(connection, pipeline))
 
     def done(self, statement: str) -> bool:
-        """Whether a commit said that the statement is done."""
+        """Returns whether a commit recorded that the statement is done."""
         return statement in self._writer.facts.done
 
     def answer(self, key: str) -> Answer | None:
-        """The answer that a commit kept under that key."""
+        """Returns the response that a commit stored under that key."""
         with self._writer.reading() as connection:
             return read_answer(connection, key)
 
     def restore(self, table: str) -> Iterator[Changes]:
-        """What to apply to an empty table, in order, the snapshot first; small commits are put together.
+        """Yields what to apply to an empty table, in order, the snapshot first; small commits are merged.
 
-        Reads one snapshot, while commits go on. Raises StateCorrupt before the damaged part is handed out, or,
-        if a part is missing, at the end.
+        Reads one snapshot, while commits continue. Raises StateCorrupt before the damaged part is returned, or, if a
+        part is missing, at the end.
         """
         self._writer.check_open()
         name = table.lower()
@@ -139,7 +139,9 @@ class Journal:
 
     @property
     def compact_after(self) -> int:
-        """How much the changes of a table may weigh before ``take_due`` names it: their bytes, and 16 kB for each."""
+        """Sets how much the changes of a table may weigh before ``take_due`` names it: their bytes, and 16
+        kB for each.
+        """
         return self._writer.compact_after
 
     @compact_after.setter
@@ -151,20 +153,23 @@ class Journal:
         self._writer.when_due(call)
 
     def take_due(self) -> list[str]:
-        """The tables whose changes weigh more than ``compact_after``, and more than the rows of their snapshot."""
+        """Returns the tables whose changes weigh more than ``compact_after``, and more than the rows of
+        their snapshot.
+        """
         return self._writer.take_due()
 
     def weight(self, table: str) -> Weight:
-        """What a restart has to read of the table."""
+        """Returns what a restart has to read of the table."""
         return self._writer.facts.weights.get(table.lower(), NO_WEIGHT)
 
     def snapshot(self, parts: Iterable[pa.Table]) -> Rows:
-        """Writes the rows of a table beside the journal. They count when ``compact`` says so, or not at all."""
+        """Writes the rows of a table next to the journal. They become valid with ``compact``, or not at all."""
         return prepared_snapshot(parts, self._directory)
 
     def compact(self, table: str, rows: Rows, *, commit: int, last_row: int | None = None) -> None:
-        """Replaces what is kept of the table up to ``commit`` by its rows after that commit. A table without a key has
-        numbers for its rows, the last of which was ``last_row``, if it is gone. ``sweep`` then makes room."""
+        """Replaces what is stored of the table up to ``commit`` by its rows after that commit. A table without a key
+        has numbers for its rows, the last of which was ``last_row``, if it is deleted. ``sweep`` then frees space.
+        """
         name = table.lower()
         taken = None if last_row is None else self._prepared(taken_number(last_row))
 
@@ -178,46 +183,46 @@ class Journal:
         self._writer.transaction(write)
 
     def discard(self, rows: Rows) -> None:
-        """Removes the file of rows that will not count."""
+        """Removes the file of rows that will not become valid."""
         self._writer.remove_unused(sorted(rows.files))
 
     def sweep(self, table: str) -> bool:
-        """Removes a piece of what does not count any more of the table; whether there may be more."""
+        """Removes some invalid data of the table; returns whether there may be more."""
         name = table.lower()
         old, more = self._writer.transaction(lambda connection, _: sweep(connection, name), sync=False)
         self._writer.remove_unused(old)
         return more
 
     def shrink(self) -> bool:
-        """Gives some free space of the file back to the disk; whether there is more."""
+        """Returns some free space of the file to the disk; returns whether there is more."""
         return self._writer.shrink()
 
     def drop_table(self, table: str) -> None:
-        """Forgets all rows of the table."""
+        """Removes all rows of the table."""
         if self.has_table(table):
             self.revise(Revision(tables=(table,)))
 
     def has_table(self, table: str) -> bool:
-        """Whether there are rows, or changes, of the table."""
+        """Returns whether there are rows, or changes, of the table."""
         return table.lower() in self._writer.facts.ledgers
 
     def revise(self, revision: Revision) -> None:
-        """Changes what is declared, and forgets what goes with it, in one transaction."""
+        """Changes the catalog, and removes the data of dropped entries, in one transaction."""
         files = self._writer.transaction(lambda connection, after: revise(connection, after, revision))
         self._writer.remove_unused(files)
 
     def stream_end(self, stream: str) -> int:
-        """The sequence number that the next row will get."""
+        """Returns the sequence number of the next row."""
         return self._writer.facts.ends.get(stream.lower(), 0)
 
     def trim_stream(self, stream: str, before_seq: int) -> None:
-        """Lets go of rows below ``before_seq``, as far as whole segments are below it."""
+        """Removes rows below ``before_seq``, as far as whole segments are below it."""
         name = stream.lower()
         old = self._writer.transaction(lambda connection, _: trim(connection, name, before_seq))
         self._writer.remove_unused(old)
 
     def expire_stream(self, stream: str, before: float) -> None:
-        """Lets go of segments whose rows were all sent before that time, in seconds since 1970."""
+        """Removes segments whose rows were all sent before that time, in seconds since 1970."""
         name = stream.lower()
         with self._writer.reading() as connection:
             kept = "SELECT MIN(first) FROM segments WHERE name = ? AND sent >= ?"
@@ -226,11 +231,11 @@ class Journal:
         self.trim_stream(name, end if first is None else first)
 
     def drop_stream(self, stream: str) -> None:
-        """Forgets the stream; one of that name begins again at 0."""
+        """Removes the stream; a new one of that name begins again at 0."""
         self.revise(Revision(streams=(stream,)))
 
     def entries(self) -> list[Entry]:
-        """The catalog, in the order in which its entries were first put."""
+        """Returns the catalog, in the order in which its entries were first put."""
         with self._writer.reading() as connection:
             return read_entries(connection)
 
@@ -246,9 +251,9 @@ class Journal:
         self._writer.sync()
 
     def close(self) -> None:
-        """Ends all writing and marks the file as closed in order. A second call does nothing."""
+        """Ends all writing and marks the file as closed cleanly. A second call does nothing."""
         self._writer.close()
 
     def abandon(self) -> None:
-        """Lets go of the files as the end of the process would, without a last write."""
+        """Releases the files as the end of the process would, without a last write."""
         self._writer.abandon()

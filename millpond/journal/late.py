@@ -1,4 +1,4 @@
-"""Commits that do not wait for the disk: a thread brings them there soon after."""
+"""Syncs commits that do not wait for the disk, in a thread, soon after they return."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from millpond.errors import Error
 
 LATEST = 0.1
-"""Seconds after which a commit is on the disk at the latest."""
+"""Maximum seconds until a commit is on the disk."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class LateSync:
             self._thread.start()
 
     def end(self) -> None:
-        """The thread goes; what is still due is its caller's."""
+        """Ends the thread; the caller syncs what is still due."""
         self._ended.set()
         self._due.set()
 

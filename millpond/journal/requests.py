@@ -1,7 +1,7 @@
-"""Commits that wait for the disk together.
+"""Groups commits so that they wait for the disk together.
 
-A thread prepares its request by itself. The first one to come writes all that wait, in one SQLite transaction
-with one sync, then wakes them and makes the first of those that came meanwhile the next to write. Each thread
+Each thread prepares its own request. The first thread to arrive writes all waiting requests, in one SQLite transaction
+with one sync, then wakes their threads and makes the first of those that arrived meanwhile the next writer. Each thread
 returns only when its own commit is durable.
 """
 
@@ -25,15 +25,16 @@ def _held() -> Lock:
 
 @dataclass(slots=True, eq=False)
 class Receipt:
-    """What a caller of ``Journal.commit`` is sure of, also when it is interrupted: the number of its commit, once that
-    is durable."""
+    """Reports to a caller of ``Journal.commit``, also if it is interrupted, the number of its commit once that is
+    durable.
+    """
 
     number: int | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """What one caller of ``Journal.commit`` wants written, and what came of it."""
+    """Contains what one caller of ``Journal.commit`` wants to write, and the outcome."""
 
     changes: dict[str, tuple[Rows, bool]]
     sent: dict[str, Rows]
@@ -45,30 +46,30 @@ class Request:
     receipt: Receipt = field(default_factory=lambda: Receipt())
     number: int | None = None
     committed: bool = False
-    """Whether it is durable: then nothing that happens later makes it fail."""
+    """Whether it is durable: then no later event makes it fail."""
     error: BaseException | None = None
     leads: bool = False
     wake: Lock = field(default_factory=_held)
 
     @property
     def empty(self) -> bool:
-        """Whether it only wants a number."""
+        """Returns whether it only needs a number."""
         return not (self.changes or self.sent or self.position or self.done or self.answer)
 
     def end(self) -> None:
-        """Takes note that it is durable, or was before."""
+        """Records that it is durable, or was before."""
         self.receipt.number = self.number
         self.committed = True
 
     @property
     def files(self) -> set[str]:
-        """The files that were written for it."""
+        """Returns the files that were written for it."""
         kept = [rows for rows, _ in self.changes.values()]
         return {file for rows in (*kept, *self.sent.values()) for file in rows.files}
 
 
 class GroupCommit:
-    """``write`` gets the requests in the order in which they came, and is called by one thread at a time.
+    """Runs ``write`` with the requests in the order of their arrival, in one thread at a time.
 
     If it raises, all of its requests fail with that error. ``lock`` is held while it runs.
     """
@@ -119,7 +120,7 @@ class GroupCommit:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Makes the first of those who wait the next to write."""
+        """Makes the first waiting thread the next to write."""
         with self._entering:
             if not self._waiting:
                 self._busy = False
@@ -128,7 +129,7 @@ class GroupCommit:
             self._waiting[0].wake.release()
 
     def _withdraw(self, request: Request) -> None:
-        """Takes back a request whose thread was interrupted while it waited, if it is not being written."""
+        """Withdraws a request whose thread was interrupted while it waited, if it is not being written."""
         with self._entering:
             if request in self._waiting:
                 self._waiting.remove(request)

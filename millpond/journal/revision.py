@@ -1,4 +1,4 @@
-"""Changes of what is declared: entries come and go together with the rows and positions that belong to them."""
+"""Changes the catalog: entries are added and removed together with their rows and positions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from millpond.journal.stored import remove_rows
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Entries to put, entries to drop by kind and name, and the tables, streams and positions to forget: what is
-    forgotten goes first, so that a statement that is declared finds nothing of one that had its name."""
+    """Lists entries to put, entries to drop by kind and name, and the tables, streams and positions to forget. Removal
+    comes first, so that a new statement finds nothing of an earlier one with the same name.
+    """
 
     put: Sequence[Entry] = ()
     drop: Sequence[tuple[str, str]] = ()
@@ -25,7 +26,7 @@ class Revision:
 
 
 def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> list[str]:
-    """Writes a revision; answers the files that rows were in that are forgotten."""
+    """Writes a revision; returns the files that contained removed rows."""
     files: list[str] = []
     for table in revision.tables:
         name = table.lower()
@@ -45,5 +46,5 @@ def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> 
 
 
 def forget_changes(connection: sqlite3.Connection, table: str, up_to: int) -> list[str]:
-    """Removes the table's changes of commits up to that number; answers the files that they were in."""
+    """Removes the table's changes of commits up to that number; returns the files that contained them."""
     return remove_rows(connection, "changes", "name = ? AND number <= ?", (table, up_to))

@@ -1,4 +1,4 @@
-"""Old parts of a stream: small sends rolled into a file, and what has expired let go."""
+"""Moves old small sends of a stream to a file, and removes what has expired."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RUN_SECONDS = 60.0
 def roll(
     connection: sqlite3.Connection, directory: Path, stream: str, schemas: Schemas, *, durable: bool
 ) -> None:
-    """Moves the rows of the stream that lie in SQLite into a file, within the caller's transaction.
+    """Moves the rows of the stream that are in SQLite to a file, within the caller's transaction.
 
     Readers find the same rows under the same numbers.
     """
@@ -51,7 +51,7 @@ def roll(
 
 
 def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """Neighbours that may lie in one batch: one schema, sent within a minute."""
+    """Groups neighbours that may be in one batch: one schema, sent within a minute."""
     run: list[Segment] = []
     count = 0
     for segment in segments:
@@ -70,5 +70,5 @@ def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:
 
 
 def trim(connection: sqlite3.Connection, stream: str, before: int) -> list[str]:
-    """Removes the segments that end at or below ``before``; answers the files that they were in."""
+    """Removes the segments that end at or below ``before``; returns the files that contained them."""
     return remove_rows(connection, "segments", "name = ? AND first + rows <= ?", (stream, before))

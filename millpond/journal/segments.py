@@ -1,7 +1,7 @@
-"""Reading embedded streams from any process, without the lock, while their writer goes on.
+"""Reads embedded streams from any process, without the lock, while their writer continues.
 
-A part is a range of sequence numbers: it may be read any number of times, by any process that sees the state
-directory, and gives the same rows until they are trimmed. A small range carries its bytes with it.
+A part is a range of sequence numbers: any process that sees the state directory can read it any number of times, and
+gets the same rows until they are trimmed. A small range contains its bytes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _INLINE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows ``start`` up to ``end`` of a stream. ``inline`` holds their segments, with their schemas, if
-    small.
+    """Represents the rows ``start`` up to ``end`` of a stream. ``inline`` contains their segments, with their schemas,
+    if small.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Part:
 
 
 def stream_end(path: str | os.PathLike[str], stream: str) -> int:
-    """The sequence number that the next row will get; 0 for a stream that has none yet."""
+    """Returns the sequence number of the next row; 0 for a stream that has none yet."""
     directory = Path(path)
     with guarded(directory), closing(open_to_read(directory)) as connection:
         row = connection.execute("SELECT next FROM streams WHERE name = ?", (stream.lower(),)).fetchone()
@@ -51,7 +51,7 @@ def stream_end(path: str | os.PathLike[str], stream: str) -> int:
 
 
 def stream_start(path: str | os.PathLike[str], stream: str) -> int:
-    """The sequence number of the earliest row that is kept."""
+    """Returns the sequence number of the earliest stored row."""
     directory = Path(path)
     with guarded(directory), closing(open_to_read(directory)) as connection:
         name = stream.lower()
@@ -63,10 +63,10 @@ def stream_start(path: str | os.PathLike[str], stream: str) -> int:
 
 
 def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> list[Part]:
-    """The rows ``start`` up to ``end``, as far as they are kept, in parts of at most 131,072 rows.
+    """Returns the rows ``start`` up to ``end``, as far as they are stored, in parts of at most 131,072 rows.
 
-    The cost does not grow with the range, but for one of up to 20,000 rows that fits into 256 KB: that is
-    read here, and its part needs no access to the directory.
+    The cost does not grow with the range, except for one of up to 20,000 rows that fits into 256 KB: that is read here,
+    and its part needs no access to the directory.
     """
     directory, name = Path(path), stream.lower()
     with guarded(directory), closing(open_to_read(directory)) as connection:
@@ -95,7 +95,7 @@ def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> li
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
-    """The rows in order, in few batches: the stream's columns and ``_seq``."""
+    """Yields the rows in order, in few batches: the stream's columns and ``_seq``."""
     for segment, rows in combined(_batches(part), lambda first, other: True):
         first = max(segment.first, part.start)
         rows = rows.append_column(SEQ, pa.array(np.arange(first, first + rows.num_rows)))
@@ -118,7 +118,7 @@ def _batches(part: Part) -> Iterator[tuple[Segment, pa.RecordBatch]]:
 
 
 def _cut(part: Part, segment: Segment, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of the segment that are in the part."""
+    """Returns the rows of the segment that are in the part."""
     what = f'stream "{part.stream}", row {segment.first}'
     batch = decode(segment.blob, schema, Path(part.path), what)
     skip = max(0, part.start - segment.first)

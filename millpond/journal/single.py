@@ -1,6 +1,6 @@
-"""The commit of one small change of one table, as one statement of SQLite.
+"""Commits one small change of one table, as one SQLite statement.
 
-Each statement lets go of the interpreter, and has to wait for it where other threads compute. A commit of five
+Each statement releases the interpreter lock, and waits to get it back if other threads compute. A commit of five
 statements waits five times.
 """
 
@@ -26,13 +26,13 @@ _WRITE = "INSERT INTO one_change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """What a single change needs, for the life of the connection."""
+    """Prepares the connection for single changes."""
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.executescript(_SET_UP)
 
 
 class SingleChange:
-    """One small change of one table, as the next commit: what is written, and what is known by heart when it is."""
+    """Contains one small change of one table as the next commit: what is written, and what is then cached in memory."""
 
     __slots__ = ("_ledger", "_name", "_size", "last", "revision", "values")
 
@@ -50,11 +50,11 @@ class SingleChange:
         )
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Stores it, whole or not at all."""
+        """Stores it, completely or not at all."""
         connection.execute(_WRITE, self.values)
 
     def note(self, facts: Facts) -> None:
-        """Brings the facts to what they are after it."""
+        """Updates the facts to the state after it."""
         facts.last, facts.revision = self.last, self.revision
         facts.ledgers[self._name] = self._ledger
         facts.weights[self._name] = facts.weights.get(self._name, NO_WEIGHT).more(self._size, 1)

@@ -1,11 +1,11 @@
-"""The state directory: whose it is, which format it has, and who may write to it.
+"""Manages the state directory: its owner, its format, and who may write to it.
 
     format        "millpond 1"
-    identity      which directory it is, for databases that hold positions of several
+    identity      which directory it is, for databases that store positions of several
     lock          flock, exclusive while an app runs, shared while others read; the writer's process id
-    journal.db    the journal, and the files beside it; data/ holds the files that it names
+    journal.db    the journal, and the files next to it; data/ contains the files that it names
 
-The lock is the operating system's and goes with the process, however that ends.
+The lock is the operating system's and ends with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FORMAT = "millpond 1\n"
 
 
 class StateDirectory:
-    """A state directory, created if need be, and locked until ``close``.
+    """Represents a state directory, created if necessary, and locked until ``close``.
 
-    Without a path it is a temporary one that is removed by ``close``, and nothing in it has to be durable.
-    Raises StateLocked (naming the process), StateForeign or StateUnwritable.
+    Without a path it is a temporary one that ``close`` removes, and nothing in it has to be durable. Raises StateLocked
+    (naming the process), StateForeign or StateUnwritable.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, read_only: bool = False):
@@ -125,7 +125,7 @@ class StateDirectory:
         return name
 
     def _write_once(self, file: Path, text: str) -> None:
-        """The file is there whole, or not at all."""
+        """Writes the file, completely or not at all."""
         scratch = file.with_name(f"{file.name}.new")
         scratch.write_text(text)
         sync_file(scratch)
@@ -133,7 +133,7 @@ class StateDirectory:
         sync_directory(self.path)
 
     def close(self) -> None:
-        """Lets go of the lock, and removes a temporary directory. A second call does nothing."""
+        """Releases the lock, and removes a temporary directory. A second call does nothing."""
         if self._lock is not None:
             if not self.read_only:
                 os.ftruncate(self._lock, 0)

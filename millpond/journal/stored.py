@@ -1,4 +1,4 @@
-"""Rows of the journal's tables that hold blobs: written within a transaction, read and checked."""
+"""Reads, checks and writes (within a transaction) the rows of the journal's tables that contain blobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOB = "schema, rows, length, crc, data, file, offset, seal"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows ready to be stored: their schema in IPC form and their batches."""
+    """Contains rows ready to be stored: their schema in IPC format and their batches."""
 
     schema: bytes
     blobs: tuple[Blob, ...]
@@ -34,7 +34,7 @@ class Rows:
 
 
 class Schemas:
-    """Schemas by number. The writer calls ``forget`` when a transaction fails, for its numbers are then
+    """Stores schemas by number. The writer calls ``forget`` when a transaction fails, because its numbers are then
     void.
     """
 
@@ -43,7 +43,7 @@ class Schemas:
         self._schemas: dict[int, pa.Schema] = {}
 
     def number(self, connection: sqlite3.Connection, schema: bytes) -> int:
-        """The schema's number; it is stored if it is new."""
+        """Returns the schema's number; a new schema is stored."""
         number = self._numbers.get(schema)
         if number is None:
             found = connection.execute("SELECT id FROM schemas WHERE data = ?", (schema,)).fetchone()
@@ -56,7 +56,7 @@ class Schemas:
         return number
 
     def known(self, schema: bytes) -> int | None:
-        """The schema's number, if it has been asked for since the start."""
+        """Returns the schema's number, if it was requested since the start."""
         return self._numbers.get(schema)
 
     def data(self, connection: sqlite3.Connection, number: int) -> bytes:
@@ -87,7 +87,7 @@ def write_changes(
     snapshot: bool,
     deletes: bool,
 ) -> list[int]:
-    """Stores the changes of one table in one commit, and answers their seals."""
+    """Stores the changes of one table in one commit, and returns their checksums."""
     seals = []
     for b in rows.blobs:
         facts = (name, number, int(snapshot), int(deletes), schema, b.rows, b.length, b.crc, b.file, b.offset)
@@ -103,14 +103,14 @@ def write_changes(
 def read_changes(
     connection: sqlite3.Connection, directory: Path, name: str, schemas: Schemas, blobs: int, total: int
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """The table's changes in order: whether their last column says which rows are deletes, and the rows.
+    """Yields the table's changes in order: whether their last column says which rows are deletes, and the rows.
 
-    Raises StateCorrupt if they are not all of the ``blobs`` blobs with that ``total`` of seals.
+    Raises StateCorrupt if they are not all of the ``blobs`` blobs with that ``total`` of checksums.
     """
 
     def batches() -> Iterator[tuple[tuple[bool, int | None], pa.RecordBatch]]:
         for number, deletes, batch in read_blobs(connection, directory, name, schemas, blobs, total):
-            # Rows that are known by number: a later commit may name one that an earlier one added.
+            # Rows that are identified by number: a later commit may name one that an earlier one added.
             apart = number if ROW in batch.schema.names else None
             yield (deletes, apart), batch
 
@@ -121,7 +121,7 @@ def read_changes(
 def read_blobs(
     connection: sqlite3.Connection, directory: Path, name: str, schemas: Schemas, blobs: int, total: int
 ) -> Iterator[tuple[int, bool, pa.RecordBatch]]:
-    """As ``read_changes``, each blob by itself, with the number of its commit."""
+    """Reads like ``read_changes``, but returns each blob separately, with the number of its commit."""
     what = f'table "{name}"'
     found = connection.execute(
         f"SELECT number, is_snapshot, has_deletes, {_BLOB} FROM changes WHERE name = :name AND {LIVE}"
@@ -143,7 +143,7 @@ def read_blobs(
 def write_segments(
     connection: sqlite3.Connection, name: str, first: int, sent: float, rows: Rows, schema: int
 ) -> int:
-    """Stores rows of a stream from sequence number ``first`` on; answers the next number."""
+    """Stores rows of a stream from sequence number ``first`` on; returns the next number."""
     for b in rows.blobs:
         facts = (name, first, sent, schema, b.rows, b.length, b.crc, b.file, b.offset)
         connection.execute(
@@ -157,7 +157,7 @@ def write_segments(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Some rows of a stream, from sequence number ``first`` on."""
+    """Contains some rows of a stream, from sequence number ``first`` on."""
 
     first: int
     sent: float
@@ -170,7 +170,7 @@ class Segment:
 
 
 def read_segments(connection: sqlite3.Connection, name: str, start: int, end: int) -> Iterator[Segment]:
-    """The segments that hold the rows from ``start`` up to ``end``, in order and without a gap."""
+    """Yields the segments that contain the rows from ``start`` up to ``end``, in order and without a gap."""
     found = connection.execute(
         f"SELECT first, sent, {_BLOB} FROM segments WHERE name = :name AND first < :end AND first >="
         " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0)"
@@ -202,7 +202,7 @@ def read_segments(connection: sqlite3.Connection, name: str, start: int, end: in
 
 
 def files_in_use(connection: sqlite3.Connection, among: Sequence[str] | None = None) -> set[str]:
-    """The files that the journal names, of all or of these."""
+    """Returns the files that the journal names, all or those among these."""
     query = "SELECT file FROM {0} WHERE file IS NOT NULL"
     values: Sequence[Any] = ()
     if among is not None:
@@ -217,8 +217,9 @@ def remove_rows(
     condition: str,
     values: Sequence[Any],
 ) -> list[str]:
-    """Removes what a condition says of the changes of tables, or the segments of streams; answers the files that
-    rows of it were in."""
+    """Removes changes of tables, or segments of streams, that match a condition; returns the files that
+    contained them.
+    """
     files = connection.execute(
         f"SELECT DISTINCT file FROM {kind} WHERE {condition} AND file IS NOT NULL", values
     ).fetchall()

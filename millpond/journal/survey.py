@@ -1,4 +1,4 @@
-"""What a damaged state still holds."""
+"""Reports what a damaged state still contains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 20
 
 
 def survey(directory: Path) -> str:
-    """One line about each table: whole, or the last commit up to which it can be read."""
+    """Returns one line about each table: complete, or the last commit up to which it can be read."""
     try:
         with guarded(directory), untouched(directory) as connection:
             names = [row[0] for row in connection.execute("SELECT name FROM tables ORDER BY name")]

@@ -1,7 +1,7 @@
-"""A look at the journal that changes nothing in its directory.
+"""Inspects the journal without changing anything in its directory.
 
-SQLite takes a damaged write-ahead log for one that ends earlier, and the last connection that closes removes it. So
-before anything is opened for good, a copy of the log is looked at beside another name of the database.
+SQLite treats a damaged write-ahead log as one that ends earlier, and the last connection that closes removes it. So
+before the database itself is opened, a copy of the log is read under another name of the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREFIX = "inspect-"
 
 @contextmanager
 def untouched(directory: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that sees all that can be read, and leaves every file as it is. Raises sqlite3's errors."""
+    """Opens a connection that sees all that can be read, and leaves every file as it is. Raises sqlite3's errors."""
     if not os.access(directory, os.W_OK):
         # SQLite cannot change anything here either.
         with closing(_connect(directory, "ro" if (directory / LOG).exists() else "ro&immutable=1")) as found:
@@ -41,7 +41,7 @@ def untouched(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def inspect(directory: Path) -> None:
-    """Raises StateCorrupt if commits are lost that were made; whoever reads or writes comes after it."""
+    """Raises StateCorrupt if commits are lost; called before anything is read or written."""
     mark = read_mark(directory)
     if not (directory / FILE).exists():
         if mark:
@@ -58,13 +58,13 @@ def inspect(directory: Path) -> None:
 
 
 def remove_copies(directory: Path) -> None:
-    """Removes what a look that was cut off has left. The caller holds the directory's exclusive lock."""
+    """Removes what an interrupted inspection has left. The caller holds the directory's exclusive lock."""
     for left in directory.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _state(connection: sqlite3.Connection) -> tuple[int, bool]:
-    """The number of the newest write, and whether the app was closed in order, as it is when there was none."""
+    """Returns the number of the newest write, and whether the app was closed cleanly, as it is when there was none."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'state'").fetchone() is None:
         return 0, True
     row = connection.execute("SELECT revision, clean FROM state WHERE id = 1").fetchone()

@@ -1,6 +1,6 @@
-"""The one connection that writes, and its transactions.
+"""Implements the one connection that writes, and its transactions.
 
-What is known by heart is replaced only when a transaction has succeeded, so that memory and file agree.
+The facts in memory are replaced only when a transaction has succeeded, so that memory and file agree.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from millpond.journal.untouched import inspect, remove_copies
 T = TypeVar("T")
 
 COMPACT_AFTER = 8 << 20
-"""How much the changes of a table may weigh before they are replaced by its rows."""
+"""The weight of the changes of a table above which its rows replace them."""
 
 _SHRINK_PAGES = 500
 
@@ -48,7 +48,9 @@ _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Many threads may call it; it writes for one at a time, or for all that wait in one transaction."""
+    """Writes the journal. Many threads may call it; it writes for one at a time, or for all that wait in one
+    transaction.
+    """
 
     def __init__(self, directory: Path, *, durable: bool, read_only: bool):
         self.directory = directory
@@ -84,18 +86,19 @@ class Writer:
                 raise
 
     def _begin(self) -> None:
-        """Says in the database itself, and not only in its log, that an app works on it. So the log is missed when it
-        is gone."""
+        """Records in the database itself, and not only in its log, that an app works on it. So a missing log is
+        noticed.
+        """
         self._transaction(lambda connection, after: None)
         self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
         sync_directory(self.directory)
 
     def submit(self, request: Request) -> int | None:
-        """Writes the request, together with others that wait, and answers its number once it is durable."""
+        """Writes the request, together with other waiting ones, and returns its number once it is durable."""
         return self._group.submit(request)
 
     def number(self) -> int:
-        """The next number, for a commit that writes nothing."""
+        """Returns the next number, for a commit that writes nothing."""
         with self._group.lock:
             self.check_open()
             self._check_writable()
@@ -106,18 +109,18 @@ class Writer:
         return position is not None and _covered(self.facts, position)
 
     def transaction(self, write: Callable[[sqlite3.Connection, Facts], T], *, sync: bool = True) -> T:
-        """Runs ``write`` in a transaction of its own. It changes the facts that it is given as it writes."""
+        """Runs ``write`` in a separate transaction. It changes the facts that it gets as it writes."""
         with self._group.lock:
             return self._transaction(write, sync=sync)
 
     def shrink(self) -> bool:
-        """Gives some free pages back to the disk; whether there are more."""
+        """Returns some free pages to the disk; returns whether there are more."""
         with self.reading() as connection:
             self._wait_for_disk(False)
             return shrink(connection, _SHRINK_PAGES)
 
     def sync(self) -> None:
-        """Brings what was committed without waiting to the disk; other commits go on meanwhile."""
+        """Syncs what was committed without waiting; other commits continue meanwhile."""
         with self._group.lock:
             if self._closed or not self._behind:
                 return
@@ -136,7 +139,7 @@ class Writer:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, while nothing is being written."""
+        """Provides the connection, while nothing is being written."""
         with self._group.lock, guarded(self.directory):
             self.check_open()
             yield self._connection
@@ -182,7 +185,7 @@ class Writer:
                 self._mark.close()
 
     def _write_group(self, group: list[Request]) -> None:
-        """Called by one thread at a time, the lock held."""
+        """Writes a group of requests. Called by one thread at a time, the lock held."""
         self.check_open()
         if all(r.empty for r in group) or (not self.durable and not any(r.sent for r in group)):
             for request in group:
@@ -215,7 +218,7 @@ class Writer:
                 self._roll(stream)
 
     def _write_single(self, request: Request) -> bool:
-        """Writes a request that is one small change of one table; False if it is not."""
+        """Writes a request that is one small change of one table; returns False if it is not."""
         if len(request.changes) != 1 or request.sent or request.position or request.done or request.answer:
             return False
         ((name, (rows, deletes)),) = request.changes.items()
@@ -241,8 +244,9 @@ class Writer:
 
     @contextmanager
     def _settled(self, revision: int, committed: Callable[[], None]) -> Iterator[None]:
-        """Calls ``committed`` if what is inside has brought the file to the revision, and only then, also if it is
-        interrupted. An error after that is no failure of the commit."""
+        """Calls ``committed`` if the code inside has brought the file to the revision, and only then, also if it is
+        interrupted. An error after that does not fail the commit.
+        """
         try:
             yield
             committed()
@@ -287,7 +291,7 @@ class Writer:
         sync: bool = True,
         committed: Callable[[], None] = lambda: None,
     ) -> T:
-        """``committed`` is called when the file has it, before anything else happens."""
+        """Runs a transaction. ``committed`` is called when the file contains it, before anything else happens."""
         self.check_open()
         self._check_writable()
         after = self.facts.copy()
@@ -320,7 +324,7 @@ class Writer:
             self._waits_for_disk = sync
 
     def _written(self, synced: bool) -> None:
-        """Notes what became of a commit. A sync of the log is one of all that was written to it before."""
+        """Records the outcome of a commit. A sync of the log includes all that was written to it before."""
         if not self.durable:
             return
         self._behind = not synced
@@ -330,7 +334,7 @@ class Writer:
             self._late.due()
 
     def _look_for_due(self, tables: Iterable[str]) -> None:
-        """Notes which of the tables have changes that weigh more than the rows themselves, and than is kept anyhow."""
+        """Records which of the tables have changes that weigh more than the rows themselves, and than the minimum."""
         for name in tables:
             weight = self.facts.weights.get(name)
             if weight is not None and weight.changes > max(self.compact_after, weight.snapshot):
@@ -347,13 +351,13 @@ class Writer:
                 call()
 
     def take_due(self) -> list[str]:
-        """The tables that are due to be compacted, each once until it is due again."""
+        """Returns the tables that are due for compaction, each once until it is due again."""
         with self._group.lock:
             due, self._due = self._due, set()
             return sorted(due)
 
     def _roll(self, stream: str) -> None:
-        """The commit before has succeeded, so a failure only puts this off."""
+        """Rolls a stream. The commit before has succeeded, so a failure only delays this."""
 
         def write(connection: sqlite3.Connection, after: Facts) -> None:
             roll(connection, self.directory, stream, self.schemas, durable=self.durable)

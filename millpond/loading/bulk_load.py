@@ -1,4 +1,4 @@
-"""Loads tables from sources outside: first with all that is there, then with what is new."""
+"""Loads tables from outside sources: first with everything that exists, then with what is new."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ log = logging.getLogger("millpond")
 
 
 TakeIn = Callable[[LoadPlan, Iterable[Relation]], tuple[Checked, LoadPlan] | None]
-"""Makes the plan of a table over sources that have more columns now; None if it stays as it was."""
+"""Makes the plan of a table over sources that have more columns now; None if it does not change."""
 
 
 def fingerprint(*offsets: object) -> str:
@@ -54,14 +54,14 @@ def fingerprint(*offsets: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Holds how far a table was filled: up to ``at``, and, if a step was cut off, towards ``to`` by the first
+    """Contains how far a table was loaded: up to ``at``, and, if a step was interrupted, towards ``to`` by the first
     ``chunks``."""
 
     at: Offset | None = None
     to: Offset | None = None
     chunks: int = 0
     known: bool = True
-    """Whether that can be told: else only a comparison shows what is missing."""
+    """Whether that is known: otherwise only a comparison shows what is missing."""
 
     @staticmethod
     def of(position: Position | None) -> Reached:
@@ -72,11 +72,11 @@ class Reached:
 
 
 class LoadedTable(OverSources):
-    """Keeps a table as a query over sources outside says: first with all that they have, then with what is new.
+    """Keeps a table equal to a query over outside sources: first with everything that they have, then with what is new.
 
-    Where the rows of the one source ``plan.by`` each count by themselves, chunks of new ones are added, each with its
-    position in one commit. Where a source was replaced, or the query is one of the whole, it is answered anew and the
-    difference is committed.
+    If the rows of the one source ``plan.by`` are independent, chunks of new ones are added, each with its position in
+    one commit. If a source was replaced, or the query depends on all rows, it is evaluated again and the difference is
+    committed.
     """
 
     def __init__(
@@ -106,17 +106,18 @@ class LoadedTable(OverSources):
         self._tried: list[tuple[str, ...]] = [i.relation.schema.names for i in self._views.values()]
 
     refused: Error | None = None
-    """Why what changes is not followed, although it was asked for."""
+    """Why changes are not followed, although that was requested."""
 
     def release(self) -> None:
-        """The table is gone: what others keep for it is not needed any more."""
+        """Releases what other systems store for the table, which was dropped."""
 
     def abandon(self, *, new: bool) -> None:
-        """It could not be filled; if it is ``new`` it will not be there."""
+        """Ends a load that failed; if it is ``new`` the table will not exist."""
 
     @property
     def sources(self) -> dict[str, Source]:
-        """By view. They stay those that the statement opened, whatever others say of the same addresses."""
+        """Returns the sources by view. They stay those that the statement opened, whatever others specify for the same
+        addresses."""
         for view, i in self._views.items():
             if view not in self._opened:
                 self._opened[view] = abilities.narrowed(
@@ -130,7 +131,7 @@ class LoadedTable(OverSources):
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing that is not in the table, nor about to be."""
+        """Returns whether everything is in the table, and nothing is pending."""
         at = self._reached().at
         sources = self.sources
         return at is not None and all(abilities.settled(sources[view], offset) for view, offset in at.items())
@@ -139,7 +140,7 @@ class LoadedTable(OverSources):
         return Reached.of(self._store.position(self.plan.name))
 
     def advance(self) -> int:
-        """Brings the table to what the sources have now; answers how many rows that gave."""
+        """Updates the table to what the sources have now; returns how many rows that added."""
         reached = self._reached()
         if not reached.known:
             return self._compare(self._ends({}), damaged=False)
@@ -158,11 +159,11 @@ class LoadedTable(OverSources):
         return rows + self._append(at, end)
 
     def _noting(self) -> Origins | None:
-        """Returns where it is noted whose rows the table has, if parts of the source may go while their rows count
-        on."""
+        """Returns what records the origin of the table's rows, if parts of the source may be removed while their rows
+        remain valid."""
         by, checked = self.plan.by, self._checked
         if checked is not None and checked.table_options.get("refresh") == "once":
-            return None  # nothing is compared with what comes later
+            return None  # nothing is compared with later rows
         if self._origins is None and by is not None and abilities.leaves(self.sources[by.view]):
             self._origins = Origins(self._store, self._evaluator, self.plan)
         return self._origins
@@ -181,7 +182,7 @@ class LoadedTable(OverSources):
         return {view: s.splits(before.get(view), end[view]) for view, s in self.sources.items()}
 
     def _take_in_columns(self, splits: Splits) -> None:
-        """Columns that have come up in the sources become columns of the table, if its query reads all there are."""
+        """Adds new columns of the sources to the table, if its query reads all there are."""
         sources = self.sources
         for view, source in sources.items():
             abilities.notice(source, splits[view])
@@ -224,8 +225,7 @@ class LoadedTable(OverSources):
         return rows
 
     def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
-        """Yields the rows of the query over what is to be read, chunk by chunk where that can be; the first are
-        skipped."""
+        """Yields the rows of the query over what is to be read, chunk by chunk if possible; the first are skipped."""
         by, sifts = self.plan.by, self.plan.errors is not None
         if by is None:
             if not skip:
@@ -249,7 +249,7 @@ class LoadedTable(OverSources):
         return self._evaluator.answer(query, inputs)
 
     def _copied(self, rows: pa.Table) -> pa.Table | None:
-        """Returns the rows of a query that copies columns, of those of its source; None for one that does more."""
+        """Returns the rows of a query that copies columns, from those of its source; None for one that does more."""
         names, arrow = copied(self.plan.query), self.plan.query.schema.arrow()
         by_name = {name.lower(): name for name in rows.column_names}
         if names is None or not all(name.lower() in by_name for name in names):
@@ -258,8 +258,8 @@ class LoadedTable(OverSources):
         return pa.table(found, schema=arrow)
 
     def _whole(self, splits: Splits) -> Answer:
-        """Returns the rows of the query over everything. Of one source that is read once it takes the rows as they
-        come: no more of them are in memory than the query needs."""
+        """Returns the rows of the query over everything. If it reads one source once, it streams the rows: no more of
+        them are in memory than the query needs."""
         query, aside = self.plan.query, [none_spoiled()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
@@ -276,14 +276,14 @@ class LoadedTable(OverSources):
         return Answer(rows, pa.concat_tables(aside), 0, 0)
 
     def _noted(self, aside: pa.Table) -> pa.Table:
-        """Error records of what was put aside."""
+        """Returns error records of records that could not be read."""
         what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
         spoiled = aside.rename_columns(["seq", "reason", "value"])
         return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS, self._clock.now())
 
     def _compare(self, end: Offset, *, damaged: bool) -> int:
-        """Makes the table what the query says of everything up to an offset. ``damaged``: what cannot be read may have
-        been read before, and ends no rows."""
+        """Makes the table equal to the query over everything up to an offset. ``damaged``: what cannot be read may have
+        been read before, and deletes no rows."""
         splits = self._splits(None, end)
         self._take_in_columns(splits)
         name, arrow = self.plan.target.name, self.plan.query.schema.arrow()
@@ -313,8 +313,8 @@ class LoadedTable(OverSources):
         return len(changes)
 
     def _left(self, end: Offset, own: pa.Table) -> pa.Table | None:
-        """Returns the rows of the table that count on, although what they came from is gone; None if nobody can tell
-        them from others: then a comparison ends no rows."""
+        """Returns the rows of the table that remain valid, although their origin is gone; None if nothing distinguishes
+        them from others: then a comparison deletes no rows."""
         by = self.plan.by
         parts = abilities.left(self.sources[by.view], end[by.view]) if by is not None else frozenset()
         if parts is not None and parts and (origins := self._noting()) is not None:
@@ -322,7 +322,7 @@ class LoadedTable(OverSources):
         return own.slice(0, 0) if parts == frozenset() else None
 
     def _noted_parts(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """Returns the rows without their sequence numbers, and what is noted of where they come from."""
+        """Returns the rows without their sequence numbers, and the records of their origin."""
         if SEQ not in rows.column_names:
             return rows, None
         by, origins = self.plan.by, self._noting()
@@ -331,8 +331,8 @@ class LoadedTable(OverSources):
         return plain, origins.of(plain, seqs, abilities.part_of(self.sources[by.view], seqs.to_numpy()))
 
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Returns the rows that have a key, and what is put aside of the others. Without an error table the commit
-        refuses them."""
+        """Returns the rows that have a key, and error records of the others. Without an error table the commit refuses
+        them."""
         key = self._store.backend(self.plan.target.name).schema.key
         if self.plan.errors is None or self._checked is None or self._checked.table_options.get("null_keys"):
             return rows, none_spoiled()
@@ -348,7 +348,8 @@ class LoadedTable(OverSources):
         return rows.filter(pa.array(~bad)), aside
 
     def _refuse_damage(self, aside: pa.Table) -> None:
-        """A file, or a part of one, that could be read before and cannot be read now ends no rows: the table stays."""
+        """Refuses a file, or a part of one, that could be read before and cannot be read now: it deletes no rows, and
+        the table stays."""
         damaged = aside.filter(aside["value"].is_null())
         if self.plan.errors is None or not damaged.num_rows:
             return
@@ -366,8 +367,8 @@ class LoadedTable(OverSources):
         anew: bool = False,
         noted: pa.Table | None = None,
     ) -> None:
-        """``records`` are added to the error records, or take their place; and so is what is ``noted`` of the origin of
-        rows."""
+        """Commits changes. ``records`` are added to the error records, or replace them; and so are the ``noted``
+        origins of rows."""
         made, errors = {self.plan.target.name: changes}, self.plan.errors
         if errors is not None and records is not None:
             known = self._store.backend(errors).snapshot().scan(rows=True) if anew else None
@@ -387,7 +388,7 @@ class LoadedTable(OverSources):
 
 
 def _sources_of(plan: LoadPlan) -> dict[str, Input]:
-    """By view."""
+    """Returns the sources by view."""
     return {i.view: i for i in plan.query.inputs if i.relation.kind == "source"}
 
 

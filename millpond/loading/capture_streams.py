@@ -1,7 +1,7 @@
-"""Sends the changes that a database logs to a stream, as the envelopes that Debezium writes.
+"""Sends the changelog of a database to a stream, as Debezium envelopes.
 
-A stream of this kind is kept by the app as any other that programs send to; what is sent is what the log has, with the
-place in the log in the same commit.
+The app stores such a stream like any other that programs send to; it contains what the log has, with the place in the
+log in the same commit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from millpond.sql.checked import Checked
 from millpond.store.store import Store
 
 READ = 5
-"""Beside the kinds of changes: a row that was there before."""
+"""In addition to the kinds of changes: a row that existed before."""
 _OPS = {ADDED: "c", ENDED: "d", MOVED: "d", EMPTIED: "t", READ: "r"}
 
 
 class CapturedStream(OverSources):
-    """Sends the changes that a database logs to a stream."""
+    """Sends the changelog of a database to a stream."""
 
     def __init__(self, stream: str, source: Source, store: Store, identity: str, mask: Mask):
         self._stream = stream
@@ -46,7 +46,7 @@ class CapturedStream(OverSources):
 
     @property
     def reads(self) -> tuple[Relation, ...]:
-        """None: it goes by the columns that it began with."""
+        """Returns nothing: it uses the columns that it began with."""
         return ()
 
     @property
@@ -74,10 +74,10 @@ class CapturedStream(OverSources):
         return count
 
     def _load(self, end: Offset) -> int:
-        """Sends the rows that were there before, and then the place from which on changes come.
+        """Sends the existing rows, and then the place from which on changes come.
 
-        The snapshot that is read is gone with the process, so that a load cannot go on where it was cut off. What an
-        earlier one has sent is taken back first: nobody reads the stream before its load has ended.
+        The snapshot that is read ends with the process, so that an interrupted load cannot continue. What an earlier
+        load has sent is removed first: nobody reads the stream before its load has ended.
         """
         count = 0
         self._store.journal.drop_stream(self._stream)
@@ -96,7 +96,7 @@ class CapturedStream(OverSources):
         return count
 
     def _send(self, rows: pa.Table | None, end: Offset, checkpoint: str) -> None:
-        """Sends rows together with the place in the log that they come up to."""
+        """Sends rows together with their end in the log."""
         position = Position(self.name, checkpoint, 0, {"at": {self._stream: end}})
         faults.reach("tap: read")
         self._store.commit(position=position, sent={} if rows is None else {self._stream: rows})
@@ -134,7 +134,9 @@ class CapturedStream(OverSources):
 
 
 class CapturedStreams:
-    """Lets streams have the changes that databases log. ``identity`` tells this app from others for these."""
+    """Manages the streams that changelogs of databases are sent to. ``identity`` distinguishes this app from others
+    there.
+    """
 
     def __init__(self, store: Store, sources: Sources, followers: Followers, identity: str, mask: Mask):
         self._store = store
@@ -144,7 +146,7 @@ class CapturedStreams:
         self._mask = mask
 
     def add(self, checked: Checked) -> None:
-        """Lets a stream have the changes of what it taps, from now on."""
+        """Sends the changes that a stream captures to it, from now on."""
         assert checked.relation is not None and checked.tapped is not None
         self._sources.values.update(checked.source_options)
         name, store = checked.relation.name, self._store

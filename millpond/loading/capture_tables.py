@@ -1,7 +1,7 @@
-"""Keeps tables equal to tables in databases, by the changes that the databases log.
+"""Keeps tables equal to tables in databases, by change capture.
 
-First come all rows, as they were at one place in the log, then the changes after it: each commit holds whole
-transactions of the database and the place behind them.
+First come all rows, as they were at one place in the log, then the changes after it: each commit contains whole
+transactions of the database and the place after them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ log = logging.getLogger("millpond")
 
 class CapturedTable(LoadedTable):
     """Keeps a table equal to a table of a database. If changes cannot be captured, it polls, or leaves the rows as they
-    are."""
+    are.
+    """
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class CapturedTable(LoadedTable):
         shared = open_source(relation)
         assert isinstance(shared, CapturingSource)
         self._shared = shared
-        """The one that statements are checked with."""
+        """The source that statements are checked with."""
         self._source = shared.claimed(f"{identity}/{plan.name}")
         self._kept = kept
         self.refused: Error | None = None
@@ -163,7 +164,7 @@ class CapturedTable(LoadedTable):
 
     @property
     def hidden(self) -> bool:
-        """Whether no statement made the table: it is there for others."""
+        """Returns whether the table is internal: no statement created it."""
         return self._checked is None
 
     def abandon(self, *, new: bool) -> None:
@@ -177,7 +178,7 @@ class CapturedTable(LoadedTable):
         super().close()
 
     def release(self) -> None:
-        """The table is gone."""
+        """Releases what the database stores for the table, which was dropped."""
         let_go(self._mask, f'table "{self.plan.target.name}"', self._source.release)
 
 
@@ -202,7 +203,7 @@ def changes_of(
 def _by_value(
     rows: pa.Table, ended: np.ndarray, own: pa.Table, evaluator: Evaluator, *, emptied: bool
 ) -> Changes:
-    """Of a table without a key one row that is like an ended one is gone."""
+    """Deletes, in a table without a key, one row that equals each deleted one."""
     before = own.slice(0, 0) if emptied else own
     put = pa.concat_tables([before.drop_columns([ROW]), rows.filter(pa.array(~ended))])
     numbered = put.append_column(ROW, pa.array(np.arange(put.num_rows)))
@@ -219,8 +220,9 @@ def with_kept(
     key: list[str],
     own: Snapshot,
 ) -> pa.Table:
-    """Returns the rows with the values that the log does not have: those of the same row before, in the log or in
-    the table."""
+    """Returns the rows with the values that the log does not contain: those of the same row before, in the log or in
+    the table.
+    """
     keys = list(zip(*(rows[k].to_pylist() for k in key), strict=True))
     which = np.flatnonzero(kept.is_valid().to_numpy())
     known = own.get(key, rows.select(key).take(pa.array(_roots(ops, which))))
@@ -254,13 +256,14 @@ def with_kept(
 
 
 def _roots(ops: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """For rows with values that the log does not have, the rows whose keys they had before."""
+    """Returns, for rows with values that the log does not contain, the rows whose keys they had before."""
     return np.where((which > 0) & (ops[which - 1] == MOVED), which - 1, which)
 
 
 def release_kept(entry: Saved | None, kind: str, name: str, identity: str, mask: Mask) -> None:
-    """What a database keeps for a relation that is dropped goes too, also if nothing follows it just now. That is known
-    by its statement alone, which is ``entry``: what it reads may be gone."""
+    """Releases what a database stores for a relation that is dropped, also if nothing follows it now. Only its
+    statement, ``entry``, is used: what it reads may be gone.
+    """
     statement = parse(entry.text).require()[0] if entry is not None else None
     if not isinstance(statement, CreateTable | CreateStream):
         return
@@ -282,7 +285,7 @@ def release_kept(entry: Saved | None, kind: str, name: str, identity: str, mask:
 
 
 def let_go(mask: Mask, what: str, go: Callable[[], None]) -> None:
-    """Removes what a database keeps for something that is gone; if it cannot, that stays there, and is told."""
+    """Removes what a database stores for something that was dropped; if that fails, it stays there, with a warning."""
     try:
         go()
     except Error as error:

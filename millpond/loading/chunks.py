@@ -1,4 +1,4 @@
-"""What a source gives to a load, chunk by chunk."""
+"""Reads what a source returns to a load, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from millpond.loading.progress import Progress
 CHUNK = 131_072
 """Rows of a chunk."""
 Splits = Mapping[str, Sequence[Split]]
-"""What is to be read of each source, by view."""
+"""What to read of each source, by view."""
 
 
 class Answer(NamedTuple):
-    """Rows, the records beside them that could not be read, and the bytes and files read so far."""
+    """Contains rows, the error records, and the bytes and files read so far."""
 
     rows: pa.Table
     aside: pa.Table
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def sizes_of(splits: Splits) -> Progress:
-    """Returns how much there is to read, where that is known before."""
+    """Returns how much there is to read, if that is known before."""
     every = [split for some in splits.values() for split in some]
     files = {s.file for s in every}
     known = None if None in files else len(files)
@@ -44,8 +44,9 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 def chunks_of(
     source: Source, splits: Sequence[Split], sifts: bool, *, numbered: bool = False
 ) -> Iterator[Answer]:
-    """Chunks of the same rows each time, ``numbered`` with their sequence numbers. With ``sifts`` records that cannot
-    be read are put aside."""
+    """Yields chunks of the same rows each time, ``numbered`` with their sequence numbers. With ``sifts`` records that
+    cannot be read become error records.
+    """
     schema = source.schema().arrow()
     schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
     held: list[pa.RecordBatch] = []
@@ -58,7 +59,7 @@ def chunks_of(
 
     if (
         abilities.parallel(source) > 1 and len(splits) > 1
-    ):  # in any order: who reads so is never asked for the same again
+    ):  # in any order: such a reader never reads the same again
         every = side_by_side([_batches(source, s, sifts) for s in splits], 2, abilities.parallel(source))
         parts: list[tuple[Split, Iterator[tuple[pa.RecordBatch, pa.Table]]]] = [(splits[0], every)]
     else:
@@ -70,7 +71,7 @@ def chunks_of(
             held.append(batch.select(schema.names))  # another reader may have found more columns
             aside.append(spoiled)
             rows += batch.num_rows
-            # How much of the file a batch was is not known: its size in memory stands for it.
+            # How much of the file a batch was is not known: its size in memory is used instead.
             read = min(read + batch.nbytes, before + (split.bytes or 0))
             if rows >= CHUNK:
                 yield answer()
@@ -89,7 +90,7 @@ def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.Rec
 
 
 def rows_of(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
-    """Yields the rows; what was put aside is noted."""
+    """Yields the rows; error records are collected."""
     for chunk in chunks:
         aside.append(chunk.aside)
         yield chunk.rows

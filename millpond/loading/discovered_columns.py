@@ -18,12 +18,13 @@ from millpond.store.catalog import dump_schema, load_schema
 from millpond.types import NUMBER, Schema
 
 COLUMNS = "columns"
-"""The kind of journal entries that hold them; the name is the address of the source."""
+"""The kind of journal entries that contain them; the name is the address of the source."""
 
 
 def take_doubles(open_source: OpenSource, connectors: Connectors, checked: Checked) -> bool:
-    """Lets numbers be DOUBLE that were discovered in the sources of a statement, as they were in earlier versions,
-    unless the columns of a source are kept. Answers whether there are such."""
+    """Uses DOUBLE for numbers that were discovered in the sources of a statement, as in earlier versions, unless the
+    columns of a source are stored. Returns whether there are any.
+    """
     found = False
     for relation in (i.relation for i in checked.resolved.inputs) if checked.resolved is not None else ():
         if relation.uri is None or not relation.guessed:
@@ -52,8 +53,9 @@ def _as_double(dtype: pa.DataType | None) -> pa.DataType | None:
 
 
 class KeptColumns:
-    """Keeps in the journal what was discovered. ``in_use`` tells which streams and URIs are read, None while that is
-    not known."""
+    """Stores discovered columns in the journal. ``in_use`` returns which streams and URIs are read, None while that is
+    not known.
+    """
 
     def __init__(
         self,
@@ -71,20 +73,20 @@ class KeptColumns:
         self._read_only = read_only
         self._kept: dict[str, Schema] = {}
         self._first: dict[str, int] = {}
-        """How many there were when a source was first looked at."""
+        """How many there were when a source was first read."""
 
     def restore(self, entry: Entry) -> None:
         self.note(entry)
         self._connectors.found[entry.name] = self._kept[entry.name]
 
     def keep(self, relations: Sequence[Relation]) -> None:
-        """Keeps those of the sources behind streams and URIs that a statement reads from now on."""
+        """Stores the columns of the sources behind streams and URIs that a statement reads from now on."""
         for entry in self.gather(relations):
             self.note(entry)
             self._journal.put_entry(entry)
 
     def gather(self, relations: Sequence[Relation]) -> list[Entry]:
-        """Returns what the journal has to have for ``keep``."""
+        """Returns the journal entries for ``keep``."""
         if self._read_only:
             return []
         for relation in relations:
@@ -98,25 +100,25 @@ class KeptColumns:
         return found
 
     def note(self, entry: Entry) -> None:
-        """Notes what the journal has, or is about to have."""
+        """Records what the journal contains, or is about to contain."""
         schema = load_schema(entry.data)
         assert schema is not None
         self._kept[entry.name] = schema
         self._first[entry.name] = entry.data.get("first", len(schema))
 
     def _discover(self, relation: Relation) -> None:
-        """Of files the columns are noted when a statement reads them on."""
+        """Records the columns of files when a statement continues to read them."""
         source = self._open_source(relation) if relation.uri is not None else None
         if source is not None and abilities.drifts(source):
             self._connectors.find(source.address, source.schema())
 
     def added(self, relation: Relation) -> list[str]:
-        """Returns the columns of a stream that came up later."""
+        """Returns the columns of a stream that were added later."""
         address = self._open_source(relation).address
         return list(self._kept[address].names[self._first[address] :]) if address in self._kept else []
 
     def forget_unused(self) -> None:
-        """Lets go of what no statement reads any more: who reads it next looks again."""
+        """Removes what no statement reads any more: the next reader discovers again."""
         relations = self._in_use()
         if relations is None:
             return
@@ -127,7 +129,7 @@ class KeptColumns:
             self._connectors.forget(address)
 
     def forget_found(self, besides: frozenset[str]) -> None:
-        """Lets go of columns that were discovered for statements that failed."""
+        """Removes columns that were discovered for statements that failed."""
         for address in self._connectors.found.keys() - self._kept.keys() - besides:
             self._connectors.forget(address)
 

@@ -1,8 +1,7 @@
-"""Stores which file the rows of a table come from: for each file the hashes of its rows, in the commits of the
-table.
+"""Stores which file the rows of a table come from: for each file the hashes of its rows, in the commits of the table.
 
-When a file is gone its rows count on, and nobody can read them again. By their hashes they are found in the table, so
-that a comparison with files that were written anew leaves them as they are, and ends all others that should.
+When a file is removed its rows remain valid, and nobody can read them again. Their hashes find them in the table, so
+that a comparison with rewritten files leaves them as they are, and deletes all others that should be deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from millpond.types import Column, Schema
 
 Hashes = npt.NDArray[np.uint64]
 _EVERY = -1
-"""The part of a record without hashes: where it is there, a part that has no record had no rows."""
+"""The part of a record without hashes: if it exists, a part that has no record had no rows."""
 _SCHEMA = Schema(
     (
         Column("part", pa.int64(), False),
@@ -39,7 +38,7 @@ def origins_table(query: str) -> str:
 
 
 class Origins:
-    """The hashes of the rows of one table, by the parts of its source (files) that they come from."""
+    """Stores the hashes of the rows of one table, by the parts of its source (files) that they come from."""
 
     def __init__(self, store: Store, evaluator: Evaluator, plan: LoadPlan):
         self._store = store
@@ -48,7 +47,7 @@ class Origins:
         store.create(Relation(self.table, "table", _SCHEMA), *store.companion_of(plan.target.name))
 
     def of(self, rows: pa.Table, seqs: pa.ChunkedArray, parts: npt.NDArray[np.int64]) -> pa.Table:
-        """Returns what is noted of rows that were read: one record for each part that they are of."""
+        """Returns the records of rows that were read: one for each part of the source."""
         hashes, order = self._hashes(rows), np.argsort(parts, kind="stable")
         numbers, begins = np.unique(parts[order], return_index=True)
         firsts = np.minimum.reduceat(seqs.to_numpy()[order], begins) if len(order) else np.empty(0, np.int64)
@@ -59,12 +58,13 @@ class Origins:
         )
 
     def every(self) -> pa.Table:
-        """Returns what is noted when the rows of every part are."""
+        """Returns the record that says that the rows of every part are recorded."""
         return pa.table([[_EVERY], [0], [self._made_by], [b""]], schema=_SCHEMA.arrow())
 
     def renewed(self, records: pa.Table, kept: frozenset[int] | None) -> Changes:
-        """Returns the changes that put records in the place of all that is noted, but of the parts that are
-        ``kept``; None if these are not known."""
+        """Returns the changes that replace all records, except those of the parts that are ``kept``; None if these are
+        not known.
+        """
         known = self._store.backend(self.table).snapshot().scan()
         gone = known.filter(pc.invert(pc.is_in(known["part"], pa.array([_EVERY, *(kept or ())], pa.int64()))))
         if kept == frozenset():
@@ -74,7 +74,7 @@ class Origins:
         return Changes(pa.concat_tables([gone, records]), pa.array(deleted))
 
     def find(self, rows: pa.Table, parts: frozenset[int]) -> pa.Table | None:
-        """Those of the rows that come from these parts; None if that is not known of all of them."""
+        """Returns those of the rows that come from these parts; None if that is not known of all of them."""
         known = self._store.backend(self.table).snapshot().scan()
         every = pc.any(pc.equal(known["part"], _EVERY)).as_py()
         known = known.filter(pc.is_in(known["part"], pa.array(sorted(parts), pa.int64())))
@@ -97,7 +97,7 @@ class Origins:
 
 
 def _as_often(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
-    """Returns which of the hashes are among the wanted ones, each at most as often as it is there."""
+    """Returns which of the hashes are among the wanted ones, each at most as often as it occurs there."""
     values, counts = np.unique(wanted, return_counts=True)
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]

@@ -1,7 +1,7 @@
 """Keeps tables current that follow something outside: files, HTTP responses, databases, tables of other apps.
 
-Each has a thread for each of its sources, which waits until there may be something new. What goes wrong leaves the
-table as it was; it is stale then, and tried again.
+Each has a thread for each of its sources, which waits until there may be something new. After a failure the table stays
+as it was; it is stale then, and the follower retries.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from millpond.steps import Steps, recording
 
 log = logging.getLogger("millpond")
 _CHANGING = 10.0
-"""Seconds for which what is read may change all the time before that counts as a failure."""
+"""Seconds for which the source may change all the time before that is a failure."""
 _PATIENCE = 5.0
-"""Seconds for which a follower that is to end is waited for."""
+"""Seconds to wait for a follower to end."""
 _PAUSE = 0.05
-"""Seconds between two looks at something that is not believed yet."""
+"""Seconds between two checks of something that is not accepted yet."""
 
 
 Mask = Callable[[str], str]
-"""Leaves secrets out of a text."""
+"""Removes secrets from a text."""
 News = Callable[[threading.Event], Iterator[None]]
-"""Comes whenever there may be something new, until the event is set."""
+"""Yields whenever there may be something new, until the event is set."""
 
 
 class Followed(Protocol):
-    """Takes in what is new in its sources, when a follower tells it to."""
+    """Loads what is new in its sources, when a follower calls it."""
 
     def news(self) -> Sequence[News]:
-        """Returns what tells that there may be something new."""
+        """Returns what reports that there may be something new."""
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing new, nor anything that was seen and is not believed yet."""
+        """Returns whether there is nothing new, nor anything that was seen and is not accepted yet."""
 
     @property
     def reads(self) -> Sequence[Relation]:
-        """The sources whose columns it goes by."""
+        """Returns the sources whose columns it uses."""
 
     def advance(self) -> int:
-        """Takes in what is new; answers how many rows that changed."""
+        """Loads what is new; returns how many rows that changed."""
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Releases its resources."""
 
 
 class OverSources(ABC):
@@ -113,14 +113,14 @@ class Follower:
                         self.advance()
                 return
             except Exception as error:
-                # Nothing tells what is new: after a while it is looked for, and asked again.
+                # Nothing reports changes: after a while it polls.
                 with self._turn:
                     self._fail(known(error))
                 self._stop.wait(max(self._retry_at - time.monotonic(), _PAUSE))
                 self.advance()
 
     def _pause(self) -> float | None:
-        """Seconds until it is tried again; None if that is when there are news."""
+        """Returns the seconds until the next retry; None if it waits for news."""
         if self.error is None:
             return None if self._is_settled() else _PAUSE
         return max(self._retry_at - time.monotonic(), _PAUSE) if self.error.retryable else None
@@ -129,11 +129,11 @@ class Follower:
         try:
             return self.kept.settled
         except Error as error:
-            # Whoever looks next is told what is wrong; a connection that was just lost is there again by then.
+            # The next check reports the error; a connection that was just lost may be back by then.
             return not error.retryable
 
     def advance(self) -> None:
-        """Takes in what is new. A failure is the follower's own."""
+        """Loads what is new. A failure is recorded as the follower's own."""
         with self._turn:
             if self._stop.is_set():
                 return
@@ -143,7 +143,7 @@ class Follower:
                     rows = self.kept.advance()
             except Closed:
                 return
-            except SourceChanged as error:  # it is written just now: the next look sees what comes of it
+            except SourceChanged as error:  # it is being written: the next check sees the result
                 self._changing_since = self._changing_since or time.monotonic()
                 if time.monotonic() - self._changing_since > _CHANGING:
                     self._fail(error)
@@ -188,19 +188,20 @@ class Follower:
             time.sleep(_PAUSE)
 
     def stop(self) -> None:
-        """Nothing is taken in after it."""
+        """Stops it: nothing is loaded afterwards."""
         self._stop.set()
 
     def join(self) -> None:
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(_PATIENCE)  # one that waits for an answer of another system is left to it
+                thread.join(_PATIENCE)  # a thread that waits for a response of another system is left alone
         self.kept.close()
 
 
 class Followers:
-    """Keeps all followers of an app, which note in ``loads`` how they are. With ``still`` they move when the app is
-    drained, and not by themselves."""
+    """Manages all followers of an app, which record their state in ``loads``. With ``still`` they move when the app is
+    drained, and not by themselves.
+    """
 
     def __init__(self, loads: dict[str, Load], mask: Mask, *, still: bool = False):
         self._loads = loads
@@ -208,7 +209,7 @@ class Followers:
         self._still = still
         self._followers: dict[str, Follower] = {}
         self.beside: set[str] = set()
-        """Tables that nobody sees, by their names in lower case: kept for statements that read what is outside."""
+        """Internal tables, by their names in lower case: for statements that read what is outside."""
 
     def add(self, name: str, kept: Followed) -> None:
         if (earlier := self._followers.get(name)) is not None:
@@ -228,7 +229,7 @@ class Followers:
         return None if follower is None else follower.kept
 
     def gone(self, name: str, kept: Followed) -> None:
-        """What was followed is followed no more, or by another one."""
+        """Ends a follower, unless another one has replaced it."""
         follower = self._followers.get(name)
         if follower is not None and follower.kept is kept:
             follower.stop()
@@ -238,7 +239,7 @@ class Followers:
         return iter([(name, follower.kept) for name, follower in self._followers.items()])
 
     def errors(self) -> dict[str, str]:
-        """Returns why something does not go on, by its name."""
+        """Returns why something does not continue, by its name."""
         found = {name: follower.error for name, follower in list(self._followers.items())}
         return {name: self._mask(error.message) for name, error in found.items() if error is not None}
 

@@ -1,4 +1,4 @@
-"""Reads the rows of a query: of tables as of one commit, of sources outside as they are now."""
+"""Reads the rows of a query: from tables as of one commit, from outside sources as they are now."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from millpond.loading.open_sources import OpenSource
 from millpond.query.inputs import rows_of
 from millpond.sql.pushdown import need_of, pushed
 from millpond.sql.resolve import Resolved
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 
 
 def read_all(source: Source) -> pa.Table:
-    """Everything that a source has now."""
+    """Returns everything that a source has now."""
     return read_range(source, None, source.latest(None))
 
 

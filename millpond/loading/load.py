@@ -1,4 +1,4 @@
-"""Loads the table of a statement from its sources, and lets it follow them."""
+"""Loads the table of a statement from its sources, and starts its follower."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from millpond.steps import recording
 from millpond.store.store import Store
 
 _AGAIN = Patience(10.0, 0.2, "fixed")
-"""How a load is tried again if what it reads changes meanwhile."""
+"""How a load is retried if what it reads changes meanwhile."""
 _REPORTING = threading.Lock()
-"""Reports of several loads come one after another."""
+"""Serializes the reports of several loads."""
 
 
 class TableLoads:
-    """Loads tables, and notes in ``loads`` how far each is."""
+    """Loads tables, and records in ``loads`` how far each is."""
 
     def __init__(
         self,
@@ -62,13 +62,14 @@ class TableLoads:
         self._is_closed = is_closed
 
     def is_from_outside(self, plan: LoadPlan) -> bool:
-        """Returns whether a load needs nothing of this process, and can run beside what it does."""
+        """Returns whether a load needs nothing of this process, and can run concurrently."""
         inputs = [i.relation for i in plan.query.inputs]
         return all(r.kind == "source" and not self._sources.open(r).local for r in inputs)
 
     def load(self, plan: LoadPlan, checked: Checked) -> int:
-        """Fills a table from its sources, and lets it follow them; what was loaded before a restart is not loaded
-        again."""
+        """Loads a table from its sources, and starts its follower; what was loaded before a restart is not loaded
+        again.
+        """
         name = plan.target.name.lower()
         loads, store, mask = self._loads, self._store, self._mask
         sources = [i.relation.name for i in plan.query.inputs if i.relation.kind == "source"]
@@ -124,7 +125,7 @@ class TableLoads:
             self._on_progress(progress)
 
     def _declare(self, name: str, target: Target, *, errors: bool) -> None:
-        """Makes known what fills a table, and the table of its error records."""
+        """Declares what fills a table, and the table of its error records."""
         store = self._store
         store.fills(name, target.name)
         if errors:
@@ -133,12 +134,13 @@ class TableLoads:
             self._catalog.add(relation)
 
     def _is_loaded(self, name: str, table: str) -> bool:
-        """Returns whether the rows of a table were loaded to the end, and are there after a restart."""
+        """Returns whether the rows of a table were loaded completely, and exist after a restart."""
         return self._store.keeps(table) and Reached.of(self._store.position(name)).at is not None
 
     def keep_loaded(self, name: str, target: Relation, statement: st.CreateTable | st.CreateView) -> bool:
-        """Takes a table that is loaded once as it is, if it has been loaded to the end: its sources are not asked. One
-        that reads others by name is checked as any other."""
+        """Keeps a table that is loaded once unchanged, if it has been loaded completely: its sources are not read. One
+        that reads others by name is checked like any other.
+        """
         query, store = statement.query, self._store
         store.fills(name, target.name)
         if not self._is_loaded(name, target.name) or query is None or names_read(query):

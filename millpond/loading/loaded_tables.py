@@ -1,4 +1,4 @@
-"""Makes the objects that load tables from outside and keep them current."""
+"""Creates the objects that load tables from outside and keep them current."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from millpond.store.store import Store
 
 
 class LoadedTables:
-    """Makes a ``LoadedTable`` or a ``CapturedTable`` for a statement.
+    """Creates a ``LoadedTable`` or a ``CapturedTable`` for a statement.
 
-    ``identity`` tells this app from others in databases that store something for it.
+    ``identity`` distinguishes this app from others in databases that store something for it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LoadedTables:
         self._mask = mask
 
     def make(self, plan: LoadPlan, checked: Checked, report: Report) -> LoadedTable:
-        """Makes what loads the table of a statement."""
+        """Creates what loads the table of a statement."""
         captured = any(i.relation.captured for i in plan.query.inputs if i.relation.kind == "source")
         if captured and checked.table_options.get("refresh") != "once":
             kept = self._store.keeps(plan.target.name) and self._store.journal.durable
@@ -62,7 +62,7 @@ class LoadedTables:
         )
 
     def copy(self, relation: Relation) -> CapturedTable:
-        """Makes what keeps a hidden copy of a captured table."""
+        """Creates what keeps a hidden copy of a captured table."""
         return self._captured(plan_copy(relation), None, lambda progress: None, kept=False)
 
     def _captured(

@@ -12,17 +12,23 @@ from millpond.plan.connectors import Connectors
 from millpond.sql.catalog import Relation
 
 OpenSource = Callable[[Relation], Source]
-"""Answers the source behind a stream or URI."""
+"""Returns the source behind a stream or URI."""
 
 
 class Sources:
-    """Opens sources with the options that statements give them. ``home`` has the streams that the app keeps itself."""
+    """Opens sources with the options that statements specify. ``home`` has the streams that the app stores itself."""
 
     def __init__(self, connectors: Connectors, home: Path):
         self._connectors = connectors
         self._home = home
         self.values: dict[str, Mapping[str, Any]] = {}
         """The options, by URI, or by the name of a stream in lower case."""
+
+    def apart(self, connectors: Connectors) -> Sources:
+        """Returns the same for one query, whose options and open sources nobody else sees."""
+        made = Sources(connectors, self._home)
+        made.values = dict(self.values)
+        return made
 
     def open(self, relation: Relation) -> Source:
         """Returns the source behind a stream or URI."""

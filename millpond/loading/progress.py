@@ -12,7 +12,7 @@ from millpond.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts how far a load is: rows, bytes and files, each of how many where the source knows."""
+    """Counts the progress of a load: rows, bytes and files, each with the total if the source knows it."""
 
     table: str
     rows: int
@@ -25,15 +25,15 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
-"""Hears how far a load has come."""
+"""Receives the progress of a load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """Tracks the load of a table: the kind of its source, how far it is, and how it ended.
 
-    ``of`` is how many rows there are, ``of_files`` how many files, ``share`` the part of the bytes that was read, where
-    the source can tell.
+    ``of`` is how many rows there are, ``of_files`` how many files, ``share`` the part of the bytes that was read, if
+    the source knows.
     """
 
     source: str
@@ -49,13 +49,13 @@ class Load:
     loaded_at: float | None = None
     error: str | None = None
     follows: bool = False
-    """Whether the table goes on with what is new."""
+    """Whether the table continues with what is new."""
     steps: Steps = field(default_factory=Steps, compare=False, repr=False)
-    """What filling it has taken since the app was started."""
+    """What the steps of its load have taken since the app was started."""
 
     @property
     def rate(self) -> float:
-        """Rows in a second."""
+        """Returns rows per second."""
         seconds = (self.ended or time.time()) - self.began if self.began is not None else 0.0
         return round(self.rows / seconds, 1) if seconds > 0 else 0.0
 
@@ -65,7 +65,7 @@ class Load:
         return None if part is None else int(100 * min(part, 1.0))
 
     def far(self) -> str:
-        """Returns how far it is, in words."""
+        """Returns the progress, in words."""
         of = f" of {self.of:,}" if self.of is not None else ""
         many = self.of_files is not None and self.of_files > 1
         files = f", {self.files:,} of {self.of_files:,} files" if many else ""

@@ -1,4 +1,6 @@
-"""Keeps side inputs: outside sources that a query joins, held completely and read again when they change."""
+"""Maintains side inputs: outside sources that a query joins, stored completely in memory and read again when they
+change.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ log = logging.getLogger("millpond")
 
 
 class SideInputs(OverSources):
-    """Keeps the rows of some sources, by view; ``changed`` is told when those of one are others than before.
+    """Stores the rows of some sources, by view; ``changed`` is called when those of one have changed.
 
-    The columns are those that the relations have: what else comes up in a source, also because another statement takes
-    it in, is left out. Records that cannot be read are counted and left out too.
+    The columns are those of the relations: other columns that appear in a source, also because another statement reads
+    them, are left out. Records that cannot be read are counted and left out too.
     """
 
     def __init__(
@@ -47,9 +49,9 @@ class SideInputs(OverSources):
         self._keys = {view: relation.schema.key for view, relation in relations.items()}
         self._at: dict[str, Offset] = {}
         self._damaged: set[str] = set()
-        """Why parts of the sources could not be read as a whole."""
+        """Why parts of the sources could not be read completely."""
         self._numbered: dict[str, pa.Table] = {}
-        """The rows with their sequence numbers, which tell the part of the source that each is of."""
+        """The rows with their sequence numbers, which identify the part of the source of each."""
         for view, source in self.sources.items():
             self._at[view] = source.latest(None)
             self._numbered[view] = self._read(view, None, self._at[view])
@@ -64,7 +66,7 @@ class SideInputs(OverSources):
 
     @property
     def reads(self) -> Sequence[Relation]:
-        """None: it goes by the columns that it began with."""
+        """Returns nothing: it uses the columns that it began with."""
         return ()
 
     @property
@@ -93,8 +95,9 @@ class SideInputs(OverSources):
         return count
 
     def _read(self, view: str, start: Offset | None, end: Offset, *, anew: bool = False) -> pa.Table:
-        """Returns the rows between two offsets. Read ``anew``, what could be read before must be there: else
-        BadData."""
+        """Returns the rows between two offsets. When read ``anew``, what could be read before must exist:
+        else BadData.
+        """
         source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
         found = [schema.empty_table()]
         for split in source.splits(start, end):
@@ -114,7 +117,7 @@ class SideInputs(OverSources):
         return pa.concat_tables(found)
 
     def _left(self, view: str, end: Offset) -> pa.Table:
-        """Returns the rows from before that count on, although what they came from cannot be read any more."""
+        """Returns the earlier rows that remain valid, although their origin cannot be read any more."""
         rows, source = self._numbered[view], self.sources[view]
         parts = abilities.part_of(source, rows[SEQ].to_numpy())
         return rows.filter(pa.array(np.isin(parts, sorted(abilities.left(source, end) or ()))))
@@ -128,7 +131,7 @@ def keep_beside(
     followers: Followers,
     mask: Mask,
 ) -> None:
-    """Keeps the rows of a source that running statements meet in a table that nobody sees."""
+    """Stores the rows of a source that running statements join in an internal table."""
     name = relation.name
 
     def renew(_: str, rows: pa.Table) -> None:

@@ -1,0 +1,1 @@
+"""Turns checked statements into plans, and explains them."""

@@ -12,7 +12,7 @@ from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
-from millpond.tables.base import find_backend
+from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
 StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
@@ -21,16 +21,16 @@ StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
 class Connectors:
     """Finds the sources, sinks and table backends of this installation for the checker.
 
-    Sources that were opened to find their columns are kept, so that running does not open them again.
+    Sources that were opened to find their columns are cached, so that running a statement does not open them again.
     """
 
     def __init__(self) -> None:
         self._opened: dict[tuple[str, str], Source] = {}
         self.stand_in: StandIn | None = None
-        """What gives a source in place of one that a test has no server for."""
+        """Returns a source instead of one that a test has no server for."""
         self._patient = True
         self.found: dict[str, Schema] = {}
-        """The columns of sources that go on, by address, as they were when a statement first read them."""
+        """The columns of endless sources, by address, as they were when a statement first read them."""
 
     def source_options(self, uri: str) -> Sequence[Option]:
         return find_source(uri).options
@@ -42,7 +42,7 @@ class Connectors:
         return find_sink(uri).options
 
     def stands_in(self, uri: str) -> bool:
-        """Whether whoever tests looks at what would be written to a sink."""
+        """Returns whether a test receives what would be written to a sink."""
         return self.stand_in is not None and uri.startswith("kafka://")
 
     def place(self, values: Mapping[str, Any]) -> str | None:
@@ -59,7 +59,7 @@ class Connectors:
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
-        """Meanwhile sources that are opened do not wait for what is not there: that is tried again later."""
+        """Makes sources that are opened inside not wait for what is missing: that is retried later."""
         self._patient = False
         try:
             yield
@@ -69,30 +69,42 @@ class Connectors:
                 source.patient = True
 
     def opened(self) -> frozenset[tuple[str, str]]:
-        """What stands for the sources that are open."""
+        """Returns the keys of the open sources."""
         return frozenset(self._opened)
 
     def close(self, besides: frozenset[tuple[str, str]] = frozenset()) -> None:
-        """Frees what the sources hold that are open now, and forgets them; not those of ``besides``."""
+        """Closes the open sources, and forgets them; not those of ``besides``."""
         for key in list(self._opened):
             if key not in besides:
                 self._opened.pop(key).close()
 
     def find(self, address: str, columns: Schema) -> None:
-        """Notes columns of a source, beside those that others have found there."""
+        """Records columns of a source, in addition to those found before."""
         known = tuple(self.found.get(address, ()))
         names = {c.name for c in known}
         fresh = tuple(c for c in columns if not c.hidden and c.name not in names)
         self.found[address] = Schema((*known, *fresh))
 
     def forget(self, address: str) -> None:
-        """The next who reads the source discovers its columns anew."""
+        """Makes the next reader of the source discover its columns again."""
         self.found.pop(address, None)
         self._opened = {key: s for key, s in self._opened.items() if s.address != address}
 
+    @contextmanager
+    def apart(self) -> Iterator[Connectors]:
+        """Provides the same connectors for one query: the sources that it opens are its own, and closed at its end."""
+        made = Connectors()
+        made.stand_in = self.stand_in
+        made.found = dict(self.found)
+        try:
+            yield made
+        finally:
+            made.close()
+
     def narrowed(self, widths: Mapping[str, int]) -> Connectors:
-        """The same connectors, whose sources have only the first of the columns that were discovered, as many as
-        ``widths`` says of their URIs."""
+        """Returns the same connectors, whose sources have only the first of the discovered columns, as many as
+        ``widths`` has for their URIs.
+        """
         return _Narrowed(self, widths)
 
     def describe(
@@ -134,7 +146,7 @@ class _Narrowed(Connectors):
 
 
 def narrow(relation: Relation, widths: Mapping[str, int]) -> Relation:
-    """The relation with the first of its columns, as many as ``widths`` says, and the hidden ones."""
+    """Returns the relation with the first of its columns, as many as ``widths`` says, and the hidden ones."""
     width = widths.get(relation.name.lower())
     if width is None or not relation.guessed:
         return relation

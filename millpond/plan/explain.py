@@ -1,4 +1,4 @@
-"""EXPLAIN: a plan in words."""
+"""Prints a plan in words, for EXPLAIN."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from millpond.predicates import text
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.checked import Checked
+from millpond.sql.filters import resolve_values
 from millpond.sql.fold import Fold, RowFold
 from millpond.sql.joins import join_warnings
 from millpond.sql.pushdown import pushed
@@ -25,7 +26,7 @@ from millpond.types import type_name
 
 
 class Ways(Protocol):
-    """Who answers, and why."""
+    """Says which engine evaluates a statement, and why."""
 
     def way(self, query: Resolved) -> tuple[str, str]: ...
 
@@ -33,8 +34,9 @@ class Ways(Protocol):
 
 
 def explain_checked(checked: Checked, ways: Ways, asked: Mapping[str, str] | None = None) -> list[str]:
-    """The lines of EXPLAIN for a statement. ``ways`` tells who answers a query, ``asked`` what other systems are asked
-    for, by view."""
+    """Returns the lines of EXPLAIN for a statement. ``ways`` returns which engine evaluates a query, ``asked`` what
+    other systems are queried for, by view.
+    """
     statement = checked.statement
     inner = statement.statement if isinstance(statement, st.Explain) else statement
     lines = [_headline(inner, checked)]
@@ -43,9 +45,23 @@ def explain_checked(checked: Checked, ways: Ways, asked: Mapping[str, str] | Non
         op = [f"{checked.op} STRING"] if checked.op is not None else []
         columns = [f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema]
         lines.append("output: " + ", ".join(op + columns))
+    elif (found := _answers(checked, ways)) is not None:
+        lines.append("evaluated by: {} ({})".format(*found))
     if checked.target is not None:
         lines.append(_target(checked))
     return lines
+
+
+def _answers(checked: Checked, ways: Ways) -> tuple[str, str] | None:
+    """Returns which engine evaluates a change of rows that runs once, and why; None for any other statement."""
+    if checked.running or checked.skip:
+        return None
+    if checked.mutation is not None:
+        found = [ways.way(part.query) for part in checked.mutation.parts]
+        return next((way for way in found if way[0] != "duckdb"), found[0])
+    if checked.target is not None and checked.values:
+        return ways.way(resolve_values(checked.target.schema, checked.values))
+    return None
 
 
 def _headline(statement: st.Statement, checked: Checked) -> str:
@@ -70,7 +86,7 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
 
 
 def _follows(checked: Checked, statement: st.Statement) -> bool:
-    """Whether a statement makes a table that follows sources outside."""
+    """Returns whether a statement creates a table that follows outside sources."""
     made = isinstance(statement, st.CreateTable) and checked.resolved is not None
     if not made or checked.table_options.get("refresh") == "once":
         return False
@@ -134,7 +150,7 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping
 
 
 def _join(plan: JoinPlan, ways: Ways) -> Iterator[str]:
-    """The sides of a join of streams, the joins below first, and what is kept of them."""
+    """Describes the sides of a join of streams, the joins below first, and what is stored of them."""
     for side in plan.sides:
         if side.below is not None:
             yield from _join(side.below, ways)
@@ -166,7 +182,7 @@ def _batch(batch: BatchPlan, ways: Ways) -> Iterator[str]:
 
 
 def _fold(fold: Fold, ways: Ways) -> Iterator[str]:
-    """How the events of a batch are applied."""
+    """Describes how the events of a batch are applied."""
     outputs = {o.alias: o.unalias() for o in fold.events.expression.expressions}
     keys = ", ".join(f"{mine} = {spark.expression(outputs[theirs])}" for mine, theirs in fold.lookup)
     yield f"apply: rows of {fold.target.name} " + (f"found by {keys}" if keys else "are all tried")

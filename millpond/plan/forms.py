@@ -1,4 +1,4 @@
-"""EXPLAIN in its forms: words, JSON, a picture in Mermaid's words or as SVG."""
+"""Renders EXPLAIN in its forms: words, JSON, a Mermaid diagram or SVG."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def explained(
     mask: Callable[[str], str],
     steps: Sequence[Step] | None = None,
 ) -> list[str]:
-    """The plan that ``lines`` tell of, and what its ``steps`` took, in a form: one text, or the lines themselves.
-    Secrets are masked first."""
+    """Renders the plan of ``lines``, and the measured ``steps``, in a form: one text, or the lines themselves. Secrets
+    are masked first.
+    """
     plan = [mask(line) for line in lines]
     if form == "text":
         return [*plan, *(mask(f"step: {step}") for step in steps or ())]

@@ -1,4 +1,4 @@
-"""The graph that EXPLAIN and the dashboard draw: nodes, edges, and the layers that they stand in."""
+"""Defines the graph that EXPLAIN and the dashboard draw: nodes, edges, and their layers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _SHAPES = {
     "view": ("[", "]"),
     "sink": ("[\\", "\\]"),
 }
-"""How Mermaid draws each kind."""
+"""The Mermaid shape of each kind."""
 
 
 @dataclass
 class Graph:
-    """Nodes by id, with kind and name, and edges between ids, with what is said of each."""
+    """Contains nodes by id, with kind and name, and edges between ids, each with a label."""
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     edges: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     def node(self, kind: str, name: str, **about: Any) -> str:
-        """Add the node, or what is said of it, and return its id."""
+        """Adds the node, or its label, and returns its id."""
         name = without_passwords(name)
         id_ = f"{kind}:{name}"
         self.nodes.setdefault(id_, {"id": id_, "kind": kind, "name": name}).update(about)
         return id_
 
     def edge(self, start: str, end: str, **about: Any) -> None:
-        """Add the edge; of two between the same nodes the first that says something stays."""
+        """Adds the edge; of two between the same nodes the first one with a label stays."""
         self.edges[start, end] = self.edges.get((start, end)) or about
 
     def layers(self) -> dict[str, tuple[int, int]]:
-        """Each node's column, left to right as the rows flow, and its row in that column."""
+        """Returns each node's column, left to right as the rows flow, and its row in that column."""
         column = dict.fromkeys(self.nodes, 0)
         for _ in self.nodes:
             before = dict(column)
@@ -47,7 +47,7 @@ class Graph:
                 column[b] = max(column[b], min(column[a] + 1, len(self.nodes) - 1))
             if column == before:
                 break
-        # What nothing leads to stands next to the first that reads it.
+        # What nothing leads to is next to the first that reads it.
         led_to = {b for _, b in self.edges}
         for id_ in self.nodes:
             after = [column[b] for a, b in self.edges if a == id_]
@@ -61,7 +61,7 @@ class Graph:
         return layers
 
     def masked(self, mask: Callable[[str], str]) -> Graph:
-        """The graph with every text masked; what is written of it afterwards may be quoted and shortened."""
+        """Returns the graph with every text masked; texts may be quoted and shortened afterwards."""
 
         def hide(about: dict[str, Any]) -> dict[str, Any]:
             return {k: mask(v) if isinstance(v, str) else v for k, v in about.items()}
@@ -72,7 +72,7 @@ class Graph:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Nodes, with their layers, and edges."""
+        """Returns nodes, with their layers, and edges."""
         layers = self.layers()
         return {
             "nodes": [
@@ -82,7 +82,7 @@ class Graph:
         }
 
     def mermaid(self) -> str:
-        """The graph in Mermaid's words."""
+        """Returns the graph in Mermaid's syntax."""
         ids = {id_: f"n{number}" for number, id_ in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for id_, node in self.nodes.items():

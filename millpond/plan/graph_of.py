@@ -1,4 +1,4 @@
-"""Makes the graph of statements: sources, streams, queries, tables and sinks, and what flows between them."""
+"""Builds the graph of statements: sources, streams, queries, tables and sinks, and what flows between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millpond.sql.pushdown import pushed
 
 
 def graph_of(statements: Iterable[Checked]) -> Graph:
-    """What the statements of an app declare, read and fill."""
+    """Returns what the statements of an app declare, read and fill."""
     graph = Graph()
     for number, checked in enumerate(_flat(statements), 1):
         if checked.resolved is None or checked.running or _makes(checked) or checked.target is not None:
@@ -26,7 +26,7 @@ def graph_of(statements: Iterable[Checked]) -> Graph:
 
 
 def graph_of_one(checked: Checked) -> Graph:
-    """What one statement reads, how, and what it fills; also of one that answers once."""
+    """Returns what one statement reads, how, and what it fills; also for one that runs once."""
     statement = checked.statement
     if isinstance(statement, st.Explain):
         checked = dataclasses.replace(checked, statement=statement.statement)
@@ -73,7 +73,7 @@ def _draw(graph: Graph, checked: Checked, number: str, *, alone: bool) -> None:
 
 
 def _flows(checked: Checked) -> Iterator[tuple[str, str]]:
-    """The names of what is read, with what is read of it or how it is found."""
+    """Yields the names of what is read, with what is read of it or how it is found."""
     assert checked.resolved is not None
     for batch in _batches(checked):
         where = f" where {batch.filter}" if batch.filter else ""

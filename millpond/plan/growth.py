@@ -1,4 +1,4 @@
-"""What of a running statement is kept for ever: warnings before it runs."""
+"""Warns, before a running statement starts, about state that it stores for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.sql.windowing import Window
 
 
 def growth_warnings(checked: Checked) -> Iterator[Caution]:
-    """State of a statement that grows with the stream, and not only with its groups."""
+    """Warns about state of a statement that grows with the stream, and not only with its groups."""
     for member in checked.block:
         yield from growth_warnings(member)
     yield from join_warnings(checked.resolved)

@@ -1,4 +1,4 @@
-"""A table from sources that have an end: loaded once."""
+"""Plans a table that is loaded once, from finite sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
 
 
 def plan_copy(relation: Relation) -> LoadPlan:
-    """A copy of all columns of a source, in a table of its name."""
+    """Plans a copy of all columns of a source, in a table of its name."""
     name = relation.name
     source = Input(name, name, dataclasses.replace(relation, kind="source"))
     select = exp.Select(
@@ -39,7 +39,7 @@ def plan_copy(relation: Relation) -> LoadPlan:
 
 
 def with_seq(resolved: Resolved, by: Input) -> Resolved:
-    """The query with the sequence numbers of the rows of the source that it is answered by as one more column."""
+    """Returns the query with the sequence numbers of its source's rows as an additional column."""
     tree = resolved.expression.copy()
     streams = Streams(Resolved(tree, resolved.schema, resolved.inputs))
     streams.views = {by.view}
@@ -48,7 +48,7 @@ def with_seq(resolved: Resolved, by: Input) -> Resolved:
 
 
 def _chunk_by(resolved: Resolved) -> Input | None:
-    """The source by whose chunks the query can be answered: each of its rows counts by itself."""
+    """Returns the source whose chunks the query can be evaluated by: its rows are independent."""
     sources = [i for i in resolved.inputs if i.relation.kind == "source"]
     if len(sources) != 1:
         return None

@@ -1,7 +1,7 @@
-"""Which rows of a table can a batch need? Those with the keys that are in the batch.
+"""Finds the tables whose rows a batch can look up by keys, instead of reading them completely.
 
-A table is looked up where every row of it that can matter has columns equal to something of the batch: in the
-condition of an inner or left join, or in the WHERE of a subquery. Otherwise it is read whole.
+A table is looked up if every row that can matter has columns that equal something in the batch: in the condition of an
+inner or left join, or in the WHERE of a subquery. Otherwise it is read completely.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from millpond.sql.running import from_items
 
 
 def table_inputs(resolved: Resolved, select: exp.Expr, stream_alias: str | None) -> tuple[TableInput, ...]:
-    """The tables of a batch query in the order in which they can be fetched.
+    """Returns the tables of a batch query in the order in which they can be fetched.
 
-    ``select`` is the SELECT that has the stream in its FROM under ``stream_alias``; None when there is no such.
+    ``select`` is the SELECT that has the stream in its FROM under ``stream_alias``; None if there is none.
     """
     tables = {i.view: i.relation.name for i in resolved.inputs if not i.relation.running}
     found: dict[str, Lookup] = {}
@@ -58,7 +58,7 @@ def _from_joins(select: exp.Expr, stream: str, tables: dict[str, str], found: di
 
 
 def _from_subquery(node: exp.Expr, stream: str, tables: dict[str, str], found: dict[str, Lookup]) -> None:
-    """A subquery on one table, correlated by equality, or `x IN (SELECT column …)` in a filter."""
+    """Adds the lookup of a subquery on one table, correlated by equality, or `x IN (SELECT column …)` in a filter."""
     select = node
     if not isinstance(select, exp.Select) or select.args.get("joins") or select.args.get("with_"):
         return
@@ -93,7 +93,7 @@ def _in_lookup(select: exp.Select, item: exp.Table, stream: str) -> Lookup | Non
 def _choose(
     pairs: list[tuple[exp.Column, exp.Expr]], stream: str, looked_up: dict[str, str]
 ) -> Lookup | None:
-    """A lookup from equalities that all take their values from one place."""
+    """Chooses a lookup from equalities that all take their values from one place."""
     by_place: dict[str | None, dict[str, str]] = {}
     fields: dict[str, str] = {}
     for column, value in pairs:
@@ -116,7 +116,7 @@ def _choose(
 
 
 def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Column, exp.Expr]]:
-    """``alias.column = value`` among the conjuncts, the value from elsewhere."""
+    """Finds ``alias.column = value`` among the conjuncts, the value from elsewhere."""
     for part in conjuncts(condition):
         if not isinstance(part, exp.EQ):
             continue

@@ -1,4 +1,4 @@
-"""A checked running statement becomes a pipeline."""
+"""Turns a checked running statement into a pipeline plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
 
 
 def _plan_keys(checked: Checked, target: Target) -> KeyPlan | None:
-    """Which rows of a keyed target messages of the stream end, if they may."""
+    """Plans which rows of a keyed target messages of the stream delete, if they can."""
     resolved, relation = checked.resolved, checked.target
     assert resolved is not None
     if target.kind != "table" or relation is None or not relation.schema.key or checked.fold is not None:
@@ -77,13 +77,13 @@ def _plan_keys(checked: Checked, target: Target) -> KeyPlan | None:
 
 
 def _table_of(stream: Input) -> exp.Table:
-    """The stream as an item of FROM, by its alias."""
+    """Returns the stream as an item of FROM, by its alias."""
     alias = exp.TableAlias(this=exp.to_identifier(stream.alias, quoted=True))
     return exp.Table(this=exp.to_identifier(stream.view), alias=alias)
 
 
 def plan_join(resolved: Resolved) -> JoinPlan | None:
-    """The join of streams that a query reads, if it does."""
+    """Plans the join of streams that a query reads, if it does."""
     joined = next((i.relation for i in resolved.inputs if isinstance(i.relation, JoinedStreams)), None)
     if joined is None:
         return None
@@ -98,7 +98,7 @@ def _plan_side(side: Side) -> SidePlan:
 
 
 def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
-    """The statements on the streams that are joined, each with a position of its own."""
+    """Plans the statements on the joined streams, each with its own position."""
     assert plan.join is not None
     made: list[PipelinePlan] = []
     for side in plan.join.streams:
@@ -123,7 +123,7 @@ def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
 
 
 def plan_block(checked: Checked, name: str) -> PipelinePlan:
-    """BEGIN … COMMIT over a stream: one pipeline."""
+    """Plans BEGIN … COMMIT over a stream: one pipeline."""
     assert checked.resolved is not None
     members = tuple(
         plan_pipeline(c, f"{name}.{n}", target_of(c.target))
@@ -151,15 +151,15 @@ def _plan_misses(checked: Checked) -> MissPlan | None:
 
 
 def _plan_mark(resolved: Resolved, aggregation: Aggregation) -> BatchPlan | None:
-    """The highest time of the stream in a batch, also of rows that the query leaves out."""
+    """Plans the highest time of the stream in a batch, also of rows that the query leaves out."""
     mark = aggregation.window.window.mark if aggregation.window is not None else None
     if mark is None or any(joins_of(resolved)):
-        return None  # a join of streams knows how far the times of its rows have come
+        return None  # a join of streams knows the lower bound of the times of its rows
     return plan_highest(resolved, mark)
 
 
 def plan_highest(resolved: Resolved, mark: str) -> BatchPlan:
-    """The highest value in a batch of a column of the stream that a query reads."""
+    """Plans the highest value in a batch of a column of the stream that a query reads."""
     stream = next(i for i in resolved.inputs if i.relation.running)
     column = stream.relation.schema.find(mark)
     assert column is not None
@@ -173,7 +173,7 @@ def plan_highest(resolved: Resolved, mark: str) -> BatchPlan:
 
 
 def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
-    """The batch stage of a query over one stream, or over the source ``by`` read in chunks."""
+    """Plans the batch stage of a query over one stream, or over the source ``by`` read in chunks."""
     stream = by or next(i for i in resolved.inputs if i.relation.running)
     tree = resolved.expression.copy()
     streams = Streams(Resolved(tree, resolved.schema, resolved.inputs))
@@ -185,7 +185,7 @@ def plan_batch(resolved: Resolved, by: Input | None = None) -> BatchPlan:
     needed = _columns_of(tree, stream, direct)
     inputs = tuple(i for i in resolved.inputs if i.view != stream.view)
     order = () if grouped else (Column(SEQ, pa.int64()),)
-    # Beside rows of a table that no row of the stream meets, conditions on the stream do not come first.
+    # If rows of a table without a match in the stream are emitted, conditions on the stream do not come first.
     plain = direct is not None and not streams.keeps_table_rows(direct)
     return BatchPlan(
         stream=stream,
@@ -206,7 +206,7 @@ def _keeps(tree: exp.Expr, streams: Streams) -> bool:
 
 
 def _select_of(tree: exp.Expr, view: str) -> exp.Select | None:
-    """The SELECT that reads the stream itself, when only renaming SELECTs stand around it."""
+    """Returns the SELECT that reads the stream itself, if only renaming SELECTs are around it."""
     select = tree
     while True:
         while isinstance(select, exp.Subquery):
@@ -222,7 +222,7 @@ def _select_of(tree: exp.Expr, view: str) -> exp.Select | None:
 
 
 def _columns_of(tree: exp.Expr, stream: Input, direct: exp.Select | None) -> tuple[str, ...]:
-    """The columns of the stream that the query names."""
+    """Returns the columns of the stream that the query names."""
     alias = stream.alias.lower()
     used = {c.name.lower() for c in tree.find_all(exp.Column) if c.table.lower() == alias}
     if direct is None:
@@ -231,7 +231,7 @@ def _columns_of(tree: exp.Expr, stream: Input, direct: exp.Select | None) -> tup
 
 
 def _stream_filter(select: exp.Select, stream: Input) -> str | None:
-    """The conjuncts of WHERE that look at the stream alone."""
+    """Returns the conjuncts of WHERE that read the stream alone."""
     where = select.args.get("where")
     if where is None:
         return None
@@ -252,5 +252,5 @@ def _stream_filter(select: exp.Select, stream: Input) -> str | None:
 
 
 def stream_select(batch: BatchPlan) -> str:
-    """The stream stage as a projection: the columns that the batch needs."""
+    """Returns the stream stage as a projection: the columns that the batch needs."""
     return ", ".join(quote(c) for c in (*batch.columns, SEQ))

@@ -1,4 +1,4 @@
-"""Plans: what will run, as frozen data."""
+"""Defines plans: what will run, as frozen data."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
 
 WAIT = 60.0
-"""Seconds that a statement waits for its tables if 'table.wait.timeout' says nothing."""
+"""Seconds that a statement waits for its tables without 'table.wait.timeout'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How the rows of a table that a batch needs are found: by keys.
+    """Describes how to find the rows of a table that a batch needs: by keys.
 
-    ``columns`` of the table equal ``keys``: Spark SQL expressions over the batch, or, when ``of`` names the view of
-    a table that was looked up before, columns of that table. ``fields`` are the columns of the batch that the keys
-    are, if each is just a column.
+    ``columns`` of the table equal ``keys``: Spark SQL expressions over the batch, or, when ``of`` names the view of a
+    table that was looked up before, columns of that table. ``fields`` are the columns of the batch that are the keys,
+    if each is just a column.
     """
 
     columns: tuple[str, ...]
@@ -36,7 +36,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class TableInput:
-    """A table that a batch meets, under the name that it has in the batch's SQL."""
+    """Names a table that a batch reads, and its view in the batch's SQL."""
 
     view: str
     table: str
@@ -45,9 +45,9 @@ class TableInput:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One batch: rows of a stream and of tables in, rows out.
+    """Describes one batch: rows of a stream and of tables in, rows out.
 
-    ``columns`` are those of the stream that are needed, ``filter`` a condition on them alone. ``query`` gives the
+    ``columns`` are the needed columns of the stream, ``filter`` a condition on them alone. ``query`` returns the
     columns of ``output`` and, unless rows are grouped, ``_seq``; ``sql`` is the same for Spark.
     """
 
@@ -59,12 +59,12 @@ class BatchPlan:
     sql: str
     output: Schema
     keeps: bool = False
-    """Rows of tables come out that no row of the batch meets. A batch without rows gives nothing all the same."""
+    """Whether rows of tables are emitted that match no row of the batch. A batch without rows still emits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go: a table, an embedded stream, a sink at a URI with ``options``, or whoever asked."""
+    """Describes where rows go: a table, an embedded stream, a sink at a URI with ``options``, or the caller."""
 
     kind: Literal["table", "stream", "emit", "sink"]
     name: str
@@ -72,12 +72,12 @@ class Target:
 
     @property
     def real_time(self) -> bool:
-        """Whether rows go there as they come, by Spark alone."""
+        """Returns whether rows go there as they come, by Spark alone."""
         return self.kind == "sink" and self.options.get("mode") == "realtime"
 
 
 def target_of(relation: Relation, options: Mapping[str, Any] | None = None) -> Target:
-    """A stream, table or sink as a target; ``options`` are those of the sink."""
+    """Returns a stream, table or sink as a target; ``options`` are those of the sink."""
     if relation.kind == "sink":
         return Target("sink", relation.name, dict(options or {}))
     return Target("stream" if relation.kind == "stream" else "table", relation.name)
@@ -85,8 +85,10 @@ def target_of(relation: Relation, options: Mapping[str, Any] | None = None) -> T
 
 @dataclass(frozen=True, slots=True)
 class MissPlan:
-    """What becomes of rows that find no match. ``batch`` gives their ``_seq`` and for each of ``tables`` whether it is
-    that one. With the mode 'retry' they wait ``timeout`` seconds, and are then treated as ``fallback`` says."""
+    """Describes what happens to rows without a match. ``batch`` returns their ``_seq`` and for each of ``tables``
+    whether the match is missing there. With the mode 'retry' they wait ``timeout`` seconds, and are then treated as
+    ``fallback`` says.
+    """
 
     batch: BatchPlan
     tables: tuple[str, ...]
@@ -97,8 +99,9 @@ class MissPlan:
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """Which row of a keyed table a message ends. ``batch`` gives the key for each row of the stream, from ``columns``
-    of the stream; it is None if the key cannot be told from the stream alone."""
+    """Describes which row of a keyed table a message deletes. ``batch`` returns the key for each row of the stream,
+    from ``columns`` of the stream; it is None if the stream alone does not determine the key.
+    """
 
     columns: tuple[str, ...] = ()
     batch: BatchPlan | None = None
@@ -106,8 +109,9 @@ class KeyPlan:
 
 @dataclass(frozen=True, slots=True)
 class SidePlan:
-    """One side of a join of streams: ``batch`` gives its rows, of a stream, or of the rows of the join ``below``.
-    ``mark`` gives the highest time of the stream in a batch, if the side has a watermark."""
+    """Describes one side of a join of streams: ``batch`` returns its rows, from a stream, or from the rows of the join
+    ``below``. ``mark`` returns the highest time of the stream in a batch, if the side has a watermark.
+    """
 
     alias: str
     batch: BatchPlan
@@ -117,20 +121,20 @@ class SidePlan:
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """A join of two streams. Its rows are the stream that the statement above it reads."""
+    """Describes a join of two streams. Its rows are the stream that the statement above it reads."""
 
     join: StreamJoin
     sides: tuple[SidePlan, SidePlan]
 
     @property
     def streams(self) -> tuple[SidePlan, ...]:
-        """The sides that read a stream, from left to right."""
+        """Returns the sides that read a stream, from left to right."""
         return tuple(s for side in self.sides for s in (side.below.streams if side.below else (side,)))
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """A running statement."""
+    """Describes a running statement."""
 
     name: str
     text: str
@@ -138,44 +142,44 @@ class PipelinePlan:
     target: Target
     reads: tuple[str, ...]
     place: Place | None = None
-    """Where the statement stands in its text."""
+    """The place of the statement in its text."""
     aggregation: Aggregation | None = None
-    """For a live aggregate: the batch gives the rows that are merged with what is kept."""
+    """For a live aggregate: the batch returns the rows that are merged with the stored state."""
     fold: Fold | None = None
-    """For a running UPDATE, DELETE, MERGE or UPSERT: the batch gives the events that are applied to the target."""
+    """For a running UPDATE, DELETE, MERGE or UPSERT: the batch returns the events that are applied to the target."""
     mark: BatchPlan | None = None
     """For windows with a watermark: the highest time of a batch, of all its rows."""
 
     block: tuple[PipelinePlan, ...] = ()
-    """For BEGIN … COMMIT: the batch gives the rows of the stream, which these statements get one after another."""
+    """For BEGIN … COMMIT: the batch returns the rows of the stream, which these statements get one after another."""
     on_error: Literal["table", "fail"] = "table"
-    """What becomes of a row that cannot be processed: it goes to an error table, or the statement stops."""
+    """What happens to a row that cannot be processed: it becomes an error record, or the statement stops."""
     errors_into: str | None = None
     miss: MissPlan | None = None
     wait: float = WAIT
-    """Seconds that it waits for tables to be loaded."""
+    """Seconds that it waits for tables to load."""
     join: JoinPlan | None = None
-    """For a statement over a join of streams: what makes the rows of its batches."""
+    """For a statement over a join of streams: the join that produces the rows of its batches."""
     keys: KeyPlan | None = None
-    """For a keyed table over messages that may end a row: which row they end."""
+    """For a keyed table over messages that may delete a row: which row they delete."""
     part_of: str | None = None
     """The statement that this one is a side of."""
 
     @property
     def query(self) -> str:
-        """The name of the statement in the text."""
+        """Returns the name of the statement in the text."""
         return self.part_of or self.name
 
     @property
     def streams(self) -> tuple[Relation, ...]:
-        """The streams that it reads."""
+        """Returns the streams that it reads."""
         if self.join is None:
             return (self.batch.stream.relation,)
         return tuple(side.batch.stream.relation for side in self.join.streams)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The names of what it changes or fills."""
+        """Returns the names of what it changes or fills."""
         if self.block:
             return tuple(dict.fromkeys(name for member in self.block for name in member.writes))
         returning = self.fold.returning if self.fold is not None else None
@@ -183,24 +187,26 @@ class PipelinePlan:
 
     @property
     def beside(self) -> frozenset[str]:
-        """The tables that it, or a statement of its block, meets beside the stream, in lower case."""
+        """Returns the tables that it, or a statement of its block, reads in addition to the stream, in lower case."""
         return frozenset(t.table.lower() for plan in (self, *self.block) for t in plan.batch.tables)
 
     @property
     def has_error_table(self) -> bool:
-        """Whether it has an error table of its own."""
+        """Returns whether it has an error table of its own."""
         misses = self.miss is not None and "error" in (self.miss.mode, self.miss.fallback)
         return self.errors_into is None and (self.on_error == "table" or misses)
 
     @property
     def errors(self) -> str:
-        """The table of its error records."""
+        """Returns the table of its error records."""
         return self.errors_into or error_table(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """``columns`` of a view's rows divide it; ``inputs`` are the columns of each input, by view, that equal them."""
+    """Describes how a view is divided: ``columns`` of its rows divide it; ``inputs`` are the columns of each input, by
+    view, that equal them.
+    """
 
     columns: tuple[str, ...]
     inputs: Mapping[str, tuple[str, ...]]
@@ -208,7 +214,9 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """A table that follows a query over tables. Without ``parts`` the query is answered as a whole and compared."""
+    """Describes a table that follows a query over tables. Without ``parts`` the whole query is evaluated
+    and compared.
+    """
 
     name: str
     text: str
@@ -220,9 +228,9 @@ class ViewPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A table that is filled once from sources that have an end.
+    """Describes a table that is loaded once from finite sources.
 
-    ``chunked``: its rows can be made chunk by chunk of the one source ``by``; else the query runs as a whole.
+    ``chunked``: its rows can be computed chunk by chunk of the one source ``by``; otherwise the query runs as a whole.
     """
 
     name: str
@@ -232,4 +240,4 @@ class LoadPlan:
     by: Input | None
     place: Place | None = None
     errors: str | None = None
-    """The table of records that cannot be read; without it one of them stops the load."""
+    """The table of error records; without it a record that cannot be read stops the load."""

@@ -1,4 +1,4 @@
-"""What a running statement keeps beside its target, in words: what grows, and what bounds it."""
+"""Describes in words what a running statement stores in addition to its target: what grows, and what limits it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explain_state(aggregation: Aggregation) -> Iterator[str]:
 
 
 def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
-    """What a join of streams does with a batch of either side, and what it keeps of both."""
+    """Describes what a join of streams does with a batch of either side, and what it stores of both."""
     left, right = join.sides
     names = f"{left.stream.name} and {right.stream.name}"
     yield f"join stage: {join.kind} JOIN of {names}{' on ' + join.condition if join.condition else ''}, {by}"
@@ -60,7 +60,7 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
 
 
 def explain_misses(checked: Checked) -> list[str]:
-    """Rows that wait for a match."""
+    """Describes rows that wait for a match."""
     how = miss_options(checked.query_options)
     if checked.misses is None or how.mode != "retry":
         return []

@@ -1,4 +1,4 @@
-"""Draws a graph as an SVG picture: layers from left to right, in the colours of the page that it stands on."""
+"""Draws a graph as an SVG picture: layers from left to right, in the colours of the page around it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){.millpond text{fill:#e3ecf0}.millpond .soft{fill:#93a5af}"
     ".millpond path{stroke:#93a5af}.millpond rect{fill:#18232a;stroke:#5bb8d6}}"
 )
-"""By a class of its own, since the styles of a picture within a page are those of the page."""
+"""A separate class, because the styles of a picture within a page are those of the page."""
 
 
 def draw_svg(graph: Graph) -> str:
-    """The picture; what does not fit stands in the titles."""
+    """Returns the picture; what does not fit is in the titles."""
     places = {
         id_: (column * (WIDTH + GAP_X) + EDGE, row * (HEIGHT + GAP_Y) + EDGE)
         for id_, (column, row) in graph.layers().items()

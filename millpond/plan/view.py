@@ -1,8 +1,8 @@
-"""A live table over tables: which columns divide it, so that a change touches a part of it only.
+"""Finds the columns that divide a materialized view, so that a change affects only a part of it.
 
-Where every row of an input that a row of the answer depends on has columns equal to some columns of that row, the
-answer falls into parts by these columns. A change of an input then changes only the parts that its old and new rows
-belong to. Any other query is answered anew and compared.
+If every input row that a result row depends on has columns that equal some columns of that row, these columns divide
+the result into parts. A change of an input then changes only the parts of its old and new rows. Any other query is
+evaluated again and compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plan_view(checked: Checked, name: str, target: Target) -> ViewPlan:
 
 
 def find_parts(resolved: Resolved) -> Parts | None:
-    """The columns that divide the answer; None if it must be answered as a whole."""
+    """Returns the columns that divide the result; None if it must be evaluated as a whole."""
     places = _places(resolved.expression)
     if places is None or any(i.relation.kind == "source" for i in resolved.inputs):
         return None
@@ -63,7 +63,7 @@ def _spelled(input_: Input, column: str) -> str:
 
 
 def _chosen(resolved: Resolved, found: Mapping[str, Place]) -> tuple[str, ...]:
-    """The key of the only input, if the answer has it; else the first few columns."""
+    """Returns the key of the only input, if the result has it; else the first few columns."""
     if len(resolved.inputs) == 1:
         only = resolved.inputs[0]
         by_column = {place[only.view].lower(): name for name, place in list(found.items())[::-1]}
@@ -72,7 +72,7 @@ def _chosen(resolved: Resolved, found: Mapping[str, Place]) -> tuple[str, ...]:
             return tuple(k for k in key if k)
     chosen: list[str] = []
     for name, place in found.items():
-        # Two columns that are the same one of an input divide it no further than one of them.
+        # Two columns that are the same column of an input divide it no further than one of them.
         if not any(place[view] == found[c][view] for c in chosen for view in place):
             chosen.append(name)
     return tuple(chosen[:_MOST_COLUMNS])
@@ -83,7 +83,7 @@ def _hashable(dtype: pa.DataType | None) -> bool:
 
 
 def _places(query: exp.Expr) -> list[Place | None] | None:
-    """For each output of a query the columns that it equals, of every input under it; None where there is none."""
+    """Returns for each output of a query the columns that it equals, of every input under it; None if there is none."""
     while isinstance(query, exp.Subquery):
         if any(query.args.get(k) for k in _BARRED):
             return None
@@ -104,7 +104,7 @@ def _places(query: exp.Expr) -> list[Place | None] | None:
 
 @dataclass
 class _Select:
-    """One SELECT: its inputs by alias, and which of their columns are equal in every row that it gives."""
+    """Analyses one SELECT: its inputs by alias, and which of their columns are equal in every row that it returns."""
 
     select: exp.Select
     inputs: dict[str, dict[str, Place | None]] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class _Select:
         return True
 
     def _join(self, condition: exp.Expr, *, one_way: str | None) -> None:
-        """Notes the equalities of a condition; with ``one_way`` only how that input follows the others."""
+        """Records the equalities of a condition; with ``one_way`` only how that input follows the others."""
         for part in conjuncts(condition):
             if not isinstance(part, exp.EQ):
                 continue
@@ -199,7 +199,7 @@ class _Select:
 
 
 class _Columns(dict[str, "Place | None"]):
-    """The columns of a table: each is in its own place."""
+    """Maps each column of a table to itself."""
 
     def __init__(self, view: str):
         super().__init__()

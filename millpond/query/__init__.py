@@ -1,0 +1,1 @@
+"""Reads and changes tables: queries on DuckDB, results, the Table API, transactions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -12,20 +13,13 @@ import pyarrow as pa
 from millpond.changes import ROW
 from millpond.errors import InvalidRecord
 from millpond.lookup import RowFunction
-from millpond.predicates import Predicate
+from millpond.predicates import Predicate, conjuncts, equalities
 from millpond.query.evaluate import Evaluator
 from millpond.records import to_arrow
 from millpond.sql.catalog import Relation
-from millpond.sql.filters import (
-    Assignments,
-    Filter,
-    assigned_values,
-    parse_assignments,
-    parse_filter,
-    resolve_assignments,
-    resolve_filter,
-)
-from millpond.sql.pushdown import predicate_of
+from millpond.sql.filters import Filter, parse_assignments, parse_filter, resolve_filter
+from millpond.sql.fold import identity_columns
+from millpond.sql.keyed import assigned_cells
 from millpond.sql.resolve import Resolved
 from millpond.sql.rowwise import row_function
 from millpond.tables.base import Snapshot
@@ -33,35 +27,38 @@ from millpond.types import Column, Schema
 
 Rows = Callable[[pa.Table], pa.Table]
 
-_OLD = "__old_"
 _KEPT = 256
-# A short cut past the parser, for conditions by key: only what cannot mean anything else.
+# A fast path without the parser, for conditions by key: only what cannot mean anything else.
 _AND = re.compile(r"\s+AND\s+", re.IGNORECASE)
 _EQUALITY = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*=\s*(?:(?P<number>-?\d{1,18})|'(?P<text>[^'\\]*)')\s*")
 
 
 class Condition:
-    """A condition on the rows of one table, compiled: ``table.compile_condition("age > 65")``."""
+    """Represents a compiled condition on the rows of one table: ``table.compile_condition("age > 65")``."""
 
     def __init__(self, relation: Relation, text: str, evaluator: Evaluator):
         self.text = text
         self._relation = relation
         self._evaluator = evaluator
-        equal = equalities(text, relation.schema)
-        self.exact = equal is not None or self.filter.exact
-        """Whether equal values are all that it asks for."""
-        self.equal: Mapping[str, Any] = self.filter.equal if equal is None else equal
-        """Columns that it wants to equal a value, which an index can find."""
-
-    @cached_property
-    def filter(self) -> Filter:
-        """The condition, parsed and checked."""
-        return parse_filter(self._relation, self.text)
+        equal = keys_in(text, relation.schema)
+        self.equal: Mapping[str, Any] = _indexed(self.filter.reading.predicate) if equal is None else equal
+        """Columns that must equal a value, which an index can find."""
+        self.exact = equal is not None or self._asks_only(self.equal)
+        """Whether it consists of equalities only."""
 
     @cached_property
     def predicate(self) -> Predicate | None:
-        """What a backend can look for by itself."""
-        return predicate_of(self.filter.tree, self._relation.schema)
+        """Returns what an index or a database can search by itself."""
+        return self.filter.reading.predicate
+
+    def _asks_only(self, equal: Mapping[str, Any]) -> bool:
+        predicate, whole = self.filter.reading
+        return whole and len(equal) == len(conjuncts(predicate))
+
+    @cached_property
+    def filter(self) -> Filter:
+        """Returns the condition, parsed and checked."""
+        return parse_filter(self._relation, self.text)
 
     @cached_property
     def _plain(self) -> Rows:
@@ -72,66 +69,71 @@ class Condition:
         return rows_of(self._evaluator, resolve_filter(with_numbers(self._relation), self.filter))
 
     @property
+    def way(self) -> tuple[str, str]:
+        """Returns which engine evaluates it, and why that one."""
+        return self._evaluator.way(resolve_filter(self._relation, self.filter))
+
+    @property
     def asks_spark(self) -> bool:
-        """Whether only Spark can tell for which rows it holds."""
-        return self._evaluator.way(resolve_filter(self._relation, self.filter))[0] == "spark"
+        """Returns whether only Spark can evaluate it."""
+        return self.way[0] == "spark"
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Those rows of the table for which the condition holds; they may have their numbers."""
-        numbered = table.num_columns > len(self._relation.schema)
-        return (self._numbered if numbered else self._plain)(table)
+        return (self._numbered if ROW in table.column_names else self._plain)(table)
+
+    def is_of(self, relation: Relation) -> bool:
+        """Returns whether it was compiled for the table with these columns."""
+        return self._relation is relation
 
     def __repr__(self) -> str:
         return f"<Condition {self.text}>"
 
 
 class UpdateSet:
-    """The assignments of an update, compiled: ``table.compile_update_set("price = price * 1.1")``.
+    """Represents the compiled assignments of an update: ``table.compile_update_set("price = price * 1.1")``.
 
-    From a mapping the values are taken as they are; in a text every expression may stand.
+    Values of a mapping are used as they are; a text may contain any expression.
     """
 
     def __init__(self, relation: Relation, changes: str | Mapping[str, Any], evaluator: Evaluator, what: str):
-        self._key = tuple(c.name for k in relation.schema.key if (c := relation.schema.find(k)))
+        self.relation = relation
+        self.changes = changes
+        self._identity = [c.name for c in identity_columns(relation)]
+        self._names = list(relation.schema.names)
         self.single: RowFunction | None = None
-        """What it makes of one record, where that needs no engine."""
-        self._changed: Rows | None = None
+        """Computes the change of one record, if that needs no engine and does not change the key."""
+        self._found: Rows | None = None
         self._constants: pa.Table | None = None
-        names: tuple[str, ...]
         if isinstance(changes, str):
-            assignments: Assignments = parse_assignments(relation, changes)
+            query = parse_assignments(relation, changes)
             self.text = changes
-            names = tuple(assignments.values)
-            beside = {_OLD + k: k for k in self._key} if self._key else {ROW: ROW}
-            seen = relation if self._key else with_numbers(relation)
-            query = resolve_assignments(relation, assignments, beside=beside, seen=seen)
-            self._changed = rows_of(evaluator, query)
-            if evaluator.path == "auto":
-                self.single = row_function(assigned_values(query, names), relation.schema)
+            self._found = rows_of(evaluator, query)
+            cells = assigned_cells(relation, query)
+            if evaluator.path == "auto" and not set(cells) & set(relation.schema.key):
+                self.single = row_function(cells, relation.schema)
         else:
             self.text = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
             self._constants = to_arrow(part_of(relation.schema, changes), [changes], what=what)
-            names = tuple(self._constants.column_names)
-        self.moves_key = bool(set(names) & set(self._key))
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """Returns the rows as they become; rows with numbers keep them."""
-        if self._changed is not None:
-            changed = self._changed(rows)
-            return changed.drop_columns([_OLD + k for k in self._key]) if self._key else changed
+        """Returns what identifies each row, and the changed row."""
+        if self._found is not None:
+            return self._found(rows)
         assert self._constants is not None
         nothing = pa.array([0] * rows.num_rows, pa.int8())
-        for field in self._constants.schema:
-            column = self._constants.column(field.name).take(nothing)
-            rows = rows.set_column(rows.schema.get_field_index(field.name), field, column)
-        return rows
+        found = [rows.column(name) for name in self._identity]
+        for name in self._names:
+            constant = name in self._constants.column_names
+            found.append(self._constants.column(name).take(nothing) if constant else rows.column(name))
+        return pa.table(found, names=[*self._identity, *self._names])
 
     def __repr__(self) -> str:
         return f"<UpdateSet {self.text}>"
 
 
 class Compiler:
-    """Compiles for one table and keeps the last few hundred texts."""
+    """Compiles for one table and caches the last few hundred texts."""
 
     def __init__(self, relation: Relation, evaluator: Evaluator):
         self.relation = relation
@@ -142,7 +144,8 @@ class Compiler:
 
     def condition(self, given: str | Condition) -> Condition:
         if isinstance(given, Condition):
-            return given
+            # The table may have other columns since it was compiled.
+            return given if given.is_of(self.relation) else self.condition(given.text)
         found = self._conditions.get(given)
         if found is None:
             found = Condition(self.relation, given, self.evaluator)
@@ -151,7 +154,7 @@ class Compiler:
 
     def update_set(self, given: str | Mapping[str, Any] | UpdateSet) -> UpdateSet:
         if isinstance(given, UpdateSet):
-            return given
+            return given if given.relation is self.relation else self.update_set(given.changes)
         if not isinstance(given, str):
             return UpdateSet(self.relation, given, self.evaluator, self.what)
         found = self._sets.get(given)
@@ -163,8 +166,9 @@ class Compiler:
     def matching(
         self, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any], *, rows: bool = False
     ) -> pa.Table:
-        """Returns the rows of the view under the condition and with these values, with their numbers if ``rows``.
-        Equal values are found by an index; None finds NULL."""
+        """Returns the rows of the view under the condition and with these values, with their numbers if ``rows``. Uses
+        an index for equal values; None finds NULL.
+        """
         given = self._spelled(equal)
         table = self._narrowed(view, given, condition, rows)
         if condition is None or (condition.exact and condition.equal.keys().isdisjoint(given)):
@@ -183,7 +187,7 @@ class Compiler:
         return found
 
     def narrowed(self, view: Snapshot, condition: Condition | None) -> pa.Table:
-        """Rows of the view among which are all that the condition finds."""
+        """Returns rows of the view that include all that match the condition."""
         return self._narrowed(view, {}, condition, False)
 
     def _narrowed(
@@ -203,7 +207,7 @@ class Compiler:
         return view.get(list(columns), pa.table(columns), nulls=nulls, rows=rows)
 
 
-def equalities(text: str, schema: Schema) -> dict[str, Any] | None:
+def keys_in(text: str, schema: Schema) -> dict[str, Any] | None:
     """Returns the values of ``id = 7`` or ``a = 1 AND b = 'x'``, as a parser would find them; None for any other
     condition."""
     equal: dict[str, Any] = {}
@@ -226,8 +230,15 @@ def equalities(text: str, schema: Schema) -> dict[str, Any] | None:
     return equal
 
 
+def _indexed(predicate: Predicate | None) -> dict[str, Any]:
+    """Returns the columns that must equal a value, of the types that an index compares as SQL does."""
+    return {
+        name: value for name, value in equalities(predicate).items() if type(value) in (int, str, Decimal)
+    }
+
+
 def rows_of(evaluator: Evaluator, query: Resolved) -> Rows:
-    """A function that answers a query over one table, for any rows of it."""
+    """Returns a function that evaluates a query over one table, for any rows of it."""
     answer, view = evaluator.answers(query), query.inputs[0].view
     return lambda rows: answer({view: rows})
 
@@ -241,13 +252,13 @@ def part_of(schema: Schema, names: Mapping[str, Any]) -> Schema:
 
 
 def with_numbers(relation: Relation) -> Relation:
-    """Returns the relation with the row numbers behind its columns."""
+    """Returns the relation with the row numbers after its columns."""
     columns = (*relation.schema.columns, Column(ROW, pa.int64()))
     return Relation(relation.name, relation.kind, Schema(columns))
 
 
 def _keep(kept: dict[str, Any], text: str, value: Any) -> None:
-    """Threads may race here: at worst a text is compiled twice."""
+    """Caches a text. Threads may race here: at worst a text is compiled twice."""
     if len(kept) >= _KEPT:
         for old in list(kept)[: _KEPT // 2]:
             kept.pop(old, None)

@@ -96,13 +96,13 @@ _OPERATIONS: dict[str, tuple[Callable[[Integers, int, Integers, int, int], Integ
 
 
 def _half_up(n: int, d: int) -> int:
-    """Returns the quotient by something positive, rounded to a whole number, halves away from zero."""
+    """Returns the quotient by a positive number, rounded to a whole number, halves away from zero."""
     size = (2 * abs(n) + d) // (2 * d)
     return -size if n < 0 else size
 
 
 def _rounded(n: Integers, d: Any) -> Integers:
-    """As ``_half_up``, of a column."""
+    """Rounds a column like ``_half_up``."""
     size: Integers = (2 * np.abs(n) + d) // (2 * d)
     return np.where(n < 0, -size, size)
 
@@ -116,7 +116,7 @@ def _integers(column: pa.Array) -> Integers:
 
 
 def _decimals(numbers: Integers, dtype: pa.DataType) -> pa.Array:
-    """Raises OverflowError for one that has more digits than the type."""
+    """Returns integers as decimals. Raises OverflowError for one that has more digits than the type."""
     if len(numbers) and np.abs(numbers).max() >= 10**dtype.precision:
         raise OverflowError
     words = np.empty(2 * len(numbers), np.uint64)

@@ -1,4 +1,4 @@
-"""Computes the difference of two tables as multisets: which rows came and which went."""
+"""Computes the difference of two tables as multisets: added and removed rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT = "__at"
 
 
 def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
-    """Returns the changes that make ``after`` of ``before``, two tables with the same columns.
+    """Returns the changes that turn ``before`` into ``after``, two tables with the same columns.
 
     Without a key ``before`` has its row numbers as its last column. NULL equals NULL. Raises QueryFailed if ``after``
     has two rows with one key.
@@ -39,7 +39,7 @@ def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]
 def _missing(
     duck: Duck, tables: dict[str, pa.Table], of: str, other: str, columns: Sequence[int], *, counted: bool
 ) -> pa.ChunkedArray:
-    """Returns the positions of the rows of one table that the other has not, in order."""
+    """Returns the positions of the rows of one table that are not in the other, in order."""
     same = " AND ".join(f"x.c{c} IS NOT DISTINCT FROM y.c{c}" for c in columns)
     x, y = of, other
     if counted:  # the second of two equal rows is another row than the first

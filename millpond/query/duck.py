@@ -15,6 +15,7 @@ from millpond import allowance
 from millpond.clock import Clock
 from millpond.errors import Error, QueryFailed
 from millpond.query import decimals
+from millpond.query.idle import Connection, IdleConnections
 from millpond.query.jsonpaths import FUNCTIONS
 from millpond.query.spelling import FUNCTIONS as SPELLING
 from millpond.sql.render import duckdb as render
@@ -34,11 +35,11 @@ _SETTINGS = (
     "SET arrow_large_buffer_size = false",
 )
 _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
-"""No SQL that runs here reads a file or changes a setting, whoever wrote it."""
+"""SQL that runs here cannot read a file or change a setting, whoever wrote it."""
 _TRIES = 3
-"""How often a query is asked again that another one has broken DuckDB for."""
+"""How often a query is retried after another one has broken DuckDB."""
 _BATCH_ROWS = 2_048
-"""Rows after which the size of an answer is looked at: DuckDB makes as many at a time, and counts no bytes of them."""
+"""Rows after which the size of a result is checked: DuckDB produces as many at a time, and does not count bytes."""
 
 
 def version() -> str:
@@ -48,12 +49,12 @@ def version() -> str:
 
 
 def to_duckdb(query: Resolved) -> str:
-    """The query in DuckDB's words. Raises ``Unrenderable``."""
+    """Renders the query for DuckDB. Raises ``Unrenderable``."""
     return render.render(rewrite(query.expression, FOR_DUCKDB))
 
 
 def register_decimals(connection: duckdb.DuckDBPyConnection, sql: str, known: set[str]) -> None:
-    """Makes the functions for wide decimals that the SQL calls, and are not ``known``, known."""
+    """Registers the functions for wide decimals that the SQL calls, and that are not ``known``."""
     for name, call, arguments, returns in decimals.functions_in(sql):
         if name not in known:
             from duckdb.func import ARROW, SPECIAL
@@ -66,22 +67,24 @@ def register_decimals(connection: duckdb.DuckDBPyConnection, sql: str, known: se
 
 
 class NotAccepted(QueryFailed):
-    """DuckDB does not take a query as it is written for it, whatever the rows are: Spark can be asked instead."""
+    """Reports that DuckDB refuses a query as rendered, whatever the rows are: Spark can run it instead."""
 
 
 class _Broken(NotAccepted):
-    """DuckDB answers nothing any more, since a query has broken it: another one, or this."""
+    """Reports that DuckDB does not work any more, because a query has broken it: another one, or this one."""
 
 
 class Duck:
-    """One in-memory DuckDB. Threads share it, each query on a connection of its own. With ``memory`` its queries take
-    no more bytes than that, all together, and nothing goes to the disk instead: one that needs more fails."""
+    """Represents one in-memory DuckDB. Threads share it, each query on its own connection. With ``memory`` its queries
+    together use at most that many bytes, and nothing spills to disk: a query that needs more fails.
+    """
 
     def __init__(self, clock: Clock | None = None, memory: int | None = None) -> None:
         self._clock = clock or Clock()
         self._memory = memory
         self._lock = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
+        self._idle = IdleConnections()
         self._has_functions = self._has_spelling = False
         self._own: set[str] = set()
 
@@ -94,8 +97,8 @@ class Duck:
             yield "SET temp_directory = ''"
         yield from _CLOSED
 
-    def _connection(self, sql: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]:
-        """The database, and a connection to it that knows the functions of the SQL."""
+    def _connection(self, sql: str, tables: Mapping[str, pa.Table]) -> Connection:
+        """Returns a connection to a database that has the functions of the SQL; it may have the tables."""
         import duckdb
 
         functions = any(name in sql for name in FUNCTIONS)
@@ -138,24 +141,25 @@ class Duck:
                         own.key, own.call, types, render.duck(own.returns), type=ARROW, null_handling=SPECIAL
                     )
             register_decimals(self._root, sql, self._own)
-            return self._root, self._root.cursor()
+            return self._idle.take(self._root, tables) or Connection(self._root, self._root.cursor())
 
     def run(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The answer of a DuckDB query over named Arrow tables."""
+        """Returns the result of a DuckDB query over named Arrow tables."""
         found = self._try(sql, tables)
         for _ in range(_TRIES):
             if not isinstance(found, _Broken):
                 break
             found = self._try(sql, tables)
         if isinstance(found, Error):
-            allowance.check()  # it may have failed because it was ended
+            allowance.check()  # it may have failed because it was cancelled
             raise found
         return found
 
     def _try(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table | Error:
-        """The answer, or the error. An error that is kept must not keep DuckDB's objects alive by its traceback.
+        """Returns the result, or the error. A stored error must not keep DuckDB's objects alive by its traceback.
 
-        After a mistake of its own in a query DuckDB answers no other one, and a new one takes its place."""
+        After an internal error in a query DuckDB accepts no other one, and a new database replaces it.
+        """
         import duckdb
 
         planning = (
@@ -165,18 +169,17 @@ class Duck:
             duckdb.NotImplementedException,
             duckdb.InternalException,
         )
-        root, connection = self._connection(sql)
+        connection = self._connection(sql, tables)
+        root, cursor = connection.root, connection.cursor
+        whole = False
         try:
-            with allowance.ending(connection.interrupt):
+            with allowance.ending(cursor.interrupt):
                 if render.NOW in sql:
-                    connection.execute(f"SET VARIABLE {render.NOW} = $now", {"now": self._clock.now()})
-                for name, table in tables.items():
-                    connection.register(name, table)
-                found = connection.sql(sql)
-                if self._memory is None:
-                    return found.to_arrow_table()
-                with found.to_arrow_reader(_BATCH_ROWS) as reader:
-                    return _read(reader)
+                    cursor.execute(f"SET VARIABLE {render.NOW} = $now", {"now": self._clock.now()})
+                connection.register(tables)
+                answer = self._answer(cursor, sql)
+            whole = True
+            return answer
         except duckdb.FatalException:
             self._replace(root)
             return _Broken("the query cannot be answered in this form", hint="ask it again")
@@ -195,7 +198,17 @@ class Duck:
         except Error as error:
             return error.with_traceback(None)
         finally:
-            connection.close()
+            if whole and root is self._root:
+                self._idle.put(connection)
+            else:
+                cursor.close()
+
+    def _answer(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+        found = cursor.sql(sql)
+        if self._memory is None:
+            return found.to_arrow_table()
+        with found.to_arrow_reader(_BATCH_ROWS) as reader:
+            return _read(reader)
 
     def close(self) -> None:
         with self._lock:
@@ -204,18 +217,19 @@ class Duck:
             self._forget()
 
     def _replace(self, root: duckdb.DuckDBPyConnection) -> None:
-        """Lets go of a database that has failed. Queries that run in it end by themselves."""
+        """Releases a database that has failed. Queries that run in it end by themselves."""
         with self._lock:
             if self._root is root:
                 self._forget()
 
     def _forget(self) -> None:
+        self._idle.clear()
         self._root, self._own = None, set()
         self._has_functions = self._has_spelling = False
 
 
 def _read(reader: pa.RecordBatchReader) -> pa.Table:
-    """All rows; no more of them than the thread may have."""
+    """Reads all rows; no more of them than the thread may have."""
     limit = allowance.current()
     batches: list[pa.RecordBatch] = []
     rows = size = 0

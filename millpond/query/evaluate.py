@@ -1,8 +1,9 @@
-"""Evaluates queries: with DuckDB where it answers as Spark would, else with Spark."""
+"""Evaluates queries: with DuckDB if its results are those of Spark, else with Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from millpond.clock import Clock
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
 from millpond.query.prepared import Prepared, Spelling, prepare
+from millpond.query.turns import Turns
 from millpond.sql.fold import Fold
 from millpond.sql.holes import StandIn
 from millpond.sql.render import duckdb, spark
@@ -23,36 +25,39 @@ from millpond.sql.resolve import Resolved
 
 Path = Literal["auto", "duckdb", "spark"]
 SparkAnswer = Callable[[str, Mapping[str, pa.Table]], pa.Table]
-"""(Spark SQL, tables by view) → rows. The engine gives it."""
+"""(Spark SQL, tables by view) → rows. The engine provides it."""
 GUEST_MEMORY = 512 * 1024 * 1024
-"""Bytes that DuckDB may take for all queries of clients together. Those of the app are answered elsewhere."""
+"""Bytes that DuckDB may use for all queries of clients together. Queries of the app run elsewhere."""
 Answer = Callable[[Mapping[str, pa.Table]], pa.Table]
 
 
 class Evaluator:
-    """Answers resolved queries over Arrow tables."""
+    """Evaluates resolved queries over Arrow tables."""
 
     def __init__(self, ask_spark: SparkAnswer, path: Path = "auto", clock: Clock | None = None):
         self._duck = Duck(clock)
         self._guests = Duck(clock, memory=GUEST_MEMORY)
         self._ask_spark = ask_spark
         self.path = path
+        self.turns = Turns()
+        """Turns for queries of programs and clients, whose number nothing else limits."""
 
     @property
     def version(self) -> str:
-        """That of DuckDB."""
+        """Returns the version of DuckDB."""
         return version()
 
     def way(self, query: Resolved) -> tuple[Literal["duckdb", "spark"], str]:
-        """Who answers a query, and why."""
+        """Returns which engine evaluates a query, and why."""
         try:
             self._to_duckdb(query)
         except Unrenderable as reason:
             return "spark", str(reason)
         return "duckdb", "in process"
 
-    def in_process(self, query: Resolved) -> Answer | None:
-        """A function that answers the query again and again without Spark; None where only Spark can."""
+    def in_process(self, query: Resolved, turns: Turns | None = None) -> Answer | None:
+        """A function that answers the query again and again without Spark, each time in its turn; None where only
+        Spark can."""
         try:
             sql, names = self._to_duckdb(query), list(query.schema.names)
         except Unrenderable:
@@ -62,7 +67,8 @@ class Evaluator:
 
         def ask(tables: Mapping[str, pa.Table]) -> pa.Table:
             try:
-                return self.duckdb(sql, tables).rename_columns(names)
+                with nullcontext() if turns is None else turns.turn(tables):
+                    return self.duckdb(sql, tables).rename_columns(names)
             except NotAccepted:
                 if self.path == "duckdb":
                     raise
@@ -86,8 +92,9 @@ class Evaluator:
         return prepare(query, holes, values, in_spark)
 
     def reads_once(self, query: Resolved, view: str) -> bool:
-        """Returns whether the query is answered in process and goes over the rows of an input once: it can have them
-        as they come."""
+        """Returns whether the query is evaluated in process and reads the rows of an input once: then they can be
+        streamed.
+        """
         try:
             sql = self._to_duckdb(query)
         except Unrenderable:
@@ -95,7 +102,7 @@ class Evaluator:
         return times_read(sql, view) == 1
 
     def fold(self, fold: Fold) -> Answer:
-        """A function that applies the events of a batch: in process, or where only Spark can, by Spark."""
+        """Returns a function that applies the events of a batch: in process, or with Spark if only that can."""
         names = fold_outputs(fold)
         try:
             if self.path == "spark":
@@ -109,7 +116,7 @@ class Evaluator:
         return lambda tables: self.duckdb(sql, tables).rename_columns(names)
 
     def fold_way(self, fold: Fold) -> tuple[Literal["duckdb", "spark"], str]:
-        """Who applies the events of a batch, and why."""
+        """Returns which engine applies the events of a batch, and why."""
         try:
             render_fold(fold, DuckWords())
         except Unrenderable as reason:
@@ -117,7 +124,7 @@ class Evaluator:
         return "duckdb", "in process"
 
     def answers(self, query: Resolved) -> Answer:
-        """A function that answers the query again and again; ``tables`` are the inputs by view name."""
+        """Returns a function that evaluates the query repeatedly; ``tables`` are the inputs by view name."""
         answer = self.in_process(query)
         if answer is not None:
             return answer
@@ -128,11 +135,16 @@ class Evaluator:
         return lambda tables: self._ask_spark(sql, tables).rename_columns(names)
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """Returns the rows, once."""
+        """Evaluates the query once and returns the rows."""
         return self.answers(query)(tables)
 
+    def answer_in_turn(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """As ``answer``, for a query that may wait for others. Whoever asks holds no lock."""
+        in_process = self.in_process(query, self.turns)
+        return self._by_spark(query)(tables) if in_process is None else in_process(tables)
+
     def difference(self, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
-        """Returns the changes that make one table of another."""
+        """Returns the changes that turn one table into another."""
         with steps.step("compare with the rows that are there") as noted:
             changes = difference(self._duck, before, after, key)
             noted.tell(len(changes))
@@ -146,7 +158,7 @@ class Evaluator:
         return to_duckdb(query)
 
     def duckdb(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """Returns the answer of DuckDB's own SQL."""
+        """Returns the result of DuckDB's own SQL."""
         limit = allowance.current()
         duck = self._duck if limit is None or not limit.guest else self._guests
         return steps.timed("evaluate in process (DuckDB)", lambda: duck.run(sql, tables))

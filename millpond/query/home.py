@@ -1,4 +1,4 @@
-"""Declares how a table changes its rows, and implements it for a table without an app."""
+"""Declares how the rows of a table are changed, and implements it for a table without an app."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ from millpond.sql.checked import ON_CONFLICT
 from millpond.sql.filters import parse_columns
 from millpond.tables.base import Patch, Snapshot
 from millpond.tables.memory import MemoryTable
-from millpond.types import Schema, quote
+from millpond.types import Schema, quote, type_name
 
 Record = Mapping[str, Any]
 
 
 class Home(Protocol):
-    """Changes the rows of a table: in an app, or alone."""
+    """Changes the rows of a table: in an app, or without one."""
 
     def commit(self, changes: Changes) -> object:
         """Applies the changes, all or none."""
 
     def change(self, find: Callable[[Snapshot], Found]) -> int:
-        """Applies what ``find`` makes of the newest rows, with no other change in between; answers its count."""
+        """Applies what ``find`` computes on the newest rows, with no other change in between; returns its count."""
 
     def put(self, record: Record, fresh: bool) -> bool | None:
-        """Adds one record by a short way, with ``fresh`` only if its key is not there; None if there is none for
-        it."""
+        """Adds one record on a fast path, with ``fresh`` only if its key does not exist; returns None if there is no
+        fast path for it.
+        """
 
     def patch(self, key: Any, changes: Patch) -> int | None:
-        """Changes the record with a key by a short way and answers how many those were; None as ``put``."""
+        """Changes the record with a key on a fast path and returns how many there were; None as ``put``."""
 
     def drop(self, key: Any) -> int | None:
-        """Deletes the record with a key by a short way and answers how many those were; None as ``put``."""
+        """Deletes the record with a key on a fast path and returns how many there were; None as ``put``."""
 
     @property
     def now(self) -> Home:
-        """The same for a thread that must not wait: ``put``, ``patch`` and ``drop`` answer None where they would."""
+        """Returns the same for a thread that must not wait: ``put``, ``patch`` and ``drop`` return None if
+        they would.
+        """
 
     def begin(self) -> Begun:
-        """Begins a transaction that the table is in."""
+        """Begins a transaction that includes the table."""
 
     def health(self) -> tuple[str, Health]:
-        """The kind of source that fills the table, and how it is."""
+        """Returns the kind of source that fills the table, and its health."""
 
     def followed(self) -> dict[str, Any]:
-        """How far the table is behind what it follows outside, if it does."""
+        """Returns how far the table is behind what it follows outside, if it does."""
 
 
 class Alone:
@@ -79,22 +82,31 @@ class Alone:
 
 
 def no_spark(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Raises: what DuckDB cannot answer as Spark would has nobody to answer it."""
+    """Raises an error: without an app there is no Spark for what DuckDB cannot evaluate as Spark would."""
     raise NotSupported(
         "this expression is answered by Spark, and the table has no app", hint="make the table in an App"
     )
 
 
 def table_options(schema: Schema, options: Mapping[str, str], what: str) -> dict[str, Any]:
-    """The values of the options of a table without an app."""
+    """Returns the values of the options of a table without an app."""
     values = read_options(what, (ON_CONFLICT, *MemoryTable.options), settings_of(options))
     if values["on.conflict"] == "error" and not schema.key:
         raise InvalidOption(f"{what} has no primary key: 'on.conflict' has no meaning", hint="give it a key")
     return values
 
 
+def declaration_of(schema: Schema, options: Mapping[str, str]) -> str:
+    """Returns what follows the name in the CREATE TABLE of such a table."""
+    columns = [f"{quote(c.name)} {type_name(c.type)}" + ("" if c.nullable else " NOT NULL") for c in schema]
+    if schema.key:
+        columns.append(f"PRIMARY KEY ({', '.join(map(quote, schema.key))})")
+    settings = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
+    return f"({', '.join(columns)})" + (f" WITH ({settings})" if settings else "")
+
+
 def declared(columns: Mapping[str, str] | str | Schema, key: str | Sequence[str]) -> Schema:
-    """The schema of a table that a program declares."""
+    """Returns the schema of a table that a program declares."""
     if isinstance(columns, Schema):
         schema = columns
     elif isinstance(columns, str):

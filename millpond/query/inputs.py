@@ -10,12 +10,11 @@ import pyarrow as pa
 from millpond import steps
 from millpond.predicates import Predicate
 from millpond.sql.resolve import Input
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 
 
 def rows_of(source: Input, snapshots: StoreSnapshot, where: Predicate | None) -> pa.Table:
-    """Returns the rows of an input that is a table, as of a snapshot: all that may matter where only those that
-    ``where`` asks for do."""
+    """Returns the rows of an input that is a table, as of a snapshot: at least all that match ``where``."""
     relation = source.relation
     name = relation.rows_of or relation.name
     with_rows = relation.rows_of is not None and not relation.schema.key

@@ -1,6 +1,6 @@
 """Evaluates paths into JSON text: functions over columns that DuckDB and Spark call.
 
-A path is given as the JSON of its steps. Text that is not JSON, and what a path does not find, gives no value.
+A path is the JSON of its steps. Text that is not JSON, and paths that do not exist, return no value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from millpond.query.paths import Path, steps_from
+from millpond.query.paths import Path
 from millpond.sql.paths import JSON_NUMBER, NUMBERS, TEXTS
 
 _LARGEST = Decimal(10) ** (JSON_NUMBER.precision - JSON_NUMBER.scale)
@@ -27,7 +27,7 @@ def texts(column: Column, paths: Column) -> pa.Array:
 
 
 def numbers(column: Column, paths: Column) -> pa.Array:
-    """Those values that are numbers, as decimals. Raises ValueError for one that does not fit."""
+    """Returns those values that are numbers, as decimals. Raises ValueError for one that does not fit."""
     found = [[_number(v) for v in values if _is_number(v)] for values in _values(column, paths)]
     return pa.array(found, pa.list_(JSON_NUMBER))
 
@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Column, Column], pa.Array], pa.DataType]] =
     TEXTS: (texts, pa.string()),
     NUMBERS: (numbers, JSON_NUMBER),
 }
-"""By name, with the type of the elements of what each gives."""
+"""By name, with the element type of each result."""
 
 
 def _values(column: Column, paths: Column) -> Iterator[Iterator[Any]]:
@@ -46,7 +46,7 @@ def _values(column: Column, paths: Column) -> Iterator[Iterator[Any]]:
 
 @lru_cache(maxsize=256)
 def _path(steps: str) -> Path:
-    return Path(steps, steps_from(json.loads(steps)))
+    return Path(steps, tuple((kind, what) for kind, what in json.loads(steps)))
 
 
 def _is_number(value: Any) -> bool:
@@ -66,7 +66,7 @@ def _text(value: Any) -> str | None:
 
 
 def _json(value: Any) -> str:
-    """As json.dumps; decimals keep their digits."""
+    """Writes JSON like json.dumps; decimals keep their digits."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(k)}: {_json(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

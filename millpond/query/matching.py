@@ -1,4 +1,4 @@
-"""Matches rows with others: which of them are among these, with all columns of these."""
+"""Matches rows with others: finds which of them are among these, with all columns of these."""
 
 from __future__ import annotations
 

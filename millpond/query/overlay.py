@@ -1,7 +1,7 @@
-"""Lays changes over a snapshot: what a transaction reads, and nobody else.
+"""Applies changes on top of a snapshot: only their transaction sees them.
 
-Rows are known by the key, or by the row number of a table without one; rows that the transaction adds to such a table
-have provisional numbers that no table reaches.
+Rows are identified by the key, or by the row number of a table without one; rows that the transaction adds to such a
+table have provisional numbers that no table reaches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROVISIONAL = 1 << 62
 
 
 class Overlay(Snapshot):
-    """``stage`` adds changes; reading sees them at once. Used by one thread."""
+    """Shows a table with changes: ``stage`` adds changes; reading sees them at once. Used by one thread."""
 
     def __init__(self, base: Snapshot):
         self.base = base
@@ -38,7 +38,7 @@ class Overlay(Snapshot):
         self.version = 0
 
     def stage(self, changes: Changes) -> None:
-        """Puts changes on top of what is there."""
+        """Adds changes on top of the existing ones."""
         rows = changes.rows if self._keyed else self._numbered(changes.rows)
         deleted = changes.deleted
         kept = rows if deleted is None else rows.filter(pc.invert(deleted))
@@ -53,7 +53,7 @@ class Overlay(Snapshot):
         self.version += 1
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
-        """Rows without a number get a provisional one."""
+        """Gives rows without a number a provisional one."""
         given = (
             rows[ROW] if ROW in rows.column_names else pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
         )
@@ -65,7 +65,7 @@ class Overlay(Snapshot):
         return plain.append_column(ROW, numbers)
 
     def changes(self) -> Changes:
-        """All staged changes as one, for the table itself."""
+        """Returns all staged changes as one, for the table itself."""
         put, gone = self._put.scan(), self._gone.scan()
         if not self._keyed:
             put = put.sort_by(ROW)
@@ -79,12 +79,12 @@ class Overlay(Snapshot):
         return Changes(both, pa.array([True] * gone.num_rows + [False] * put.num_rows))
 
     def touched(self) -> pa.Table:
-        """Returns the identities of all rows that the changes are about, without new rows of a table without a key."""
+        """Returns the identities of all rows that the changes affect, without new rows of a table without a key."""
         keys = pa.concat_tables([self._put.scan(list(self._identity)), self._gone.scan()])
         return keys if self._keyed else keys.filter(pc.less(keys[ROW], _PROVISIONAL))
 
     def check_untouched(self, now: Snapshot, table: str) -> None:
-        """Raises Conflict when a row that the changes are about is not as it was."""
+        """Raises Conflict if a row that the changes affect has changed."""
         touched = self.touched()
         if not touched.num_rows:
             return
@@ -131,7 +131,7 @@ class Overlay(Snapshot):
         return rows.take(at.take(pc.sort_indices(at)))
 
     def _touched_of(self, keys: pa.Table) -> pa.Table:
-        """Returns the identities that the changes are about; where that is less work only those among ``keys``."""
+        """Returns the identities that the changes affect; if that is less work only those among ``keys``."""
         names = list(self._identity)
         if keys.num_rows < len(self._put) + len(self._gone):
             return pa.concat_tables(
@@ -144,7 +144,7 @@ class Overlay(Snapshot):
 
 
 def _filled(keys: pa.Table, schema: Schema) -> pa.Table:
-    """Keys as rows of the schema, NULL elsewhere."""
+    """Returns keys as rows of the schema, NULL elsewhere."""
     arrow = schema.arrow()
     columns = [
         keys[f.name] if f.name in keys.column_names else pa.nulls(keys.num_rows, f.type) for f in arrow

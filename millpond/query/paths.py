@@ -2,8 +2,8 @@
 ``a[0].b``.
 
 A path begins at a column, or with ``*`` or ``**`` at the row itself. ``*`` and ``[*]`` are all fields of a STRUCT,
-values of a MAP or elements of an ARRAY, ``**`` any number of such levels, ``[0]`` the first element. Text that holds
-JSON is gone into as if it were nested. What a path does not find gives no value.
+values of a MAP or elements of an ARRAY, ``**`` is any number of such levels, ``[0]`` the first element. JSON text is
+traversed like nested values. A path that does not exist returns no value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,9 +19,10 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import SqlSyntaxError
-from millpond.sql.paths import ANY, DEEP, Step, Steps
+from millpond.sql.paths import ANY, DEEP, Step, Steps, field_of, key_of
 
-_ANY, _DEEP = object(), object()
+_ANY: Step = (ANY, "")
+_DEEP: Step = (DEEP, "")
 _STEP = re.compile(r"\s*(?:(?P<deep>\*\*)|(?P<any>\*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<name>[^\W\d]\w*))")
 _INDEX = re.compile(r"\s*\[\s*(?:(?P<any>\*)|(?P<at>\d+)|(?P<key>'(?:[^']|'')*'))\s*\]")
 _COMPARE = re.compile(r"\s*(?P<op><=|>=|<>|!=|==|=|<|>)\s*(?P<value>\S.*?)\s*")
@@ -41,23 +42,18 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Steps, and a comparison that the values must hold."""
+    """Contains the steps, and a comparison that the values must satisfy."""
 
     text: str
-    steps: tuple[Any, ...]
+    steps: Steps
     compared: tuple[str, Any] | None = None
     """The operator, and the constant."""
 
     @property
-    def parts(self) -> Steps:
-        """The steps as ``sql/paths.py`` has them."""
-        return tuple(_part(step) for step in self.steps)
-
-    @property
     def column(self) -> str | None:
-        """The column that it begins at; None where it begins at the row."""
-        first = self.steps[0]
-        return first if isinstance(first, str) else None
+        """Returns the column that it begins at; None if it begins at the row."""
+        kind, what = self.steps[0]
+        return str(what) if kind == "name" else None
 
     def values(self, row: Any, dtype: pa.DataType | None) -> Iterator[Any]:
         """Yields the values that the path finds from a value of that type, in order."""
@@ -67,31 +63,19 @@ class Path:
                 yield value
 
 
-def steps_from(steps: Sequence[tuple[str, Any]]) -> tuple[Any, ...]:
-    """Returns the steps of what ``sql/paths.py`` has."""
-    kinds = {ANY: _ANY, DEEP: _DEEP}
-    return tuple(kinds.get(kind, what) for kind, what in steps)
-
-
-def _part(step: Any) -> Step:
-    if step is _ANY or step is _DEEP:
-        return (ANY if step is _ANY else DEEP, "")
-    return ("at" if isinstance(step, int) else "name", step)
-
-
 def parse_path(text: str) -> Path:
     """Returns the path, with its comparison if it has one. Raises SqlSyntaxError."""
-    steps: list[Any] = []
+    steps: list[Step] = []
     at = 0
     while True:
         found = _STEP.match(text, at)
         if found is None:
             raise _wrong(text, at, "a field, * or **")
         if not (found["deep"] and steps[-1:] == [_DEEP]):  # any number of levels, twice
-            steps.append(_DEEP if found["deep"] else _ANY if found["any"] else _named(found))
+            steps.append(_DEEP if found["deep"] else _ANY if found["any"] else ("name", _named(found)))
         at = found.end()
         while found := _INDEX.match(text, at):
-            steps.append(_ANY if found["any"] else int(found["at"]) if found["at"] else _text(found["key"]))
+            steps.append(_ANY if found["any"] else _index(found))
             at = found.end()
         if text[at : at + 1] != ".":
             break
@@ -108,6 +92,10 @@ def parse_path(text: str) -> Path:
 def _named(found: re.Match[str]) -> str:
     quoted = found["quoted"]
     return found["name"] if quoted is None else quoted.replace("``", "`")
+
+
+def _index(found: re.Match[str]) -> Step:
+    return ("at", int(found["at"])) if found["at"] else ("name", _text(found["key"]))
 
 
 def _text(literal: str) -> str:
@@ -137,7 +125,7 @@ def _wrong(text: str, at: int, expected: str) -> SqlSyntaxError:
 
 
 def _comparison(name: str, wanted: Any) -> Callable[[Any], bool]:
-    """Returns whether a value of the same kind compares so; a value of another kind does not."""
+    """Returns a function that compares a value of the same kind; a value of another kind does not match."""
     compare = _OPERATORS[name]
     kinds: tuple[type, ...] = (str,) if isinstance(wanted, str) else (int, float, Decimal)
     logical = isinstance(wanted, bool)
@@ -149,13 +137,13 @@ def _comparison(name: str, wanted: Any) -> Callable[[Any], bool]:
     return holds
 
 
-def _walk(value: Any, dtype: pa.DataType | None, steps: tuple[Any, ...]) -> Iterator[Any]:
+def _walk(value: Any, dtype: pa.DataType | None, steps: Steps) -> Iterator[Any]:
     if not steps:
         yield value
         return
     value, dtype = _opened(value, dtype)
-    step, rest = steps[0], steps[1:]
-    if step is _DEEP:
+    (step, what), rest = steps[0], steps[1:]
+    if step == DEEP:
         inner = list(_children(value, dtype))
         if not rest:
             if not (isinstance(value, (dict, list)) or (dtype is not None and pa.types.is_nested(dtype))):
@@ -163,30 +151,30 @@ def _walk(value: Any, dtype: pa.DataType | None, steps: tuple[Any, ...]) -> Iter
             for child, kind in inner:
                 yield from _walk(child, kind, steps)
             return
-        # A name on an array means its elements, which come by themselves here.
-        if not (isinstance(value, list) and isinstance(rest[0], str)):
+        # A name on an array means its elements, which are traversed separately here.
+        if not (isinstance(value, list) and rest[0][0] == "name"):
             yield from _walk(value, dtype, rest)
         for child, kind in inner:
             yield from _walk(child, kind, steps)
-    elif step is _ANY:
+    elif step == ANY:
         for child, kind in _children(value, dtype):
             yield from _walk(child, kind, rest)
-    elif isinstance(step, int):
-        if isinstance(value, list) and step < len(value):
-            yield from _walk(value[step], _element(dtype), rest)
+    elif step == "at":
+        if isinstance(value, list) and int(what) < len(value):
+            yield from _walk(value[int(what)], _element(dtype), rest)
     elif isinstance(value, list):
         # As in Spark, a field of an array of structs is that field of every element.
         for child, kind in _children(value, dtype):
             if isinstance(child, dict):
                 yield from _walk(child, kind, steps)
     elif isinstance(value, dict):
-        name = _spelled(step, value, dtype)
+        name = _spelled(str(what), value, dtype)
         if name is not None:
             yield from _walk(value[name], _field(dtype, name), rest)
 
 
 def _opened(value: Any, dtype: pa.DataType | None) -> tuple[Any, pa.DataType | None]:
-    """Returns the value, or what it holds if it is JSON text."""
+    """Returns the value, or what it contains if it is JSON text."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(value, parse_float=Decimal), None
@@ -217,10 +205,10 @@ def _field(dtype: pa.DataType | None, name: str) -> pa.DataType | None:
 
 def _spelled(name: str, value: Mapping[Any, Any], dtype: pa.DataType | None) -> Any:
     """Returns the field of that name, or None: fields of a STRUCT ignore case, keys of a MAP or of JSON do not."""
-    if name in value:
-        return name
+    found: Any = name
     if dtype is not None and pa.types.is_struct(dtype):
-        return next((known for known in value if known.lower() == name.lower()), None)
-    if dtype is not None and pa.types.is_map(dtype) and pa.types.is_integer(dtype.key_type):
-        return int(name) if name.isdigit() and int(name) in value else None
-    return None
+        field = None if name in value else field_of(dtype, name)
+        found = name if field is None else field.name
+    elif dtype is not None and pa.types.is_map(dtype):
+        found = key_of(dtype, name)
+    return found if found in value else None

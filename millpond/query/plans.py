@@ -1,8 +1,9 @@
 """Caches plans of repeated statements, by their text without its literals.
 
-Most of the time is spent on finding the literals, so the frequent forms have a way of their own: one text at the end of
-the statement is found by splitting at quotes, one number at the end by taking the digits off, parameters not at all;
-a text that was seen before with other literals by one split. Any other is taken apart by a regular expression.
+Most of the time is spent on finding the literals, so frequent forms have a fast path. One string at the end of the
+statement is found by splitting at quotes; one number at the end by removing the digits; parameters need no search. A
+text that was seen before with other literals is matched by its own pattern, and if many texts begin alike, by one
+split. Any other text is parsed by a regular expression.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from millpond.errors import Closed, Error
 from millpond.lookup import Run
+from millpond.predicates import Given
 from millpond.query.result import Result
 from millpond.records.values import Unfit
 from millpond.sql.holes import form_of
@@ -25,34 +27,48 @@ Params = Sequence[Any] | Mapping[str, Any] | None
 _DIGITS = "0123456789"
 _KEPT_TEXTS = 4096
 _LONG, _LONG_TOGETHER = 1_000, 4_000
-"""Characters of a value, and of all, of a statement that has a plan. A plan keeps some of them."""
+"""Maximum characters of a value, and in total, for a statement with a plan. A plan stores some of them."""
+_HEAD, _ALIKE = 12, 4
+"""Characters by which the pattern of a text is found, and how many patterns with the same beginning are tried."""
 _MISSING: Any = object()
 _LITERAL = re.compile(r"((?<!\w)'[^'\\$]*'|(?<![\w.$:`])[0-9]+(?:\.[0-9]+)?(?![\w.]))")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Runs a statement: ``run`` takes the values of its text and parameters, and answers. It answers None, or raises
-    Unfit, if they need the long way; then nothing was done. ``writes`` says that it changes something, ``public`` that
-    everybody may ask it.
+class Way:
+    """Says which engine evaluates a statement, and why or by what."""
 
-    It holds for all values of the Python types that it was made for. If it has ``holes``, it holds for values of the
-    same form in these, whose digits may count, and in the others only for the very values it was made for."""
+    who: Literal["lookup", "values", "duckdb", "spark"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Runs a statement: ``run`` takes the values of its text and parameters, and returns the result. It returns None,
+    or raises Unfit, if they need the general path; then nothing was done. ``writes`` says that it changes something,
+    ``public`` that everybody may run it.
+
+    It is valid for all values of the Python types that it was made for. If it has ``holes``, it is valid for values of
+    the same form in these, whose digits may matter, and in the others only for exactly the values it was made for.
+    """
 
     run: Run
+    way: Way
     writes: bool = False
     public: bool = True
     holes: Mapping[int, bool] | None = None
+    givens: Sequence[Given] = ()
+    """The values that a lookup finds its rows by."""
     run_now: Run | None = None
-    """As ``run``, for a thread that must not wait: it also answers None where it would have to."""
+    """Like ``run``, for a thread that must not wait: it also returns None if it would have to."""
 
     def key(self, values: Sequence[Any]) -> tuple[Hashable, ...]:
-        """What values must have in common to have one plan."""
+        """Returns what values must have in common to share a plan."""
         holes = self.holes or {}
         return tuple([form_of(v, holes[at]) if at in holes else repr(v) for at, v in enumerate(values)])
 
     def covers(self, other: Plan) -> bool:
-        """Whether it holds for all values for which the other one would have the same key."""
+        """Returns whether it is valid for all values for which the other one would have the same key."""
         if self.holes is None or other.holes is None:
             return self.holes is None
         return all(at in self.holes and self.holes[at] <= digits for at, digits in other.holes.items())
@@ -60,27 +76,34 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A statement that needs a plan: its text, what that is without literals, and the values of both."""
+    """Contains a statement that needs a plan: its text, the text without literals, and the values of both."""
 
     text: str
     template: Template
     params: Params
     values: tuple[Any, ...]
     current: Callable[[], bool]
-    """Whether the plans are still those of the catalog as it is."""
+    """Whether the plans are still those of the current catalog."""
 
 
 Compile = Callable[[Asked], Plan | None]
-"""Makes the plan of a statement; None if it has none. Raises Unfit, or what is wrong with it, if it has none now."""
+"""Makes the plan of a statement; None if it has none. Raises Unfit, or the error of the statement, if it
+has none now.
+"""
 Lets = Callable[[Plan], bool]
 """Whether somebody may run a plan."""
 
 
-class _Kept:
-    """Plans of one state of the catalog. When there are too many, those that are used again come into the next
-    generation, and the others go."""
+_Reads = tuple[tuple[int, Callable[[str], Any]], ...]
+_Shape = tuple[re.Pattern[str], Plan, _Reads]
 
-    __slots__ = ("by_number", "by_params", "by_shape", "by_text", "older", "plans")
+
+class _Kept:
+    """Stores plans of one state of the catalog. When there are too many, those that are used again move to the next
+    generation, and the others are dropped.
+    """
+
+    __slots__ = ("by_number", "by_params", "by_pattern", "by_shape", "by_text", "older", "plans")
 
     def __init__(self) -> None:
         self.plans: dict[Any, Plan | None] = {}
@@ -88,10 +111,12 @@ class _Kept:
         self.forget_texts()
 
     def forget_texts(self) -> None:
-        # The text before the one literal, a text or a number, at the end.
+        # The text before the one literal, a string or a number, at the end.
         self.by_text: dict[str, Plan] = {}
         self.by_number: dict[str, Plan] = {}
-        # What stands between literals, and how each of them is read.
+        # By the beginning of the text: a pattern of the whole, and how its literals that are not strings are read.
+        self.by_pattern: dict[str, list[_Shape]] = {}
+        # What is between literals, and how each of them is read.
         self.by_shape: dict[tuple[str, ...], tuple[Plan, tuple[Callable[[str], Any], ...]]] = {}
         # The names of the parameters, or how many there are.
         self.by_params: dict[str, tuple[Plan, tuple[str, ...] | int]] = {}
@@ -111,7 +136,7 @@ class _Kept:
         self.plans[key] = plan
 
     def remember(self, text: str, template: Template, values: tuple[Any, ...], plan: Plan) -> None:
-        """Makes the next statement of this form quicker to find."""
+        """Makes the next statement of this form faster to find."""
         if len(self.by_shape) + len(self.by_params) >= _KEPT_TEXTS:
             self.forget_texts()
         asked = [h.which for h in template.holes if isinstance(h, Parameter)]
@@ -126,7 +151,13 @@ class _Kept:
         found = [text[start:end] for start, end in template.places]
         if literals != found or any("'" in piece for piece in between):
             return
-        self.by_shape[tuple(between)] = plan, tuple([_READERS[type(v)] for v in values])
+        shape = tuple(between)
+        known = shape in self.by_shape
+        self.by_shape[shape] = plan, tuple([_READERS[type(v)] for v in values])
+        if len(between[0]) >= _HEAD and not known:
+            alike = self.by_pattern.setdefault(text[:_HEAD], [])
+            if len(alike) < _ALIKE:
+                alike.append((_pattern(between, values), plan, _reads(values)))
         if len(values) == 1 and not between[1]:
             head = text[: template.places[0][0]]
             if type(values[0]) is str:
@@ -136,7 +167,7 @@ class _Kept:
 
 
 class Plans(Generic[R]):
-    """Threads may ask at once; two that need the same plan may both make it."""
+    """Finds and makes plans. Thread-safe; two threads that need the same plan may both make it."""
 
     def __init__(self, compile: Compile, size: int = 1024):
         self._compile = compile
@@ -152,7 +183,7 @@ class Plans(Generic[R]):
         self._kept = _Kept()
 
     def find(self, text: str, params: Params = None, lets: Lets | None = None) -> R | None:
-        """The answer of a statement that has a plan; None for one that must go the long way."""
+        """Returns the result of a statement that has a plan; None for one that must take the general path."""
         kept = self._kept
         known = _known(kept, text, params)
         try:
@@ -161,30 +192,38 @@ class Plans(Generic[R]):
                 if known is None:
                     return None
             plan, values = known
-            return self._answer(plan, plan.run, values, lets)
+            if lets is not None and not lets(plan):
+                return None
+            found: R | None = plan.run(*values)
+            return found
+        except Unfit:
+            return None
+        except Closed:
+            self.clear()
+            return None
+
+    def planned(self, text: str) -> tuple[Plan, Sequence[Any]] | None:
+        """Returns the plan that ``find`` runs, and its values; None if it takes the general path. Nothing is run."""
+        try:
+            return self._search(self._kept, text, None)
         except Unfit:
             return None
 
     def find_now(self, text: str, params: Params, lets: Lets) -> R | None:
-        """As ``find``, for a thread that must not wait: it makes no plan, and runs none that may take longer than a
-        lookup."""
+        """Returns the same as ``find``, for a thread that must not wait: it makes no plan, and runs none that may take
+        longer than a lookup.
+        """
         known = _known(self._kept, text, params)
         if known is None:
             return None
         plan, values = known
-        if plan.run_now is None:
+        if plan.run_now is None or not lets(plan):
             return None
         try:
-            return self._answer(plan, plan.run_now, values, lets)
+            found: R | None = plan.run_now(*values)
+            return found
         except Unfit:
             return None
-
-    def _answer(self, plan: Plan, run: Run, values: Sequence[Any], lets: Lets | None) -> R | None:
-        if lets is not None and not lets(plan):
-            return None
-        try:
-            found: R | None = run(*values)
-            return found
         except Closed:
             self.clear()
             return None
@@ -208,7 +247,7 @@ class Plans(Generic[R]):
         if plan.holes is None:
             kept.remember(text, template, values, plan)
             return plan, values
-        # A column without a name is named after what is written, a literal or a parameter.
+        # A column without a name is named after its text, a literal or a parameter.
         written = tuple([isinstance(hole, Parameter) for hole in template.holes])
         key = (*key, written, *plan.key(values))
         if first is _MISSING:
@@ -229,7 +268,7 @@ class Plans(Generic[R]):
 
 
 def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]] | None:
-    """The plan of a statement whose form was seen before, and the values of this one."""
+    """Returns the plan of a statement whose form was seen before, and the values of this one."""
     plan: Plan | None = None
     if params is not None:
         given = kept.by_params.get(text)
@@ -251,6 +290,13 @@ def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]]
         value = parts[1]
         if "\\" not in value and "$" not in value and (plan := kept.by_text.get(parts[0])) is not None:
             return plan, (value,)
+    for pattern, plan, reads in kept.by_pattern.get(text[:_HEAD], ()):
+        match = pattern.fullmatch(text)
+        if match is not None:
+            values: list[Any] = [*match.groups()]
+            for at, read in reads:
+                values[at] = read(values[at])
+            return plan, values
     pieces = _LITERAL.split(text)
     known = kept.by_shape.get(tuple(pieces[::2]))
     if known is None:
@@ -259,6 +305,18 @@ def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]]
         return known[0], [read(piece) for read, piece in zip(known[1], pieces[1::2], strict=True)]
     except ValueError:  # a literal of another kind
         return None
+
+
+def _pattern(between: Sequence[str], values: Sequence[Any]) -> re.Pattern[str]:
+    """Returns a pattern for the texts that differ in their literals alone; of these, the short ones."""
+    pieces = [re.escape(between[0])]
+    for value, piece in zip(values, between[1:], strict=True):
+        pieces += [_LITERALS[type(value)], re.escape(piece)]
+    return re.compile("".join(pieces))
+
+
+def _reads(values: Sequence[Any]) -> _Reads:
+    return tuple([(at, type(value)) for at, value in enumerate(values) if type(value) is not str])
 
 
 def _text(literal: str) -> str:
@@ -280,3 +338,4 @@ def _decimal(literal: str) -> Decimal:
 
 
 _READERS: Mapping[type, Callable[[str], Any]] = {str: _text, int: _whole, Decimal: _decimal}
+_LITERALS = {str: r"'([^'\\$]*)'", int: "([0-9]{1,18})", Decimal: r"([0-9]{1,9}\.[0-9]{1,8})"}

@@ -1,4 +1,4 @@
-"""Renders queries once and evaluates them with other values."""
+"""Renders queries once and evaluates them with different values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.sql.pushdown import filled, pushed
 from millpond.sql.resolve import Resolved
 
 Render = Callable[[Resolved], str]
-"""Writes a query. Raises Unrenderable."""
+"""Renders a query. Raises Unrenderable."""
 Ask = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """(SQL, tables by view) → rows."""
 
@@ -32,8 +32,9 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """``parts`` are SQL and, in between, the numbers of the values that stand there; ``where`` what the query asks of
-    its inputs, by view."""
+    """Stores a rendered query: ``parts`` are SQL and, in between, the numbers of the values in these places; ``where``
+    are the conditions of the query on its inputs, by view.
+    """
 
     query: Resolved
     parts: tuple[str | int, ...]
@@ -51,12 +52,12 @@ class Prepared:
         )
 
     def narrowed(self, values: Sequence[Any]) -> dict[str, Predicate]:
-        """Returns what the query asks of its inputs, with these values."""
+        """Returns the conditions of the query on its inputs, with these values."""
         found = {view: filled(predicate, values) for view, predicate in self.where.items()}
         return {view: predicate for view, predicate in found.items() if predicate is not None}
 
     def answer(self, tables: Mapping[str, pa.Table], values: Sequence[Any]) -> pa.Table:
-        """Returns the rows. Raises NotAccepted, after which the query can be asked in another way."""
+        """Returns the rows. Raises NotAccepted, after which the query can be run in another way."""
         found = self.spelling.ask(self.sql(values), tables)
         return found.rename_columns(self.query.schema.names)
 
@@ -64,8 +65,9 @@ class Prepared:
 def prepare(
     query: Resolved, holes: Mapping[int, StandIn], values: Sequence[Any], spelling: Spelling
 ) -> Prepared | None:
-    """Returns the query for any values like these in its open holes; None if what is made of it shows that it
-    depends on them in another way. Raises Unrenderable."""
+    """Returns the query for any values like these in its open holes; None if its rendering shows that it depends on
+    them in another way. Raises Unrenderable.
+    """
     real = spelling.render(query)
     parts = _parts(spelling.render(put_stand_ins(query, holes)), holes) if holes else (real,)
     made = Prepared(query, parts, spelling, pushed(query))

@@ -1,4 +1,4 @@
-"""Gives the rows of an answer to a person, a program or a notebook."""
+"""Returns the rows of a result to a person, a program or a notebook."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 EXPLAINED = "millpond.explained"
-"""In the metadata of a schema: the rows are the text of a plan, in this form."""
+"""In the metadata of a schema: says that the rows are the text of a plan, in this form."""
 
 
 _NOTHING = pa.table({})
 _PIECE = 2_048
-"""Rows that are read at a time where their bytes are counted."""
+"""Rows that are read at a time if their bytes are counted."""
 SHOWN = 100
 """Rows that a notebook shows."""
 
 
 def drawn(rows: pa.Table, count: int) -> str:
-    """The first of ``count`` rows as a table of HTML."""
+    """Returns the first of ``count`` rows as an HTML table."""
     head = "".join(f"<th>{html.escape(c)}</th>" for c in rows.column_names)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"
@@ -42,9 +42,9 @@ def drawn(rows: pa.Table, count: int) -> str:
 
 
 class Result:
-    """The answer of a statement.
+    """Represents the result of a statement.
 
-    ``count`` is the number of rows that the statement touched; None for a query.
+    ``count`` is the number of rows that the statement changed; None for a query.
     """
 
     def __init__(self, table: pa.Table, *, count: int | None = None):
@@ -52,19 +52,19 @@ class Result:
         self.count = count
 
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table; equal column names keep their place."""
+        """Returns the rows as an Arrow table; equal column names keep their place."""
         return self._table
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as dicts. Of equal column names the later ones become ``id_1``, ``id_2``, …"""
+        """Returns the rows as dicts. Of equal column names the later ones become ``id_1``, ``id_2``, …"""
         return to_rows(self.to_arrow())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame."""
+        """Returns the rows as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a Polars DataFrame; needs the extra ``polars``."""
+        """Returns the rows as a Polars DataFrame; needs the extra ``polars``."""
         try:
             import polars
         except ImportError:
@@ -89,7 +89,7 @@ class Result:
         return f"<Result: {len(self)} rows of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        """A table in a notebook, at most 100 rows of it; of EXPLAIN its text or picture."""
+        """Shows a table in a notebook, at most 100 rows of it; for EXPLAIN its text or picture."""
         if self.count is not None:
             return f"<p>{self.count} rows</p>"
         table = self.to_arrow()
@@ -101,14 +101,16 @@ class Result:
 
 
 class Count(Result):
-    """The answer of a statement that has only touched rows."""
+    """Represents the result of a statement that only changed rows."""
+
+    _table = _NOTHING
 
     def __init__(self, count: int):
-        super().__init__(_NOTHING, count=count)
+        self.count = count
 
 
 class LookupResult(Result):
-    """The rows that a lookup found, read when they are asked for; they stay as they were found."""
+    """Represents the rows that a lookup found, read on demand; they do not change."""
 
     count = None
 
@@ -125,7 +127,7 @@ class LookupResult(Result):
         return self._answer.schema
 
     def values(self) -> list[Any]:
-        """The values of the one column."""
+        """Returns the values of the one column."""
         return self._answer.values(self._source, self._found)
 
     def to_arrow(self) -> pa.Table:
@@ -146,7 +148,7 @@ class LookupResult(Result):
 
 
 class RunningResult(Result):
-    """The answer of a query that runs: what it has emitted so far. Threads may add and read."""
+    """Represents the result of a running query: what it has emitted so far. Threads may add and read."""
 
     def __init__(self, schema: pa.Schema, name: str):
         super().__init__(schema.empty_table())
@@ -167,11 +169,11 @@ class RunningResult(Result):
             return self._batches[0] if self._batches else self._table
 
     def since(self, seen: int) -> pa.Table:
-        """The rows after the first ``seen``."""
+        """Returns the rows after the first ``seen``."""
         return self.to_arrow().slice(seen)
 
     def take(self, timeout: float) -> pa.Table | None:
-        """The rows since the last ``take``, which are then forgotten; None when the time is over."""
+        """Returns the rows since the last ``take``, which are then removed; None when the time is over."""
         with self._grew:
             if not self._grew.wait_for(lambda: any(b.num_rows for b in self._batches), timeout):
                 return None
@@ -179,6 +181,6 @@ class RunningResult(Result):
         return pa.concat_tables(taken, promote_options="permissive")
 
     def wait(self, seen: int, timeout: float) -> bool:
-        """Waits until there are more than ``seen`` rows; False when the time is over."""
+        """Waits until there are more than ``seen`` rows; returns False when the time is over."""
         with self._grew:
             return bool(self._grew.wait_for(lambda: sum(b.num_rows for b in self._batches) > seen, timeout))

@@ -1,41 +1,47 @@
-"""Runs statements that change one row by its key: a function for each, which takes the values of its text."""
+"""Runs statements that change one row by its key: one function for each, which takes the values of its text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from millpond.lookup import Given, Run
+from millpond.lookup import Run
+from millpond.predicates import Given
 from millpond.query.home import Home
 from millpond.query.result import Count
 from millpond.records.values import Unfit
 from millpond.sql.keyed import KeyedWrite
 
 
-def compile_write(write: KeyedWrite, home: Home, *, strict: bool) -> Run:
-    """Returns the function that makes the change at ``home``. It answers None, or raises Unfit, where the values
-    need the long way; then nothing has changed."""
+def compile_write(write: KeyedWrite, home: Home, elsewhere: Callable[[], bool], *, strict: bool) -> Run:
+    """Returns the function that makes the change at ``home``. It returns None, or raises Unfit, if the values, or a
+    thread that writes ``elsewhere``, need the general path; then nothing has changed.
+    """
     row = write.row
     if write.action == "put":
+        assert row is not None
+        put_record = home.put
 
         def put(*values: Any) -> Count | None:
-            assert row is not None
-            done = home.put(row({}, *values), strict)
-            return None if done is None else Count(1)
+            if elsewhere() or put_record(row({}, *values), strict) is None:
+                return None
+            return Count(1)
 
         return put
     key_of = _key_of(write.key)
     if write.action == "drop":
 
         def drop(*values: Any) -> Count | None:
-            count = home.drop(key_of(values))
+            count = None if elsewhere() else home.drop(key_of(values))
             return None if count is None else Count(count)
 
         return drop
 
+    assert row is not None
+
     def patch(*values: Any) -> Count | None:
-        assert row is not None
-        count = home.patch(key_of(values), lambda record: row(record, *values))
+        count = None if elsewhere() else home.patch(key_of(values), lambda record: row(record, *values))
         return None if count is None else Count(count)
 
     return patch

@@ -1,6 +1,6 @@
-"""Implements in Python what rendered SQL calls: texts that DuckDB reads or writes differently from Spark.
+"""Implements in Python functions that rendered SQL calls: for texts that DuckDB reads or writes differently from Spark.
 
-They are slow, a microsecond or so for each row, and called only for the rows that need them.
+They are slow, about a microsecond per row, and called only for the rows that need them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 @dataclass(frozen=True)
 class Function:
-    """A function over columns; NULL in an argument gives NULL."""
+    """Defines a function over columns; NULL in an argument returns NULL."""
 
     call: Callable[..., pa.Array]
     arguments: tuple[str, ...]
@@ -34,7 +34,7 @@ def _each(function: Callable[[str], Any], dtype: pa.DataType) -> Callable[[Colum
 
 
 def _title(text: str) -> str:
-    """INITCAP: the first letter of what stands between blanks in its title form, the others small."""
+    """Implements INITCAP: the first letter of what is between blanks in title case, the others in lower case."""
     return " ".join(word[:1].title() + word[1:] for word in text.lower().split(" "))
 
 
@@ -51,4 +51,4 @@ FUNCTIONS: dict[str, Function] = {
     DAYS: Function(_each(days_of, pa.int32()), ("VARCHAR",), "INTEGER"),
     MICROS: Function(_micros, ("VARCHAR", "INTEGER", "BOOLEAN"), "BIGINT"),
 }
-"""By the names that rendered SQL calls them by."""
+"""By the names that rendered SQL uses."""

@@ -1,4 +1,4 @@
-"""Offers a table inside a transaction: the Table API over rows that nobody else sees yet."""
+"""Provides a table inside a transaction: the Table API over uncommitted rows."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from millpond.types import Schema
 
 
 class Begun(Protocol):
-    """A transaction that has begun, of one table or of several."""
+    """Represents an open transaction, of one table or of several."""
 
     @property
     def open(self) -> bool:
-        """Whether it has not ended."""
+        """Returns whether it has not ended."""
 
     def snapshot(self, table: str) -> Snapshot:
-        """A table as the transaction sees it."""
+        """Returns a table as the transaction sees it."""
 
     def stage(self, changes: Mapping[str, Changes]) -> None:
         """Adds changes that only the transaction sees."""
 
     def commit(self) -> None:
-        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+        """Commits the changes. Raises Conflict when another commit came first; then nothing has changed."""
 
     def rollback(self) -> None:
-        """Forgets the changes. It may be called twice."""
+        """Discards the changes. It may be called twice."""
 
 
 class StagedTable(Backend):
-    """Shows a table as a transaction sees it. It is also the home of its changes, which go to the transaction."""
+    """Shows a table as a transaction sees it. It also receives its changes, which go to the transaction."""
 
     def __init__(self, transaction: Begun, name: str, real: Backend):
         self._transaction = transaction
@@ -79,7 +79,7 @@ class StagedTable(Backend):
         return self._real.stats()
 
     def close(self) -> None:
-        """The transaction ends it."""
+        """Does nothing: the transaction ends it."""
 
     # the home of its changes
 
@@ -116,7 +116,7 @@ class StagedTable(Backend):
 
 
 class LoneTransaction:
-    """A transaction of a table that has no app."""
+    """Represents a transaction of a table that has no app."""
 
     def __init__(self, name: str, backend: MemoryTable):
         self._name = name

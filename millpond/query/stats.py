@@ -1,4 +1,4 @@
-"""Reports the numbers and the health of a table, without a lock that a writer holds."""
+"""Reports the statistics and the health of a table, without a lock that a writer holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Status = Literal["healthy", "loading", "static", "stale", "missing", "disconnect
 
 
 class Counter:
-    """A number that threads add to without a lock: ``next(counter.step)`` costs 30 ns and loses nothing."""
+    """Counts without a lock: threads add with ``next(counter.step)``, which costs 30 ns and loses nothing."""
 
     __slots__ = ("step",)
 
@@ -25,7 +25,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a table can be relied on, and why."""
+    """Says whether a table can be relied on, and why."""
 
     status: Status
     reason: str
@@ -36,7 +36,7 @@ class Health:
 
 @dataclass(frozen=True)
 class TableStats:
-    """Numbers about a table. They can also be taken by name: ``stats["rows"]``, ``dict(stats)``."""
+    """Contains statistics of a table. They are also available by name: ``stats["rows"]``, ``dict(stats)``."""
 
     rows: int
     bytes: int
@@ -45,17 +45,30 @@ class TableStats:
     source: str
     """Where its rows come from: program, or the kind of the source."""
     lookups: int
-    """Searches by key or by equal values."""
+    """Lookups by key or by equal values."""
     queries: int
-    """Searches that looked at all rows."""
+    """Scans of all rows."""
     query_cache_hits: int = 0
-    """Queries that a kept plan answered."""
+    """Queries that ran with a cached plan."""
     query_cache_misses: int = 0
     """Plans that had to be made."""
     evictions: int = 0
     spilled_bytes: int = 0
     more: dict[str, Any] = field(default_factory=dict)
-    """What else the backend knows."""
+    """Further statistics of the backend."""
+
+    @classmethod
+    def of(cls, about: dict[str, Any], followed: dict[str, Any], **counted: Any) -> TableStats:
+        """Combines what a backend reports, what is known of its source, and what was counted."""
+        return cls(
+            rows=about.pop("rows"),
+            bytes=about.pop("bytes"),
+            last_update=about.pop("changed_at", None),
+            evictions=about.pop("evictions", 0),
+            spilled_bytes=about.pop("spilled_bytes", 0),
+            more=about | followed,
+            **counted,
+        )
 
     def __getitem__(self, name: str) -> Any:
         if name in self.more:

@@ -15,7 +15,7 @@ BATCH_ROWS = 16_384
 
 
 class Stream(Generic[T]):
-    """The rows of one snapshot, as records or as Arrow batches. It may be run through again and again.
+    """Iterates over the rows of one snapshot, as records or as Arrow batches. It can be iterated repeatedly.
 
     ``async for`` gives other tasks a turn after each batch.
     """

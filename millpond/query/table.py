@@ -1,9 +1,8 @@
-"""Offers a table to programs."""
+"""Defines Table, the table API for programs."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeAlias
 
@@ -14,15 +13,18 @@ from millpond.errors import InvalidRecord
 from millpond.lookup import Lookup, Run
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
-from millpond.query.home import Alone, Home, declared, no_spark, table_options
-from millpond.query.plans import Asked, Plan, Plans
+from millpond.query.home import Alone, Home, declaration_of, declared, no_spark, table_options
+from millpond.query.output_plans import OutputPlans
+from millpond.query.pages import Pages
 from millpond.query.result import SHOWN, LookupResult, drawn
 from millpond.query.single import compile_write
 from millpond.query.staged import Begun, StagedTable
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.query.table_changes import (
     Step,
+    change_compiled,
     check_fields,
+    conditional_pairs,
     deleted,
     deleted_keys,
     in_turn,
@@ -33,23 +35,19 @@ from millpond.query.table_changes import (
 from millpond.query.table_reader import Keys, Reader, Record, Rows, TableSnapshot
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
-from millpond.sql.filters import resolve_lookup
 from millpond.sql.keyed import KeyedWrite
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
-from millpond.types import Schema, quote, type_name
+from millpond.types import Schema
 
 __all__ = ["Record", "Table", "TableSnapshot", "TableTransaction"]
-
-_KEPT_OUTPUTS = 64
-
 Records: TypeAlias = Sequence[Record] | pa.Table | pa.RecordBatch
 Conditional: TypeAlias = tuple[str | Condition | Record, str | Record | UpdateSet]
 """A condition, and what is changed under it."""
 
 
 class Table(Reader):
-    """Rows by key and by condition. Reading sees committed rows only and never waits for a writer.
+    """Reads and changes rows by key and by condition. Reading sees committed rows only and never waits for a writer.
 
     It works without an app and without Spark:
 
@@ -77,85 +75,86 @@ class Table(Reader):
 
     @classmethod
     def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> Self:
-        """The table over a backend whose changes are made at ``home``."""
-        table = cls.__new__(cls)
+        """Returns the table over a backend whose changes are made at ``home``."""
+        table: Self = cls.__new__(cls)
         table._set_up(Compiler(relation, evaluator), backend, home)
         return table
 
-    def with_rows_of(self, backend: Backend, home: Home) -> Table:
-        """The same table over other rows, with another home for their changes; what is compiled is shared."""
-        table = Table.__new__(Table)
-        table._set_up(self._compiler, backend, home)
+    def with_rows_of(self, backend: Backend, home: Home, relation: Relation) -> Table:
+        """The same table over other rows, with another home for their changes; what is compiled for the relation is
+        shared."""
+        table: Table = Table.__new__(Table)
+        shared = relation is self.relation
+        table._set_up(
+            self._compiler if shared else Compiler(relation, self._compiler.evaluator), backend, home
+        )
         return table
 
     def _set_up(self, compiler: Compiler, backend: Backend, home: Home) -> None:
         super().__init__(compiler)
         self._backend = backend
         self._home = home
-        self._strict = compiler.relation.strict
-        self._paging = threading.local()
+        self._pages = Pages()
         self._hits = Counter()
         self._misses = Counter()
-        self._plans: dict[str, Plans[LookupResult]] = {}
+        self._compile_for(compiler)
+
+    def _compile_for(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._strict = compiler.relation.strict
+        self._plans = OutputPlans(compiler.relation, self.compile_lookup)
         # Reading by key is the hot path: the backend's own functions stand in the place of the methods.
-        get, has = backend.quick_reads(self._lookups.step, self.get_record, self.contains)
+        slow = partial(Reader.get_record, self), partial(Reader.contains, self)
+        get, has = self._backend.quick_reads(self._lookups.step, *slow)
         vars(self).update(get_record=get, contains=has)
 
     @property
+    def backend(self) -> Backend:
+        """Returns the backend that stores its rows."""
+        return self._backend
+
+    @property
     def alone(self) -> bool:
-        """Whether it belongs to no app."""
+        """Returns whether it belongs to no app."""
         return isinstance(self._home, Alone)
 
     @property
     def declaration(self) -> str:
-        """What stands between the brackets of its CREATE TABLE, and the options of a table without an app."""
-        columns = [
-            f"{quote(c.name)} {type_name(c.type)}" + ("" if c.nullable else " NOT NULL") for c in self.schema
-        ]
-        if self.schema.key:
-            columns.append(f"PRIMARY KEY ({', '.join(map(quote, self.schema.key))})")
-        options = ", ".join(f"'{k}' = '{v}'" for k, v in self._options.items())
-        return f"({', '.join(columns)})" + (f" WITH ({options})" if options else "")
+        """Returns what is between the brackets of its CREATE TABLE, and the options of a table without an app."""
+        return declaration_of(self.schema, self._options)
 
     def become(self, other: Table) -> None:
-        """From now on it is the other one, with its rows."""
+        """Replaces it by the other one, with its rows."""
         self._set_up(other._compiler, other._backend, other._home)
 
+    def widen(self, relation: Relation) -> None:
+        """From now on it has the columns of the relation, over the same rows."""
+        self._compile_for(Compiler(relation, self._compiler.evaluator))
+
     def stands_for(self, relation: Relation, backend: Backend) -> bool:
-        """Whether this is the table over that backend, as the relation describes it."""
+        """Returns whether this is the table over that backend, as the relation describes it."""
         return self._backend is backend and self._compiler.relation is relation
 
     def _view(self) -> Snapshot:
         return self._backend.snapshot()
 
     def count_query(self) -> None:
-        """Notes for the statistics that a statement looked at all rows."""
+        """Counts, for the statistics, a statement that scanned all rows."""
         next(self._queries.step)
 
     def compile_lookup(self, lookup: Lookup) -> Run | None:
-        """A function that runs the lookup, if the backend has a short way for it."""
+        """Returns a function that runs the lookup, if the backend has a fast path for it."""
         next(self._misses.step)
         return self._backend.compile_lookup(lookup, self._hits.step, LookupResult)
 
-    def compile_write(self, write: KeyedWrite, *, now: bool = False) -> Run:
-        """A function that makes the change with the values that come, and answers how many rows it touches; None where
-        they need the long way, and with ``now`` where it would have to wait."""
-        return compile_write(write, self._home.now if now else self._home, strict=self._strict)
+    def compile_write(self, write: KeyedWrite, elsewhere: Callable[[], bool], *, now: bool = False) -> Run:
+        """Returns a function that makes the change with its values, and returns how many rows it affects; None if they,
+        or a thread that writes ``elsewhere``, need the general path, and with ``now`` if it would have to wait.
+        """
+        return compile_write(write, self._home.now if now else self._home, elsewhere, strict=self._strict)
 
     def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
-        if type(condition) is not str:
-            return None
-        plans = self._plans.get(output)
-        if plans is None:
-            if len(self._plans) >= _KEPT_OUTPUTS:
-                self._plans.clear()
-            plans = self._plans[output] = Plans(partial(self._plan, output))
-        return plans.find(condition)
-
-    def _plan(self, output: str, asked: Asked) -> Plan | None:
-        lookup = resolve_lookup(self._compiler.relation, (output,), asked.text, asked.template)
-        run = None if lookup is None else self.compile_lookup(lookup)
-        return None if run is None else Plan(run)
+        return self._plans[output].find(condition) if type(condition) is str else None
 
     # changes
 
@@ -168,7 +167,7 @@ class Table(Reader):
             self.bulk_insert([record])
 
     def bulk_insert(self, records: Records) -> int:
-        """Adds records, all or none, and answers how many they were.
+        """Adds records, all or none, and returns their number.
 
         >>> users.bulk_insert([{"id": 8, "name": "Bob"}, {"id": 9, "name": "Cid"}])
         2
@@ -187,7 +186,7 @@ class Table(Reader):
         changes: str | Record | UpdateSet | None = None,
         **equal: Any,
     ) -> int:
-        """Changes the records under a condition, as they are now, and returns how many.
+        """Changes the records that match a condition, as they are now, and returns how many.
 
         ``changes`` is a mapping with values, or a text with any expressions. If one record fails, none is changed.
 
@@ -204,46 +203,43 @@ class Table(Reader):
             if count is not None:
                 return count
         sets = self._compiler.update_set(changes)
-        if key is not None and sets.single is not None and not sets.moves_key:
+        if key is not None and sets.single is not None:
             count = self._home.patch(key, sets.single)
             if count is not None:
                 return count
-        return self._home.change(lambda view: updated(self._compiler, view, compiled, wanted, sets))
+        return self._change(lambda compiler: self._update_step(compiler, condition, sets, equal))
 
     def bulk_update(self, records: Sequence[Record | Conditional]) -> int:
-        """Changes the fields that each record names, in the row with its key; all or none. Keys that are not there
-        are left out of the count, and nothing is added.
+        """Changes the fields that each record names, in the row with its key; all or none. Keys that do not exist are
+        not counted, and nothing is added.
 
         Pairs of a condition and changes, as ``update`` takes them, are done one after the other, in one commit; a row
-        counts each time that it is changed.
+        is counted each time that it is changed.
 
         >>> users.bulk_update([{"id": 8, "tier": "GOLD"}, {"id": 9, "tier": "SILVER"}])
         2
         >>> users.bulk_update([("age > 65", {"tier": "GOLD"}), ({"tier": "IRON"}, "age = age + 1")])
         """
-        given = list(records)
-        pairs = [pair for pair in given if not isinstance(pair, Mapping)]
+        given: list[Any] = list(records)
+        pairs = conditional_pairs(given, self._compiler.what)
         if not pairs:
-            named = [record for record in given if isinstance(record, Mapping)]
             self._key_columns()
-            check_fields(self.schema, named, self._compiler.what)
-            return self._home.change(lambda view: merged(self.schema, view, named, self._compiler.what))
-        if len(pairs) < len(given) or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
-            raise InvalidRecord(
-                f"a bulk update of {self._compiler.what} takes records, or pairs of a condition and changes",
-                hint='bulk_update([("age > 65", {"tier": "GOLD"})])',
-            )
-        steps = [self._update_step(*pair) for pair in pairs]
-        return self._home.change(lambda view: in_turn(view, steps))
+            check_fields(self.schema, given, self._compiler.what)
+            return self._home.change(lambda view: merged(self.schema, view, given, self._compiler.what))
+        step = self._update_step
+        return self._change(lambda c: partial(in_turn, steps=[step(c, *pair, {}) for pair in pairs]))
 
-    def _update_step(self, condition: str | Condition | Record, changes: str | Record | UpdateSet) -> Step:
-        compiled, wanted = self._wanted(condition, {})
-        sets = self._compiler.update_set(changes)
-        return lambda view: updated(self._compiler, view, compiled, wanted, sets)
+    def _change(self, compile: Callable[[Compiler], Step]) -> int:
+        return change_compiled(compile, lambda: self._compiler, self._home.change)
+
+    def _update_step(self, compiler: Compiler, condition: Any, changes: Any, equal: Record) -> Step:
+        compiled, wanted = self._wanted(condition, equal)
+        sets = compiler.update_set(changes)
+        return lambda view: updated(compiler, view, compiled, wanted, sets)
 
     def delete(self, condition: Any = None, **equal: Any) -> int:
-        """Deletes the records under a condition, with a key, or with these values, and answers how many. A text is
-        a condition; a key that is text is given by name.
+        """Deletes the records that match a condition, have a key, or have these values, and returns how many. A text is
+        a condition; pass a key that is text by name.
 
         >>> users.delete("age > 65"), users.delete(7), users.delete(id=8)
         """
@@ -260,7 +256,7 @@ class Table(Reader):
         return self._home.change(lambda view: deleted(self._compiler, view, compiled, wanted))
 
     def bulk_delete(self, keys: Keys | str | Condition) -> int:
-        """Deletes the records with these keys, or under one of these conditions, all in one step, and answers how
+        """Deletes the records with these keys, or that match one of these conditions, all in one step, and returns how
         many there were. A text is a key or a condition as in ``contains``.
 
         >>> users.bulk_delete([7, 8, 9])
@@ -296,17 +292,19 @@ class Table(Reader):
     # other views of it
 
     def begin_transaction(self) -> TableTransaction:
-        """Changes of the table that become one commit, or none: the table as it is now, with changes that nobody else
-        sees until the end. ``app.begin_transaction`` is for several tables.
+        """Begins a transaction, whose changes become one commit, or none: returns the table as it is now, with changes
+        that nobody else sees until the end. ``app.begin_transaction`` is for several tables.
 
         >>> with users.begin_transaction() as changed:
         ...     changed.insert({"id": 10, "name": "Eve"})
         ...     changed.delete("age > 65")
         """
-        return TableTransaction(self, self._home.begin())
+        begun = self._home.begin()
+        begun.snapshot(self.name)  # a table of a database is as of its first use
+        return TableTransaction(self._compiler, StagedTable(begun, self.name, self._backend), begun)
 
     def snapshot(self) -> TableSnapshot:
-        """The table as it is now, for reading; it stays so while writers go on, and costs nothing.
+        """Returns the table as it is now, for reading; writers do not change it, and it costs nothing.
 
         >>> before = users.snapshot()
         >>> users.delete("true")
@@ -316,7 +314,7 @@ class Table(Reader):
         return TableSnapshot(self._compiler, self._view())
 
     def clone(self, name: str | None = None) -> Table:
-        """A table of its own, in memory, with the same columns, key and rows.
+        """Returns a separate table, in memory, with the same columns, key and rows.
 
         >>> copy = users.clone()
         """
@@ -325,48 +323,39 @@ class Table(Reader):
         return other
 
     def query_batch(self, limit: int, offset: int = 0) -> Rows:
-        """A page of the records. A thread that goes on where its last page ended keeps the snapshot of that page, so
-        that no record is missed or seen twice while writers go on; any other page is read as of now.
+        """Returns a page of the records. A thread that continues after its last page reads the snapshot of that page,
+        so that no record is missed or seen twice while writers continue; any other page is read as of now.
 
         >>> page, offset = users.query_batch(100), 100
         >>> while page:
         ...     page, offset = users.query_batch(100, offset), offset + 100
         """
-        view: Snapshot | None = None
-        if offset and getattr(self._paging, "next", None) == offset:
-            view = self._paging.view
-        view = view or self._view()
+        view = self._pages.view_at(offset) or self._view()
         rows = self._page(view, limit, offset)
-        full = rows.num_rows == limit and limit > 0
-        self._paging.next, self._paging.view = (offset + limit, view) if full else (None, None)
+        self._pages.note(view, offset + limit if rows.num_rows == limit and limit > 0 else None)
         return to_rows(rows)
 
     # about it
 
     def get_stats(self) -> TableStats:
-        """Numbers about the table: rows, bytes, last update, lookups and more. Cheap: no lock, no scan; but how far a
-        table is behind a topic is asked of the brokers.
+        """Returns statistics of the table: rows, bytes, last update, lookups and more. Cheap: no lock, no scan; but the
+        brokers are queried for how far a table is behind a topic.
 
         >>> users.get_stats().rows
         3
         """
-        about = self._backend.stats()
-        return TableStats(
-            rows=about.pop("rows"),
-            bytes=about.pop("bytes"),
-            last_update=about.pop("changed_at", None),
+        return TableStats.of(
+            self._backend.stats(),
+            self._home.followed(),
             source=self._home.health()[0],
             lookups=self._lookups.value + self._hits.value,
             queries=self._queries.value,
             query_cache_hits=self._hits.value,
             query_cache_misses=self._misses.value,
-            evictions=about.pop("evictions", 0),
-            spilled_bytes=about.pop("spilled_bytes", 0),
-            more=about | self._home.followed(),
         )
 
     def health_check(self) -> Health:
-        """Whether the table can be relied on: healthy, loading, static, stale, missing, disconnected; and why.
+        """Returns whether the table can be relied on: healthy, loading, static, stale, missing, disconnected; and why.
 
         >>> users.health_check().status
         'healthy'
@@ -377,39 +366,34 @@ class Table(Reader):
         return f"<Table {self.name}: {len(self)} rows>"
 
     def _repr_html_(self) -> str:
-        """The table in a notebook, at most 100 rows of it."""
+        """Shows the table in a notebook, at most 100 rows of it."""
         return drawn(self._page(self._view(), SHOWN, 0), len(self))
 
 
 class TableTransaction(Table):
-    """A table in a transaction: all methods of a table, on the rows as of its beginning with its own changes.
+    """Represents a table in a transaction: all methods of a table, on the rows as of its beginning with its own
+    changes.
 
-    ``commit`` makes all changes count at once; if another commit has changed one of the rows in between it raises
+    ``commit`` makes all changes visible at once; if another commit has changed one of the rows in between it raises
     Conflict, and nothing is changed. As a context manager it commits at the end, and rolls back when the block raises.
     One thread uses it.
     """
 
-    def __init__(self, table: Table, begun: Begun):
+    def __init__(self, compiler: Compiler, staged: StagedTable, begun: Begun):
         self._begun = begun
-        begun.snapshot(table.name)  # a table of a database is as of the first time that it is asked for
-        staged = StagedTable(begun, table.name, table._backend)
-        self._set_up(table._compiler, staged, staged)
+        self._set_up(compiler, staged, staged)
 
     def commit(self) -> None:
-        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+        """Commits the changes. Raises Conflict when another commit came first; then nothing has changed."""
         self._begun.commit()
 
     def rollback(self) -> None:
-        """Forgets the changes. It may be called twice."""
+        """Discards the changes. It may be called twice."""
         self._begun.rollback()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._begun.open:
-            return
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
+        if self._begun.open:
+            (self.commit if kind is None else self.rollback)()

@@ -1,4 +1,4 @@
-"""Finds what an update or a delete of a table changes, on the rows as they are."""
+"""Finds what an update or a delete of a table changes, on the current rows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,41 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes
-from millpond.errors import InvalidRecord, did_you_mean
+from millpond.errors import Closed, InvalidRecord, did_you_mean
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.overlay import Overlay
+from millpond.query.row_changes import Piece, combine
 from millpond.records import to_arrow, to_rows
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
 
 Found = tuple[Changes | None, int]
-"""The changes, None if there are none, and how many rows they touch."""
+"""The changes, None if there are none, and how many rows they affect."""
 Step = Callable[[Snapshot], Found]
-"""Finds the changes that one of several conditions makes of the rows."""
+"""Finds the changes that one of several conditions causes in the rows."""
+
+
+class Widened(Closed):
+    """The table has columns that what was compiled does not know: it would lose their values."""
+
+
+def change_compiled(
+    compile: Callable[[Compiler], Step],
+    current: Callable[[], Compiler],
+    change: Callable[[Step], int],
+) -> int:
+    """Makes the changes of a step that is compiled for the columns that the table has when it is made."""
+    while True:
+        compiler = current()
+        try:
+            return change(compile(compiler))
+        except Widened:
+            if current() is compiler:
+                raise
 
 
 def inserted(view: Snapshot, rows: pa.Table, what: str) -> Found:
-    """Returns the rows, as rows of a table that refuses a key that is there."""
+    """Returns the rows, for a table that refuses an existing key."""
     view.refuse_taken(rows, what)
     return Changes(rows), rows.num_rows
 
@@ -30,34 +50,42 @@ def inserted(view: Snapshot, rows: pa.Table, what: str) -> Found:
 def updated(
     compiler: Compiler, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any], sets: UpdateSet
 ) -> Found:
-    """Returns the rows that are found, as the update makes them."""
+    """Returns the found rows, with the update applied."""
     schema = compiler.relation.schema
+    if any(name not in schema for name in view.schema.names):
+        raise Widened(f"{compiler.what} has new columns", hint="get it again from its app: app.table(…)")
     old = compiler.matching(view, condition, equal, rows=not schema.key)
     if not old.num_rows:
         return None, 0
-    new = sets.apply(old)
-    ended = _moved(schema, view, old, new, compiler.what) if sets.moves_key else None
-    return _together(ended, new), old.num_rows
+    return _one(compiler, view, Piece("put", True, sets.apply(old)))
 
 
 def deleted(
     compiler: Compiler, view: Snapshot, condition: Condition | None, equal: Mapping[str, Any]
 ) -> Found:
-    """Returns the end of the rows that are found."""
-    schema = compiler.relation.schema
-    old = compiler.matching(view, condition, equal, rows=not schema.key)
-    return _ends(old.select(list(schema.key or (ROW,)))), old.num_rows
+    """Returns the deletion of the found rows."""
+    key = compiler.relation.schema.key
+    old = compiler.matching(view, condition, equal, rows=not key)
+    return _one(compiler, view, Piece("end", True, old.select(list(key or (ROW,)))))
+
+
+def _one(compiler: Compiler, view: Snapshot, piece: Piece) -> Found:
+    """Returns the change of found rows, as UPDATE and DELETE make it."""
+    if not piece.rows.num_rows:
+        return None, 0
+    return combine(compiler.relation, [piece], view, new_once=True, joined=False)
 
 
 def deleted_keys(view: Snapshot, keys: pa.Table) -> Found:
-    """Returns the end of the rows with these keys."""
+    """Returns the deletion of the rows with these keys."""
     there = view.get(keys.column_names, keys).select(keys.column_names)
     return _ends(there), there.num_rows
 
 
 def in_turn(view: Snapshot, steps: Sequence[Step]) -> Found:
-    """Returns what the steps change, each on the rows that the ones before it leave, as one change; a row counts
-    each time."""
+    """Returns what the steps change, each on the rows that the ones before it leave, as one change; a row is counted
+    each time.
+    """
     overlay, count = Overlay(view), 0
     for step in steps:
         changes, touched = step(overlay)
@@ -67,8 +95,20 @@ def in_turn(view: Snapshot, steps: Sequence[Step]) -> Found:
     return (overlay.changes() if overlay.version else None), count
 
 
+def conditional_pairs(records: Sequence[Any], what: str) -> list[tuple[Any, Any]]:
+    """Returns the pairs of a condition and changes that a bulk update gets; none if it gets records. Raises
+    InvalidRecord for anything else."""
+    pairs = [pair for pair in records if not isinstance(pair, Mapping)]
+    if pairs and (len(pairs) < len(records) or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs)):
+        raise InvalidRecord(
+            f"a bulk update of {what} takes records, or pairs of a condition and changes",
+            hint='bulk_update([("age > 65", {"tier": "GOLD"})])',
+        )
+    return pairs
+
+
 def check_fields(schema: Schema, records: Sequence[Mapping[str, Any]], what: str) -> None:
-    """Raises InvalidRecord if a record names a field that is not there."""
+    """Raises InvalidRecord if a record names a field that does not exist."""
     for row, record in enumerate(records):
         for name in record:
             if name not in schema:
@@ -81,7 +121,9 @@ def check_fields(schema: Schema, records: Sequence[Mapping[str, Any]], what: str
 
 
 def merged(schema: Schema, view: Snapshot, records: Sequence[Mapping[str, Any]], what: str) -> Found:
-    """Returns the rows with the records' keys, with the records' fields in place of theirs; each row counts once."""
+    """Returns the rows with the records' keys, with the records' fields in place of theirs; each row is
+    counted once.
+    """
     fields = [{_declared(schema, name): value for name, value in r.items()} for r in records]
     for row, record in enumerate(fields):
         missing = [k for k in schema.key if record.get(k) is None]
@@ -99,7 +141,8 @@ def merged(schema: Schema, view: Snapshot, records: Sequence[Mapping[str, Any]],
             touched[at] = {**touched.get(at, current[at]), **record}
     if not touched:
         return None, 0
-    return Changes(to_arrow(schema, list(touched.values()), what=what)), len(touched)
+    # The view may have columns that were added to the table since.
+    return Changes(to_arrow(view.schema, list(touched.values()), what=what)), len(touched)
 
 
 def _declared(schema: Schema, name: str) -> str:
@@ -111,26 +154,5 @@ def _key(schema: Schema, row: Mapping[str, Any]) -> str:
     return repr([row[k] for k in schema.key])
 
 
-def _moved(schema: Schema, view: Snapshot, old: pa.Table, new: pa.Table, what: str) -> pa.Table | None:
-    """Returns the keys that no row has any more. Raises InvalidRecord if two rows would get one key."""
-    names = list(schema.key)
-    before = [repr(r) for r in to_rows(old.select(names))]
-    after = [repr(r) for r in to_rows(new.select(names))]
-    there = {repr(r) for r in to_rows(view.get(names, new.select(names)).select(names))}
-    if len(set(after)) < len(after) or there - set(before):
-        raise InvalidRecord(f"two rows of {what} would get one key", field=names[0])
-    arrived = set(after)
-    gone = [key not in arrived for key in before]
-    return old.select(names).filter(pa.array(gone, pa.bool_()))
-
-
 def _ends(rows: pa.Table) -> Changes | None:
     return Changes(rows, pa.repeat(True, rows.num_rows)) if rows.num_rows else None
-
-
-def _together(ended: pa.Table | None, new: pa.Table) -> Changes:
-    if ended is None or not ended.num_rows:
-        return Changes(new)
-    rows = pa.concat_tables([ended, new], promote_options="default")
-    gone = pa.concat_arrays([pa.repeat(True, ended.num_rows), pa.repeat(False, new.num_rows)])
-    return Changes(rows.select(new.column_names), gone)

@@ -36,14 +36,14 @@ class TableQueries(ABC):
 
     @abstractmethod
     def _matching(self, condition: str | Condition | None, equal: Mapping[str, Any]) -> pa.Table:
-        """Returns the rows under a condition."""
+        """Returns the rows that match a condition."""
 
     def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
-        """Returns what a cached plan answers, if there is one."""
+        """Returns the result of a cached plan, if there is one."""
         return None
 
     def sql_filter(self, condition: str | Condition) -> list[dict[str, Any]]:
-        """Returns the records under a condition.
+        """Returns the records that match a condition.
 
         >>> users.sql_filter("tier IN ('GOLD', 'SILVER') AND name LIKE 'A%'")
         """
@@ -51,7 +51,7 @@ class TableQueries(ABC):
         return to_rows(self._matching(condition, {})) if found is None else found.rows()
 
     def sql_exists(self, condition: str | Condition) -> bool:
-        """Returns whether a record is under the condition.
+        """Returns whether a record matches the condition.
 
         >>> users.sql_exists("tier = 'GOLD'")
         True
@@ -95,8 +95,8 @@ class TableQueries(ABC):
         return to_values(found.column(0))[0] if found.num_rows else None
 
     def sql_wildcard_values(self, path: str, condition: str | Condition | None = None) -> list[Any]:
-        """Returns the values that a path finds in nested columns or JSON text, of all records; with a comparison,
-        those that hold it.
+        """Returns the values that a path finds in nested columns or JSON text, of all records; with a comparison, those
+        that satisfy it.
 
         >>> accounts.sql_wildcard_values("positions.*.shares > 100")
         [150]
@@ -104,8 +104,8 @@ class TableQueries(ABC):
         return list(self._path_values(parse_path(path), condition))
 
     def sql_wildcard_aggregate(self, expression: str, condition: str | Condition | None = None) -> Any:
-        """COUNT, SUM, MIN, MAX or AVG, also with DISTINCT, over the values that a path finds, as SQL has it. With a
-        comparison, over those that hold it.
+        """Returns COUNT, SUM, MIN, MAX or AVG, also with DISTINCT, over the values that a path finds, as in SQL. With a
+        comparison, over those that satisfy it.
 
         >>> accounts.sql_wildcard_aggregate("SUM(positions.*.shares)")
         250
@@ -116,7 +116,7 @@ class TableQueries(ABC):
         if path.column is not None and path.column not in relation.schema:
             return 0 if name == "COUNT" else None
         where = None if compiled is None else compiled.filter
-        query = resolve_over_path(relation, name, distinct, path.parts, path.compared, where)
+        query = resolve_over_path(relation, name, distinct, path.steps, path.compared, where)
         return to_values(self._answer(query, compiled).column(0))[0]
 
     def _ask(self, expression: str, condition: str | Condition | None) -> pa.Table:

@@ -14,6 +14,7 @@ from millpond.query.stats import Counter
 from millpond.query.stream import Stream
 from millpond.query.table_queries import TableQueries
 from millpond.records import to_arrow, to_rows
+from millpond.sql.catalog import Relation
 from millpond.tables.base import Found, Snapshot
 from millpond.types import Schema
 
@@ -24,7 +25,7 @@ Keys: TypeAlias = Sequence[Any] | pa.Table | pa.RecordBatch
 
 
 class Reader(TableQueries):
-    """Rows by key and by condition. A condition is a text, a compiled condition, or equal values by keyword."""
+    """Reads rows by key and by condition. A condition is a text, a compiled condition, or equal values by keyword."""
 
     def __init__(self, compiler: Compiler):
         self._compiler = compiler
@@ -34,6 +35,11 @@ class Reader(TableQueries):
     @property
     def name(self) -> str:
         return self._compiler.relation.name
+
+    @property
+    def relation(self) -> Relation:
+        """Declares its columns."""
+        return self._compiler.relation
 
     @property
     def schema(self) -> Schema:
@@ -60,10 +66,10 @@ class Reader(TableQueries):
         return found[0] if found else None
 
     def contains(self, key: Any = None, **equal: Any) -> bool:
-        """Returns whether there is a record with the key, with these values, or under a condition.
+        """Returns whether there is a record that has the key or these values, or matches a condition.
 
-        A text is the key where the key is one column of text or time, else a condition; ``sql_exists`` always
-        takes a condition.
+        A text is the key if the key is one column of text or time, else a condition; ``sql_exists`` always takes a
+        condition.
 
         >>> users.contains(7), users.contains(tier="GOLD"), users.contains("age > 65")
         (True, True, False)
@@ -80,7 +86,7 @@ class Reader(TableQueries):
         return bool(view.get(columns, self._key_table([key])).num_rows if quick is None else len(quick))
 
     def find(self, condition: str | Condition | None = None, **equal: Any) -> Rows:
-        """Returns the records under a condition, with these values, or both. None finds NULL.
+        """Returns the records that match a condition, have these values, or both. None finds NULL.
 
         >>> users.find("age > 65 AND tier = 'GOLD'")
         >>> users.find(tier="GOLD")
@@ -97,7 +103,7 @@ class Reader(TableQueries):
         return to_rows(self._matching(compiled, equal)) if quick is None else quick.records()
 
     def all_rows(self) -> Rows:
-        """All records.
+        """Returns all records.
 
         >>> len(users.all_rows()) == len(users)
         True
@@ -105,7 +111,7 @@ class Reader(TableQueries):
         return to_rows(self._view().scan())
 
     def to_arrow(self, condition: str | Condition | None = None, **equal: Any) -> pa.Table:
-        """All rows, or those under a condition, as an Arrow table.
+        """Returns all rows, or those that match a condition, as an Arrow table.
 
         >>> users.to_arrow("tier = 'GOLD'").column("name")
         """
@@ -138,8 +144,12 @@ class Reader(TableQueries):
         found = view.get(names, self._join_keys(names, keys))
         return found if arrow else to_rows(found)
 
+    def matching(self, condition: Condition | None, *, numbered: bool) -> pa.Table:
+        """Returns the rows that match a condition, with their numbers if requested."""
+        return self._compiler.matching(self._view(), condition, {}, rows=numbered)
+
     def compile_condition(self, text: str) -> Condition:
-        """A condition to be used often: it is parsed and checked only here.
+        """Compiles a condition for frequent use: it is parsed and checked only here.
 
         >>> old = users.compile_condition("age > 65")
         >>> users.find(old)
@@ -147,7 +157,7 @@ class Reader(TableQueries):
         return self._compiler.condition(text)
 
     def compile_update_set(self, changes: str | Record) -> UpdateSet:
-        """Assignments to be used often. In a text any expression may stand; a mapping has values.
+        """Compiles assignments for frequent use. A text may contain any expression; a mapping has values.
 
         >>> raise_price = items.compile_update_set("price = price * 1.1")
         >>> items.update("category = 'Electronics'", raise_price)
@@ -157,7 +167,7 @@ class Reader(TableQueries):
     # pages and streams
 
     def query_batch(self, limit: int, offset: int = 0) -> Rows:
-        """A page of the records.
+        """Returns a page of the records.
 
         >>> page = users.query_batch(100, 200)
         """
@@ -170,7 +180,7 @@ class Reader(TableQueries):
     def stream_all(
         self, *, arrow: bool = False, batch_rows: int = 65_536
     ) -> Stream[Row] | Stream[pa.RecordBatch]:
-        """All records of this snapshot one by one, or as Arrow batches; also with ``async for``.
+        """Returns all records of this snapshot one by one, or as Arrow batches; also with ``async for``.
 
         >>> for user in users.stream_all(): ...
         >>> async for user in users.stream_all(): ...
@@ -204,7 +214,7 @@ class Reader(TableQueries):
         batch_rows: int = 65_536,
         **equal: Any,
     ) -> Stream[Row] | Stream[pa.RecordBatch]:
-        """As ``stream_all``, of the records under a condition.
+        """Streams like ``stream_all``, the records that match a condition.
 
         >>> for user in users.stream_filter("tier = 'GOLD'"): ...
         """
@@ -214,7 +224,7 @@ class Reader(TableQueries):
     # within
 
     def _key_in(self, condition: Condition | None, equal: Record) -> Any:
-        """Returns the key, if key columns that equal a value are all that is asked for, else None."""
+        """Returns the key, if the condition is only that the key columns equal values, else None."""
         if condition is not None:
             if equal or not condition.exact:
                 return None
@@ -228,7 +238,7 @@ class Reader(TableQueries):
         return None if None in parts else parts[0] if len(parts) == 1 else parts
 
     def _quick(self, equal: Record) -> Found | None:
-        """Returns the records with these values by a short way, if there is one."""
+        """Returns the records with these values on a fast path, if there is one."""
         values = tuple(equal.values())
         found = self._view().find(tuple(equal), (values if len(values) > 1 else values[0],))
         if found is not None:
@@ -257,7 +267,7 @@ class Reader(TableQueries):
 
     @property
     def _text_key(self) -> bool:
-        """Whether a text may be a key."""
+        """Returns whether a text may be a key."""
         key = [c for k in self.schema.key if (c := self.schema.find(k))]
         t = pa.types
         return len(key) == 1 and (
@@ -295,7 +305,7 @@ class Reader(TableQueries):
 
 
 class TableSnapshot(Reader):
-    """A table as of one commit, for reading."""
+    """Represents a table as of one commit, for reading."""
 
     def __init__(self, compiler: Compiler, view: Snapshot):
         super().__init__(compiler)

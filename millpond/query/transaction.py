@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from millpond.changes import Changes
-from millpond.errors import Closed
+from millpond.errors import Closed, Conflict
 from millpond.query.overlay import Overlay
 from millpond.query.result import Result
 from millpond.query.staged import StagedTable
@@ -16,7 +16,8 @@ from millpond.sql.bind import Params
 from millpond.sql.catalog import Catalog
 from millpond.sql.live import follows_its_query
 from millpond.store.external import one_database
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 from millpond.tables.base import Backend, Snapshot
 
 Run = Callable[["Transaction", str, Params], Result]
@@ -31,7 +32,7 @@ class View(StoreSnapshot):
         self._overlays = overlays
 
     def snapshot(self, table: str) -> Snapshot:
-        overlay = self._overlays.get(table.lower())  # one without rows is false
+        overlay = self._overlays.get(table.lower())  # a snapshot without rows is false
         return self._base.snapshot(table) if overlay is None else overlay
 
     def version(self, table: str) -> int:
@@ -39,8 +40,9 @@ class View(StoreSnapshot):
 
 
 class Transaction:
-    """Reads see the tables as of its beginning, and its own changes. ``commit`` makes all changes count at once;
-    if another commit has changed one of the rows in between it raises Conflict, and nothing is changed.
+    """Represents a transaction: reads see the tables as of its beginning, and its own changes. ``commit`` makes all
+    changes visible at once; if another commit has changed one of the rows in between it raises Conflict, and nothing is
+    changed.
 
         with app.begin_transaction() as tx:
             tx.sql("UPDATE accounts SET balance = balance - 10 WHERE id = ?", [1])
@@ -54,7 +56,10 @@ class Transaction:
         self._catalog = catalog
         self._run = run
         self._table = table
-        self._base = store.snapshots(steady=True)
+        self.version, self._base = catalog.version, store.snapshots(steady=True)
+        """What names mean in it, and the rows of its beginning: as they are at one time."""
+        while catalog.version is not self.version:
+            self.version, self._base = catalog.version, store.snapshots(steady=True)
         self._overlays: dict[str, Overlay] = {}
         self.open = True
 
@@ -62,7 +67,7 @@ class Transaction:
         return View(self._base, self._overlays)
 
     def snapshot(self, table: str) -> Snapshot:
-        """A table as the transaction sees it."""
+        """Returns a table as the transaction sees it."""
         return self.snapshots().snapshot(table)
 
     def stage(self, changes: Mapping[str, Changes]) -> None:
@@ -75,6 +80,12 @@ class Transaction:
         backends = {name: self._backend(name) for name in changes}
         others = (self._backend(name) for name in self._overlays)
         one_database((*backends.values(), *others))
+        for name, backend in backends.items():
+            if backend.schema != self._base.snapshot(name).schema:
+                raise Conflict(
+                    f'table "{name}" has new columns since the transaction began',
+                    hint="run the transaction again",
+                )
         checked = {name: backends[name].check(change) for name, change in changes.items()}
         for name, change in checked.items():
             key = name.lower()
@@ -88,14 +99,15 @@ class Transaction:
         return self._run(self, text, params)
 
     def table(self, name: str) -> Table:
-        """A table as the transaction sees it; what is changed in it counts when the transaction commits."""
+        """Returns a table as the transaction sees it; changes of it are committed with the transaction."""
         self._check_open()
         table = self._table(name)
         staged = StagedTable(self, table.name, self._backend(name))
-        return table.with_rows_of(staged, staged)
+        relation = Catalog(self.version).find(table.name)
+        return table.with_rows_of(staged, staged, table.relation if relation is None else relation)
 
     def commit(self, done: tuple[str, ...] = ()) -> None:
-        """Makes the changes count. Raises Conflict when another commit came first; then nothing has changed."""
+        """Commits the changes. Raises Conflict when another commit came first; then nothing has changed."""
         self._check_open()
         self.open = False
         overlays = {n: o for n, o in self._overlays.items() if o.version}
@@ -108,7 +120,7 @@ class Transaction:
         return {name: changes for name, o in overlays.items() if len(changes := o.changes())}
 
     def rollback(self) -> None:
-        """Forgets the changes. It may be called twice."""
+        """Discards the changes. It may be called twice."""
         self.open = False
         self._overlays.clear()
 

@@ -20,7 +20,7 @@ _AGGREGATE = re.compile(
 
 
 def columns_of(path: Path, schema: Schema) -> list[str]:
-    """Returns the columns that a path reads; none if it begins at one that is not there."""
+    """Returns the columns that a path reads; none if it begins at one that does not exist."""
     if path.column is None:
         return list(schema.names)
     column = schema.find(path.column)

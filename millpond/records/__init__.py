@@ -1,4 +1,4 @@
-"""Records of programs to Arrow and back: what a value of each type may be, and how it is handed out."""
+"""Converts records of programs to Arrow and back: defines the valid values of each type, and how they are returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates over a few values that are not NULL, with Spark's types and rounding. What overflows raises Unfit."""
+"""Computes aggregates over a few non-NULL values, with Spark's types and rounding. Overflow raises Unfit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def counted(dtype: pa.DataType | None) -> Aggregate:
 
 
 def summed(dtype: pa.DataType | None) -> Aggregate:
-    """SUM of numbers: integers and decimals exactly, others as DOUBLE."""
+    """Computes SUM of numbers: integers and decimals exactly, others as DOUBLE."""
     if pa.types.is_decimal(dtype):
         return _decimal_sum(dtype)
     return _long_sum if pa.types.is_integer(dtype) else lambda values: _add(values) if values else None
 
 
 def averaged(dtype: pa.DataType | None) -> Aggregate:
-    """AVG of numbers: of decimals one, else a DOUBLE."""
+    """Computes AVG of numbers: a decimal for decimals, else a DOUBLE."""
     if pa.types.is_decimal(dtype):
         return _decimal_average(dtype)
     return lambda values: _add(values) / len(values) if values else None
@@ -68,7 +68,7 @@ def _long_sum(values: Sequence[int]) -> int | None:
 
 
 def _add(values: Sequence[float]) -> float:
-    """One by one: Python's own sum corrects its rounding, and nobody else's does."""
+    """Adds one by one: Python's own sum corrects its rounding, and no other engine does."""
     total = 0.0
     for value in values:
         total += value

@@ -1,7 +1,7 @@
-"""Arrow data to a schema's columns and types: names ignore case, and only casts that lose nothing.
+"""Casts Arrow data to the columns and types of a schema: names ignore case, and only lossless casts are done.
 
-What pyarrow casts as we mean it is cast in one call; every other pair of types goes through Python values and
-the rules of records, so that Arrow data is never taken more loosely than a dict.
+What pyarrow casts correctly is cast in one call; every other pair of types goes through Python values and the rules of
+records, so that Arrow data is never treated more loosely than a dict.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millpond.types import Schema, type_name
 
 
 def conform(schema: Schema, data: pa.Table | pa.RecordBatch, *, what: str) -> pa.Table:
-    """``data`` with exactly the schema's columns and types; a missing column is NULL. Copies only what it
+    """Returns ``data`` with exactly the schema's columns and types; a missing column is NULL. Copies only what it
     casts.
 
     Raises InvalidRecord for an unknown column and for values that a cast would change. NULLs are not checked.
@@ -58,7 +58,7 @@ def conform(schema: Schema, data: pa.Table | pa.RecordBatch, *, what: str) -> pa
 
 
 def cast(given: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
-    """The values as ``dtype``, exactly. Raises BadValue or an Arrow error."""
+    """Casts the values to ``dtype``, exactly. Raises BadValue or an Arrow error."""
     if pa.types.is_dictionary(given.type):
         given = given.cast(given.type.value_type)
     if given.type.equals(dtype):
@@ -78,7 +78,7 @@ def cast(given: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
 
 
 def _safe(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether Arrow's checked cast between the types accepts exactly what a record may hold."""
+    """Returns whether Arrow's checked cast between the types accepts exactly what a record may contain."""
     t = pa.types
     if t.is_null(have):
         return True
@@ -109,7 +109,7 @@ def _same_or_safe(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def decoded(table: pa.Table) -> pa.Table:
-    """The table with dictionary-encoded columns as plain ones."""
+    """Returns the table with dictionary-encoded columns as plain ones."""
     for at, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             plain = pc.cast(table.column(at), field.type.value_type)

@@ -1,4 +1,4 @@
-"""What a table refuses, whatever its backend."""
+"""Checks what every table refuses, whatever its backend."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from millpond.types import Schema, whole
 
 
 def checked(schema: Schema, changes: Changes, *, what: str, null_keys: bool) -> Changes:
-    """The changes with exactly the schema's columns, and ``_row`` behind them where a table without a key is
-    given it. Raises InvalidRecord for rows that do not fit, a NULL in the key, and a NULL in a NOT NULL column
-    of a row that is not a delete; NotSupported for deletes with neither a key nor a row number."""
+    """Returns the changes with exactly the schema's columns, and ``_row`` after them if a table without a key gets it.
+    Raises InvalidRecord for rows that do not fit, a NULL in the key, and a NULL in a NOT NULL column of a row that is
+    not a delete; NotSupported for deletes with neither a key nor a row number.
+    """
     given, numbers = (changes.rows, None) if schema.key else _split(schema, changes.rows, what)
     rows = conform(schema, given, what=what)
     deleted = changes.deleted
@@ -46,7 +47,7 @@ def checked(schema: Schema, changes: Changes, *, what: str, null_keys: bool) -> 
 
 
 def _split(schema: Schema, rows: pa.Table, what: str) -> tuple[pa.Table, pa.Array | None]:
-    """The rows and their numbers, if they have them."""
+    """Returns the rows and their numbers, if they have them."""
     at = -1 if ROW in schema else rows.schema.get_field_index(ROW)
     if at < 0:
         return rows, None
@@ -58,6 +59,6 @@ def _split(schema: Schema, rows: pa.Table, what: str) -> tuple[pa.Table, pa.Arra
 
 
 def _or_deleted(values: pa.ChunkedArray, deleted: pa.BooleanArray) -> pa.Array:
-    """NULL where a value is NULL in a row that is not deleted."""
+    """Returns NULL where a value is NULL in a row that is not deleted."""
     fine = pc.or_(pc.is_valid(values).combine_chunks(), deleted)
     return pc.if_else(fine, True, pa.scalar(None, pa.bool_()))

@@ -1,8 +1,8 @@
-"""A column of Python values to an Arrow array, without loss.
+"""Converts a column of Python values to an Arrow array, without loss.
 
-The good path is vectorised: the set of the values' types tells whether pyarrow may convert them as they are.
-Only a column with other values goes value by value. Nested types are taken apart into columns of their parts,
-so the same rules hold at every depth.
+The fast path is vectorised: the set of the values' types shows whether pyarrow can convert them as they are. Only a
+column with other values is converted value by value. Nested types are split into columns of their parts, so the same
+rules apply at every depth.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import did_you_mean
+from millpond.records.arrays import array_of
 from millpond.records.values import Unfit, exact, shown
 from millpond.types import type_name
 
@@ -27,7 +28,7 @@ _LAST_MICROSECOND = 253_402_300_799_999_999
 
 
 class BadValue(Exception):
-    """Value ``row`` of a column does not fit; ``path`` leads to the part of it that does not."""
+    """Reports that value ``row`` of a column does not fit; ``path`` leads to the bad part of it."""
 
     def __init__(self, row: int, path: tuple[str, ...], reason: str, hint: str | None = None):
         super().__init__(reason)
@@ -38,7 +39,7 @@ class BadValue(Exception):
 
 
 def column(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    """The values as an array of exactly ``dtype``. Raises BadValue for the first one that does not fit."""
+    """Returns the values as an array of exactly ``dtype``. Raises BadValue for the first one that does not fit."""
     t = pa.types
     if t.is_struct(dtype):
         return _structs(values, dtype)
@@ -56,7 +57,7 @@ def column(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def _fast(values: Sequence[Any], kinds: set[type], dtype: pa.DataType) -> pa.Array | None:
-    """The array if values of these Python types are taken by pyarrow as we mean them, else None."""
+    """Returns the array if pyarrow converts values of these Python types correctly, else None."""
     t = pa.types
     if not kinds:
         return pa.nulls(len(values), dtype)
@@ -90,11 +91,13 @@ def _fast(values: Sequence[Any], kinds: set[type], dtype: pa.DataType) -> pa.Arr
         plain = kinds == {date}
     else:
         plain = t.is_duration(dtype) and kinds == {timedelta}
-    return pa.array(values, dtype) if plain else None
+    return array_of(values, dtype) if plain else None
 
 
 def _in_range(moments: pa.Array) -> pa.Array | None:
-    """The timestamps if all are of the years 1 to 9999, which a datetime holds, also after going to UTC."""
+    """Returns the timestamps if all are of the years 1 to 9999, which a datetime can represent, also after conversion
+    to UTC.
+    """
     numbers = pc.min_max(moments.view(pa.int64()))
     first, last = numbers["min"].as_py(), numbers["max"].as_py()
     return moments if first >= _FIRST_MICROSECOND and last <= _LAST_MICROSECOND else None
@@ -188,7 +191,7 @@ def _refuse(row: int, value: object, dtype: pa.DataType, takes: str) -> NoReturn
 
 
 def first_null(array: pa.Array | pa.ChunkedArray) -> int | None:
-    """The index of the first NULL, or None."""
+    """Returns the index of the first NULL, or None."""
     if not array.null_count:
         return None
     return int(pc.index(array.is_null(), True).as_py())

@@ -1,4 +1,4 @@
-"""Keys to look for, in the types of the columns that they are compared with."""
+"""Converts keys of a lookup to the types of the columns that they are compared with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from millpond.types import whole
 
 
 def fitting_keys(types: Sequence[pa.DataType], keys: pa.Table, *, nulls: bool) -> list[pa.Array]:
-    """The keys, each once, as arrays of these types. Keys that cannot match are left out: those that do not fit
-    a type by value, and NULL unless ``nulls``."""
+    """Returns the keys, each once, as arrays of these types. Keys that cannot match are left out: those that do not fit
+    a type by value, and NULL unless ``nulls``.
+    """
     columns, fits = [], pa.repeat(True, keys.num_rows)
     for dtype, column in zip(types, keys.columns, strict=True):
         values, fit = _fitting(_one_array(column), dtype)
@@ -37,7 +38,7 @@ def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _fitting(values: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """The values in the type, and which of them are equal there to what they were."""
+    """Returns the values in the type, and which of them are still equal to the original."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     everything = pa.repeat(True, len(values))

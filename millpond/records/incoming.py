@@ -1,8 +1,7 @@
-"""Records to Arrow: dicts, or Arrow data, to a table of exactly a schema's columns.
+"""Converts records to Arrow: dicts, or Arrow data, to a table of exactly a schema's columns.
 
-The hot path is a list of dicts with every field spelled as declared: one C-level pass per column for the
-values and one for their types (about 100 ns a cell in all). Anything else is looked at more closely only
-then.
+The hot path is a list of dicts with every field spelled as declared: one C-level pass per column for the values and one
+for their types (about 100 ns a cell in all). Anything else is inspected only if that fails.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from millpond.types import Schema
 def to_arrow(
     schema: Schema, records: Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch, *, what: str
 ) -> pa.Table:
-    """The records as a table with exactly the schema's columns and types, in their order.
+    """Returns the records as a table with exactly the schema's columns and types, in their order.
 
-    A missing field is NULL; names ignore case. An unknown field, a value that does not fit or would lose
-    something, or a NULL in a key or NOT NULL column raises InvalidRecord with the row's index and the field;
-    nothing is kept then. ``what`` names the target in messages: ``stream "trades"``.
+    A missing field is NULL; names ignore case. An unknown field, a value that does not fit or would lose something, or
+    a NULL in a key or NOT NULL column raises InvalidRecord with the row's index and the field; then nothing is stored.
+    ``what`` names the target in messages: ``stream "trades"``.
     """
     if isinstance(records, (pa.Table, pa.RecordBatch)):
         table = conform(schema, records, what=what)
@@ -39,7 +38,7 @@ def to_arrow(
 
 
 def check_nulls(schema: Schema, table: pa.Table, *, what: str) -> None:
-    """Raises InvalidRecord where a key or NOT NULL column of ``table`` holds a NULL."""
+    """Raises InvalidRecord if a key or NOT NULL column of ``table`` contains a NULL."""
     keys = {k.lower() for k in schema.key}
     for at, declared in enumerate(schema.columns):
         if declared.nullable and declared.name.lower() not in keys:
@@ -75,7 +74,7 @@ def _from_dicts(schema: Schema, records: list[Any], what: str) -> pa.Table:
 
 
 def _gather(names: Sequence[str], records: list[Any]) -> list[list[Any]] | None:
-    """The values by column if all records are dicts with fields spelled as declared, else None."""
+    """Returns the values by column if all records are dicts with fields spelled as declared, else None."""
     if set(map(type, records)) - {dict}:
         return None
     if set(map(len, records)) == {len(names)}:
@@ -89,7 +88,7 @@ def _gather(names: Sequence[str], records: list[Any]) -> list[list[Any]] | None:
 
 
 def _tidy(schema: Schema, records: list[Any], what: str) -> list[dict[str, Any]]:
-    """The records with their fields spelled as declared."""
+    """Returns the records with their fields spelled as declared."""
     tidy = []
     spelled: dict[str, str] = {}
     for row, record in enumerate(records):

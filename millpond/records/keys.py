@@ -1,7 +1,7 @@
-"""Keys of a hash index: Arrow columns to hashable Python values that are equal when SQL says so.
+"""Makes keys of a hash index: Arrow columns to hashable Python values that are equal when SQL says so.
 
-Times are their numbers of units, so that no datetime is built. NaN equals NaN and -0.0 equals 0.0. Numbers of
-different width need no cast: Python compares and hashes them by value.
+Times are their numbers of units, so that no datetime is built. NaN equals NaN and -0.0 equals 0.0. Numbers of different
+width need no cast: Python compares and hashes them by value.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import pyarrow as pa
 Key = Hashable
 NAN: Key = object()
 MISS: Key = object()
-"""A key that no index holds."""
+"""A key that no index contains."""
 
 
 def key_list(columns: Sequence[pa.ChunkedArray | pa.Array]) -> list[Key]:
-    """A key for each row: the value of a single column, or a tuple. NULL is None."""
+    """Returns a key for each row: the value of a single column, or a tuple. NULL is None."""
     if len(columns) == 1:
         return _values(columns[0])
     return list(zip(*(_values(c) for c in columns), strict=True))
 
 
 def lookup_list(types: Sequence[pa.DataType], keys: pa.Table, nulls: bool) -> list[Key]:
-    """The keys to look for, each once, in columns of these types. What cannot match is MISS, and so is NULL
-    unless ``nulls``."""
+    """Returns the keys to look for, each once, in columns of these types. What cannot match is MISS, and so is NULL
+    unless ``nulls``.
+    """
     lists = []
     for dtype, column in zip(types, keys.columns, strict=True):
         values = _fitting(column, dtype)
@@ -42,7 +43,7 @@ def lookup_list(types: Sequence[pa.DataType], keys: pa.Table, nulls: bool) -> li
 
 
 def integers_of(keys: pa.ChunkedArray | Sequence[int]) -> npt.NDArray[np.int64] | None:
-    """The keys as numbers, if all of them are integers of 64 bits."""
+    """Returns the keys as numbers, if all of them are integers of 64 bits."""
     if not isinstance(keys, pa.ChunkedArray):
         try:
             return np.array(keys, dtype=np.int64)
@@ -56,7 +57,7 @@ def integers_of(keys: pa.ChunkedArray | Sequence[int]) -> npt.NDArray[np.int64] 
 
 
 def average_size(keys: Iterable[Key]) -> int:
-    """The bytes of a key, by a few of them."""
+    """Returns the bytes of a key, estimated from a few of them."""
     some = list(islice(keys, 50))
     size = sum(sys.getsizeof(k) + (sum(map(sys.getsizeof, k)) if type(k) is tuple else 0) for k in some)
     return size // max(1, len(some))
@@ -121,12 +122,12 @@ def _one(value: pa.Scalar, dtype: pa.DataType) -> Key:
 
 
 def same_kind(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether values of two types may be compared."""
+    """Returns whether values of two types may be compared."""
     return _kind(a) == _kind(b)
 
 
 def _kind(dtype: pa.DataType) -> str:
-    """Types of one kind may be compared."""
+    """Returns the kind of a type; types of one kind may be compared."""
     t = pa.types
     if t.is_integer(dtype) or t.is_floating(dtype) or t.is_decimal(dtype):
         return "number"

@@ -1,7 +1,7 @@
-"""Arrow to rows of Python values: TIMESTAMP as aware UTC datetimes, TIMESTAMP_NTZ naive, MAP as dict.
+"""Converts Arrow to rows of Python values: TIMESTAMP as aware UTC datetimes, TIMESTAMP_NTZ naive, MAP as dict.
 
-A row is built by a function generated for its column names; values leave a column in one C-level call where
-the type has one (about 30 ns a cell for numbers, 100 ns for text).
+A row is built by a function generated for its column names; values are read from a column in one C-level call if the
+type has one (about 30 ns a cell for numbers, 100 ns for text).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def to_rows(table: pa.Table) -> list[Row]:
-    """The rows as dicts. Of equal column names the later ones become ``id_1``, ``id_2``, …"""
+    """Returns the rows as dicts. Of equal column names the later ones become ``id_1``, ``id_2``, …"""
     names = distinct_names(table.column_names)
     if not names:
         return [{} for _ in range(table.num_rows)]
@@ -30,7 +30,7 @@ def to_rows(table: pa.Table) -> list[Row]:
 
 
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names with a number behind each that came before; they ignore case no more than a dict does."""
+    """Returns the names, each repeated one with a number appended; they are case-sensitive, as in a dict."""
     if len(set(names)) == len(names):
         return tuple(names)
     taken = set(names)
@@ -47,7 +47,7 @@ def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def to_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The Python values of a column, in order."""
+    """Returns the Python values of a column, in order."""
     if isinstance(array, pa.ChunkedArray):
         if array.num_chunks == 1:
             return to_values(array.chunk(0))
@@ -73,7 +73,7 @@ def to_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def far_time(*_: object) -> NoReturn:
-    """Raise the error for a date or time that Python's cannot be."""
+    """Raises the error for a date or time that Python cannot represent."""
     raise QueryFailed(
         "a date or time is not in the years 1 to 9999, which are all that Python has",
         hint="take the answer with to_arrow()",
@@ -90,7 +90,7 @@ def _dates(array: pa.Array) -> list[Any]:
 def _timestamps(array: pa.Array) -> list[Any]:
     plain = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.timestamp("us"))
     values = plain.to_numpy(zero_copy_only=False).tolist()
-    if int in set(map(type, values)):  # what numpy makes of others than Python's
+    if int in set(map(type, values)):  # numpy returns ints for times beyond those of Python
         far_time()
     if array.type.tz is None:
         return cast(list[Any], values)
@@ -127,7 +127,7 @@ def _with_nulls(array: pa.Array, values: list[Any]) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def _maker(names: tuple[str, ...]) -> Callable[..., list[Row]]:
-    """A function from one list per column to the rows."""
+    """Returns a function from one list per column to the rows."""
     if len(names) > 200:
         return lambda *columns: [
             dict(zip(name, row, strict=True))

@@ -1,4 +1,4 @@
-"""A value as JSON text: nothing is rounded or cut."""
+"""Writes a value as JSON text: nothing is rounded or cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from millpond.digits import written
 
 
 def to_json(value: Any, *, micros: bool = False) -> str:
-    """JSON: decimals are numbers with all their digits, times ISO 8601, binary base64, NaN and infinity strings. With
-    ``micros`` times have their microseconds also where they are 0, as rows of whole tables have them."""
+    """Writes JSON: decimals are numbers with all their digits, times ISO 8601, binary base64, NaN and infinity strings.
+    With ``micros`` times have their microseconds also if they are 0, like rows of whole tables.
+    """
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if value is None:
@@ -38,7 +39,7 @@ def to_json(value: Any, *, micros: bool = False) -> str:
 
 
 def plain(value: Any) -> str:
-    """The text of a value for which JSON has no form of its own."""
+    """Returns the text of a value that has no form of its own in JSON."""
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, date | time):

@@ -1,7 +1,7 @@
-"""One Python value and one type: the value as Arrow takes it, or the reason why it does not fit.
+"""Converts one Python value to one type: returns the value as Arrow takes it, or the reason why it does not fit.
 
-Nothing is rounded, cut or guessed: a value that would lose something is refused. This is the slow and exact
-way, taken for columns that hold anything but the plain values of their type, and to find the guilty row.
+Nothing is rounded, cut or guessed: a value that would lose something is refused. This is the slow and exact path, for
+columns that contain anything but the plain values of their type, and to find the bad row.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _FRACTION = re.compile(r"[.,](\d{6})(\d+)")
 
 
 class Unfit(ValueError):
-    """The reason why a value does not fit."""
+    """Says why a value does not fit."""
 
 
 def shown(value: object) -> str:
-    """The value for a message, cut if long."""
+    """Returns the value for a message, cut if long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def exact(value: Any, dtype: pa.DataType) -> Any:
-    """The value as ``pa.array(…, dtype)`` takes it without loss; None stays None. Raises Unfit. Leaf types
+    """Returns the value as ``pa.array(…, dtype)`` takes it without loss; None stays None. Raises Unfit. Leaf types
     only.
     """
     if value is None:
@@ -141,7 +141,7 @@ def _binary(value: Any, dtype: pa.DataType) -> bytes:
 
 
 def _parsed(value: str, dtype: pa.DataType) -> datetime:
-    """ISO text as a datetime, aware if the text has an offset."""
+    """Parses ISO text to a datetime, aware if the text has an offset."""
     fraction = _FRACTION.search(value)
     if fraction and fraction[2].strip("0"):
         raise Unfit(f"{shown(value)} would lose digits in {type_name(dtype)}: it keeps microseconds")
@@ -180,7 +180,7 @@ def _timestamp(value: Any, dtype: pa.DataType) -> datetime:
 
 
 def _utc(moment: datetime) -> datetime:
-    """Without its zone, in UTC: a naive one is in UTC already."""
+    """Returns it without its zone, in UTC: a naive one is in UTC already."""
     try:
         plain = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
     except OverflowError:

@@ -1,1 +1,1 @@
-"""SQL text to checked statements."""
+"""Turns SQL text into checked statements."""

@@ -1,4 +1,4 @@
-"""A query's columns become the columns of a target: by position, cast to its types, NULL where none is given."""
+"""Fits the columns of a query to a target: by position, cast to its types, NULL where a column is not given."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OUT = "__out"
 
 
 def build_type(dtype: pa.DataType) -> exp.DataType:
-    """A type as a node of the tree."""
+    """Returns a type as a node of the tree."""
     return exp.DataType.build(type_name(dtype), dialect="spark")
 
 
 def assignable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
-    """Whether a value may be stored without CAST, as Spark's ANSI store assignment has it."""
+    """Returns whether a value may be stored without CAST, by the rules of Spark's ANSI store assignment."""
     if source is None or target is None or source == target:
         return True
     t = pa.types
@@ -51,7 +51,7 @@ def assignable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
 
 
 def check_count(given: int, columns: Sequence[str], what: str, place: Place | None) -> SqlError | None:
-    """The error for a wrong number of columns; it names the missing ones."""
+    """Returns the error for a wrong number of columns; it names the missing ones."""
     if given == len(columns):
         return None
     if given < len(columns):
@@ -70,7 +70,7 @@ def check_count(given: int, columns: Sequence[str], what: str, place: Place | No
 def assign(
     resolved: Resolved, target: Schema, columns: Sequence[str], place: Place | None
 ) -> tuple[Resolved, list[SqlError]]:
-    """The query in the shape of the target. ``columns`` are those it fills, in order; the others are NULL."""
+    """Returns the query in the shape of the target. It fills ``columns``, in order; the others are NULL."""
     count = check_count(len(resolved.schema), columns, "the query", place)
     if count is not None:
         return resolved, [count]

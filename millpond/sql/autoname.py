@@ -1,4 +1,4 @@
-"""The name of an output column that was given none, as Spark names it where that is simple."""
+"""Names an output column without an alias, as Spark does where that is simple."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters: `?` and `:name` become typed literals of the tree. Nothing is pasted into a text."""
+"""Replaces the parameters `?` and `:name` with typed literals in the tree. No text is concatenated."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from sqlglot import exp
 
 from millpond.errors import InvalidRecord, SqlError
 from millpond.sql.limits import OWN, TextLimits
+from millpond.sql.notes import notes_of
 from millpond.sql.statements import Statement
 from millpond.sql.trees import trees_in
 
 Params = Sequence[Any] | Mapping[str, Any] | None
 S = TypeVar("S", Statement, exp.Expr)
 PARAMETER = "parameter"
-"""Where the meta of a literal says which parameter it came from: by its offset in the text, or the name of its hole."""
+"""The key in a literal's meta that says which parameter it came from: by its offset in the text, or the name of its
+hole.
+"""
 OPEN = "open"
-"""Where the meta of a literal in a plan says which of the values that come when it runs takes its place."""
+"""The key in the meta of a literal in a plan that says which of the values supplied at run time replaces it."""
 
 
 class Binder:
-    """Hands out the values of one call; every value must be used, every placeholder must have one."""
+    """Hands out the values of one call; every value must be used, and every placeholder must have one."""
 
     def __init__(self, params: Params, limits: TextLimits = OWN):
         self._limits = limits
@@ -35,15 +38,15 @@ class Binder:
         self._used: set[str] = set()
 
     def bind(self, statement: S) -> S:
-        """The statement with its placeholders replaced."""
+        """Returns the statement with its placeholders replaced."""
         if not any(tree.find(exp.Placeholder) for tree in trees_in(statement)):
             return statement
         copied = _copy(statement)
         found = [p for tree in trees_in(copied) for p in tree.find_all(exp.Placeholder)]
-        found.sort(key=lambda p: (p._meta or {}).get("start", 0))
+        found.sort(key=lambda p: notes_of(p).get("start", 0))
         swaps = {id(p): self._value(p) for p in found}
         for placeholder in found:
-            swaps[id(placeholder)].meta[PARAMETER] = (placeholder._meta or {}).get("start", 0)
+            swaps[id(placeholder)].meta[PARAMETER] = notes_of(placeholder).get("start", 0)
         return cast(S, _swap(copied, swaps))
 
     def _value(self, node: exp.Placeholder) -> exp.Expr:
@@ -61,7 +64,7 @@ class Binder:
         return self._counted(literal(self._listed[self._next - 1], f"? number {self._next}"))
 
     def _counted(self, value: exp.Expr) -> exp.Expr:
-        """The value. Raises when all of them, wherever they stand, make a larger statement than a text may."""
+        """Returns the value. Raises if all values together, with repeats, make the statement too large."""
         for node in value.walk():
             self._words += 1
             if isinstance(node, exp.Literal | exp.HexString):
@@ -79,7 +82,7 @@ class Binder:
         return value
 
     def finish(self) -> None:
-        """Raises when a value was given that nothing uses."""
+        """Raises if a value was given that nothing uses."""
         if self._next < len(self._listed):
             raise SqlError(f"{len(self._listed)} values are given, the text has {self._next} ?")
         unused = set(self._named) - self._used
@@ -88,7 +91,7 @@ class Binder:
 
 
 def literal(value: Any, what: str) -> exp.Expr:
-    """A Python value as a typed literal."""
+    """Returns a Python value as a typed literal."""
     match value:
         case None:
             return exp.Null()
@@ -111,7 +114,7 @@ def literal(value: Any, what: str) -> exp.Expr:
                 raise InvalidRecord(f"{what}: {value} is not a decimal number")
             scale = max(0, -exponent)
             precision = max(len(digits.digits) + max(0, exponent), scale, 1)
-            if precision > 38:  # before its digits are written out: an exponent may be a billion
+            if precision > 38:  # before its digits are expanded: an exponent may be a billion
                 raise InvalidRecord(
                     f"{what}: {value:.3e} has {precision:,} digits, and a DECIMAL has at most 38"
                 )

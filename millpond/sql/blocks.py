@@ -1,4 +1,4 @@
-"""BEGIN … COMMIT in a text: what may stand between them."""
+"""Checks BEGIN … COMMIT in a text: what is allowed between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALLOWED = (st.Insert, st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate, s
 
 
 def grouped(statements: Sequence[st.Statement]) -> list[st.Statement]:
-    """The statements with each BEGIN … COMMIT as one; what is not closed stays as it is."""
+    """Returns the statements with each BEGIN … COMMIT as one; a block that is not closed is left as it is."""
     found: list[st.Statement] = []
     inside: list[st.Statement] | None = None
     for s in statements:
@@ -44,7 +44,7 @@ def _block(statements: list[st.Statement]) -> st.Block:
 
 
 def whole_stream(stream: Relation) -> Resolved:
-    """The rows of a stream as they are: what a block that it drives reads of it."""
+    """Returns the unchanged rows of a stream: what a block that it drives reads of it."""
     alias = exp.TableAlias(this=exp.to_identifier(stream.name, quoted=True))
     outputs: list[exp.Expr] = [named(column(stream.name, c), c.name) for c in stream.schema]
     table = exp.Table(this=exp.to_identifier("__t0"), alias=alias)
@@ -53,7 +53,7 @@ def whole_stream(stream: Relation) -> Resolved:
 
 
 def stream_of(checked: Checked) -> Relation | None:
-    """The stream that drives a statement."""
+    """Returns the stream that drives a statement."""
     inputs = checked.resolved.inputs if checked.resolved is not None else ()
     return next((i.relation for i in inputs if i.relation.running), None)
 
@@ -63,7 +63,7 @@ def _shown(table: Relation) -> str:
 
 
 def _own_clause(s: st.Statement) -> str | None:
-    """What a statement says that only a query of its own can have."""
+    """Returns the clause of a statement that only a separate query can have."""
     if getattr(s, "errors_into", None):
         return "ERROR INTO"
     settings = getattr(s, "settings", ())
@@ -72,7 +72,7 @@ def _own_clause(s: st.Statement) -> str | None:
 
 
 class Blocks:
-    """Follows the statements of one text. ``inside`` says that a transaction is open before the first."""
+    """Follows the statements of one text. ``inside`` says that a transaction is already open."""
 
     def __init__(self, inside: bool = False):
         self._outer = inside
@@ -82,7 +82,7 @@ class Blocks:
         self._once = False
 
     def check(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
-        """What is wrong with a statement at this place. ``checked`` is None when it is wrong in itself."""
+        """Yields what is wrong with a statement at this place. ``checked`` is None if it is itself wrong."""
         if isinstance(s, st.Begin):
             if self._begin is not None or self._outer:
                 yield SqlError(
@@ -128,7 +128,7 @@ class Blocks:
         yield from self._one_place(s, checked)
 
     def _running(self, s: st.Statement, checked: Checked) -> Iterator[SqlError]:
-        """A statement that a stream drives: with the others of its block it is one pipeline."""
+        """Checks a statement that a stream drives: with the others of its block it is one pipeline."""
         stream = stream_of(checked)
         assert stream is not None
         first = self._stream = self._stream or stream
@@ -173,7 +173,7 @@ class Blocks:
         )
 
     def _one_place(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
-        """All tables that a block changes must be able to change in one commit."""
+        """Checks that all tables that a block changes can change in one commit."""
         target = None if checked is None or isinstance(s, st.Select | st.Explain) else checked.target
         sends = target is not None and target.kind == "stream"
         if sends and self._changes is not None and self._changes.place is not None:
@@ -193,7 +193,7 @@ class Blocks:
             )
 
     def finish(self) -> Iterator[SqlError]:
-        """What is wrong at the end of the text."""
+        """Yields what is wrong at the end of the text."""
         if self._begin is not None:
             yield SqlError(
                 "BEGIN without COMMIT or ROLLBACK in the same text",

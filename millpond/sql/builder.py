@@ -1,34 +1,44 @@
-"""Parts that every statement on the rows of a table is made of."""
+"""Builds the parts that every statement on the rows of a table has in common."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import SqlError, TypeMismatch, UnknownName, did_you_mean
+from millpond.errors import Error, SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql import statements as st
 from millpond.sql.assign import assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checking.queries import Queries
 from millpond.sql.fold import identity_columns
-from millpond.sql.resolve import Resolved
+from millpond.sql.grouping import contains_aggregate
+from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema, type_name
 
 _OLD = "__old_"
 
 
-class MutationBuilder:
-    """Makes the queries of one statement on one target."""
+class Resolving(Protocol):
+    """Resolves queries against a catalog, and collects the errors."""
 
-    def __init__(self, checker: Queries, statement: st.Statement, target: Relation, alias: str):
+    catalog: Catalog
+    errors: list[Error]
+
+    def resolver(self, catalog: Catalog | None = None) -> Resolver: ...
+
+
+class MutationBuilder:
+    """Builds the queries of one statement on one target."""
+
+    def __init__(self, checker: Resolving, statement: st.Statement, target: Relation, alias: str):
         self.checker = checker
         self.statement = statement
         self.target = target
         self.alias = alias
-        # The target is also read as itself, with its row numbers, under a name that no text can spell.
+        # The target is also read as itself, with its row numbers, under a name that no text can contain.
         self.hidden = f"__target of {target.name}"
         columns = (
             target.schema.columns
@@ -47,7 +57,7 @@ class MutationBuilder:
         )
 
     def table(self) -> exp.Table:
-        """The target as an item of FROM."""
+        """Returns the target as an item of FROM."""
         return exp.Table(
             this=exp.to_identifier(self.hidden, quoted=True),
             alias=exp.TableAlias(this=exp.to_identifier(self.alias, quoted=True)),
@@ -64,7 +74,7 @@ class MutationBuilder:
         ]
 
     def new_row(self, assigned: Sequence[tuple[str, exp.Expr]], *, keep: bool) -> list[exp.Expr]:
-        """Every column of the target: what is assigned, else what it was (``keep``) or NULL."""
+        """Returns every column of the target: the assigned value, else the old one (``keep``) or NULL."""
         values: dict[str, exp.Expr] = {}
         for name, value in assigned:
             column = self.target.schema.find(name)
@@ -78,6 +88,11 @@ class MutationBuilder:
                 )
             elif column.name in values:
                 self.error(SqlError(f'column "{column.name}" is assigned twice'))
+            elif contains_aggregate(value):
+                values[column.name] = exp.Null()
+                at = self.checker.resolver(self.catalog).place(value)
+                where, hint = "SET" if keep else "VALUES", "use a subquery: (SELECT … FROM …)"
+                self.error(SqlError(f"an aggregate cannot stand in {where}", place=at, hint=hint))
             else:
                 values[column.name] = value.copy()
         row: list[exp.Expr] = []
@@ -93,7 +108,7 @@ class MutationBuilder:
         self.checker.errors.append(error)
 
     def report(self, error: SqlError, node: exp.Expr) -> None:
-        """An error at a place of the text."""
+        """Reports an error at a place in the text."""
         error.place = self.resolver.place(node)
         self.error(error)
 
@@ -104,7 +119,7 @@ class MutationBuilder:
         joins: Sequence[exp.Join],
         where: exp.Expr | None,
     ) -> exp.Select:
-        """The target beside the source of a statement."""
+        """Selects from the target together with the source of a statement."""
         select = exp.Select(expressions=outputs, from_=exp.From(this=self.table()))
         if source is not None:
             select.append("joins", exp.Join(this=source.copy(), kind="CROSS"))
@@ -115,7 +130,7 @@ class MutationBuilder:
         return select
 
     def fit(self, value: exp.Expr, column: Column, source: pa.DataType | None = None) -> exp.Expr:
-        """The value in the type of a column that it is stored in."""
+        """Casts the value to the type of the column that stores it."""
         source = source or type_of(value)
         if not assignable(source, column.type):
             self.error(
@@ -135,7 +150,7 @@ class MutationBuilder:
         return None if self.resolver.errors else resolved
 
     def runs(self, source: exp.Expr | None, joins: Sequence[exp.Join] = ()) -> bool:
-        """Whether the source of the statement is, or has in it, a stream."""
+        """Returns whether the source of the statement is or contains a stream."""
         if source is None:
             return False
         select = exp.Select(expressions=[exp.alias_(exp.true(), "x")], from_=exp.From(this=source.copy()))
@@ -167,7 +182,7 @@ def inserted_by(build: MutationBuilder, then: exp.Insert, source: exp.Expr) -> l
 
 
 def _all_of(build: MutationBuilder, source: exp.Expr) -> list[tuple[str, exp.Expr]]:
-    """`UPDATE SET *`, `INSERT *`: the source's columns of the same names."""
+    """Expands `UPDATE SET *` and `INSERT *`: the source's columns of the same names."""
     alias = exp.to_identifier(source.alias_or_name, quoted=True)
     return [
         (c.name, exp.Column(this=exp.to_identifier(c.name, quoted=True), table=alias.copy()))
@@ -179,8 +194,9 @@ UpsertSource = tuple[exp.Subquery, exp.Expr, list[tuple[str, exp.Expr]]]
 
 
 def upsert_source(build: MutationBuilder, s: st.Upsert) -> UpsertSource | None:
-    """The query with its outputs as __v0, __v1, … and what ON takes else from its inputs as __o0, __o1, …; ON over
-    these; what the columns of the target get."""
+    """Returns the query with its outputs as __v0, __v1, … and whatever else ON reads from its inputs as __o0, __o1, …;
+    ON over these; and the values for the columns of the target.
+    """
     query = s.query.expression
     resolved = build.resolve(query)  # type: ignore[arg-type]
     if resolved is None:
@@ -208,7 +224,7 @@ def upsert_source(build: MutationBuilder, s: st.Upsert) -> UpsertSource | None:
 
 
 def _names(column: exp.Column, output: exp.Expr) -> bool:
-    """Whether a column as it is spelled is this output of the resolved query."""
+    """Returns whether a column as written is this output of the resolved query."""
     return (
         isinstance(output, exp.Column)
         and output.name.lower() == column.name.lower()

@@ -1,4 +1,4 @@
-"""The functions that a statement calls, by the names that it calls them by."""
+"""Finds the functions that a statement calls, by the names in the text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported
 from millpond.sql.functions import FOR_CLIENTS, by_name, function_classes
+from millpond.sql.notes import notes_of
 from millpond.sql.trees import trees_in
 
 CALLED = "called"
-"""In the meta of an expression: the lower-case name of the function that it was written as."""
+"""The key in an expression's meta: the lower-case name of the function as written."""
 
 
 def called(node: exp.Expr) -> str | None:
-    """The lower-case name of the function that a node calls; None for operators and other syntax."""
+    """Returns the lower-case name of the function that a node calls; None for operators and other syntax."""
     if not isinstance(node, exp.Func):
         return None
     if isinstance(node, exp.Anonymous):
         return str(node.name).lower()
-    name = node._meta and node._meta.get(CALLED)
+    name = notes_of(node).get(CALLED)
     if name:
         return str(name)
     known = function_classes()
@@ -29,8 +30,9 @@ def called(node: exp.Expr) -> str | None:
 
 
 def calls_in(value: Any) -> Iterator[tuple[str, exp.Expr]]:
-    """Every function that a statement or expression calls, with the node that does. A statement is looked through
-    as it was parsed: views that it names are not."""
+    """Yields every function that a statement or expression calls, with its node. Searches the statement as parsed, not
+    the views that it names.
+    """
     for tree in trees_in(value):
         for node in tree.walk():
             name = called(node)
@@ -39,13 +41,13 @@ def calls_in(value: Any) -> Iterator[tuple[str, exp.Expr]]:
 
 
 def calls_for_everybody(value: Any) -> bool:
-    """Whether a statement or expression calls nothing but built-in functions that clients may call too."""
+    """Returns whether a statement or expression calls only built-in functions that clients may also call."""
     classes = function_classes()
     return all(classes.get(name) in FOR_CLIENTS for name, _ in calls_in(value))
 
 
 def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:
-    """The error for a call that would reach out of SQL, whoever makes it."""
+    """Returns the error for a call that would reach outside SQL, whoever makes it."""
     if function_classes().get(name) == "outside":
         return NotSupported(
             f'function "{name}" reaches files, hosts or the JVM, and is not called',
@@ -70,7 +72,7 @@ def reaches_outside(name: str, node: exp.Expr) -> NotSupported | None:
 
 
 def arguments_of(node: exp.Expr) -> list[exp.Expr]:
-    """The arguments of a call, in order."""
+    """Returns the arguments of a call, in order."""
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
     found: list[exp.Expr] = []

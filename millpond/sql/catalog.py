@@ -1,10 +1,12 @@
-"""What a name means: streams, tables and views share one namespace."""
+"""Resolves names: streams, tables and views share one namespace."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from millpond.errors import Place, UnknownName, did_you_mean
@@ -18,7 +20,7 @@ RelationKind = Literal["stream", "table", "view", "source", "sink"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a batch: the most rows, and seconds that it should take at the most."""
+    """Limits a batch: the maximum number of rows, and the seconds that it should take at most."""
 
     rows: int
     seconds: float
@@ -26,18 +28,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Something that can stand in FROM.
+    """Describes something that FROM can name.
 
-    ``uri`` is set for a source (and for a stream with a connector), ``query`` for a view.
-    ``running`` says that rows keep coming: a query over it runs. ``rows_of`` names the table whose rows it has,
-    where a statement that changes a table reads it with its row numbers. ``guessed`` says that the types of a
-    source were found by looking at its text, ``declared`` what a statement wants them to be. ``strict`` says that
-    INSERT refuses a key that is there. ``live`` is a table that follows a query over tables: only that changes it.
-    ``place`` is the database that a table lives in, None for the app's journal. ``null_keys`` says that NULL is a value
-    of its key.
-    ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is taken at once.
-    ``spoils`` says that a source may have records that cannot be read, which are put aside, ``follows`` that a table
-    over a source follows it, ``captured`` that it then does so by the changes that a database logs.
+    ``uri`` is set for a source (and for a stream with a connector), ``query`` for a view. ``running`` says that rows
+    keep arriving: a query over it runs. ``rows_of`` names the table whose rows it has, where a statement that changes a
+    table reads it with its row numbers. ``guessed`` says that the types of a source were inferred from its text,
+    ``declared`` which types a statement wants. ``strict`` says that INSERT refuses an existing key. ``live`` marks a
+    table that follows a query over tables: only that query changes it. ``place`` is the database that stores the table,
+    None for the app's journal. ``null_keys`` says that NULL is a valid key value. ``watermark`` says how far the times
+    of a stream have come, ``limits`` how much of it is read at once. ``spoils`` says that a source may have records
+    that cannot be read, which become error records; ``follows`` that a table over a source follows it; ``captured``
+    that it does so by change capture.
     """
 
     name: str
@@ -61,65 +62,115 @@ class Relation:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows its columns, since its declaration is wrong: what names them is not checked."""
+        """Returns whether its declaration is wrong, so that its columns are unknown and not checked."""
         return not self.schema.columns
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index that was declared: CREATE INDEX. Its name is among indexes only."""
+    """Describes an index declared by CREATE INDEX. Indexes have a namespace of their own."""
 
     name: str
     table: str
     columns: tuple[str, ...]
 
 
-class Catalog:
-    """The relations of an app by name, ignoring case. A copy is cheap; ``check`` works on one."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CatalogVersion:
+    """Says what names mean at one point in time, ignoring case. It is immutable: a statement is checked, planned and
+    run with the version that it took, whatever others declare and drop meanwhile.
+    """
 
-    def __init__(self, relations: dict[str, Relation] | None = None, indexes: dict[str, Index] | None = None):
-        self._relations = dict(relations or {})
-        self._indexes = dict(indexes or {})
+    relations: Mapping[str, Relation]
+    declared: Mapping[str, Index]
+    """Indexes by name in lower case."""
+
+    def __iter__(self) -> Iterator[Relation]:
+        return iter(self.relations.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self.relations
+
+    def find(self, name: str) -> Relation | None:
+        return self.relations.get(name.lower())
+
+    def index(self, name: str) -> Index | None:
+        return self.declared.get(name.lower())
+
+    def indexes(self, table: str | None = None) -> list[Index]:
+        """Returns all indexes, or those of a table."""
+        return [i for i in self.declared.values() if table is None or i.table.lower() == table.lower()]
+
+    def adding(self, relations: Iterable[Relation]) -> CatalogVersion:
+        """Returns the version with these relations added, each replacing the one of its name."""
+        added = {r.name.lower(): r for r in relations}
+        return CatalogVersion(MappingProxyType({**self.relations, **added}), self.declared)
+
+    def removing(self, name: str) -> CatalogVersion:
+        """Returns the version without a relation and its indexes."""
+        kept = {key: r for key, r in self.relations.items() if key != name.lower()}
+        declared = {key: i for key, i in self.declared.items() if i.table.lower() != name.lower()}
+        return CatalogVersion(MappingProxyType(kept), MappingProxyType(declared))
+
+    def adding_index(self, index: Index) -> CatalogVersion:
+        return CatalogVersion(self.relations, MappingProxyType({**self.declared, index.name.lower(): index}))
+
+    def removing_index(self, name: str) -> CatalogVersion:
+        declared = {key: i for key, i in self.declared.items() if key != name.lower()}
+        return CatalogVersion(self.relations, MappingProxyType(declared))
+
+
+_NOTHING = CatalogVersion(MappingProxyType({}), MappingProxyType({}))
+
+
+class Catalog:
+    """Stores the current version of what names mean, and replaces it with each change. Threads may read and change it
+    at once. A copy is free; a checker declares the names of its text in a copy.
+    """
+
+    def __init__(self, version: CatalogVersion = _NOTHING):
+        self.version = version
+        self._changing = threading.Lock()
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change; a copy has none."""
         self.making: str | None = None
-        """The name, in lower case, of what the statement that is being checked makes: nobody can mean that yet."""
+        """The lower-case name of what the statement being checked creates: no reference can mean that yet."""
 
     def copy(self) -> Catalog:
-        return Catalog(self._relations, self._indexes)
+        return Catalog(self.version)
 
     def __iter__(self) -> Iterator[Relation]:
-        return iter(list(self._relations.values()))
+        return iter(self.version)
 
     def __contains__(self, name: str) -> bool:
-        return name.lower() in self._relations
+        return name in self.version
 
     def find(self, name: str) -> Relation | None:
-        return self._relations.get(name.lower())
+        return self.version.find(name)
 
-    def add(self, relation: Relation) -> None:
-        self._relations[relation.name.lower()] = relation
-        self.on_change()
+    def add(self, *relations: Relation) -> None:
+        self._change(lambda version: version.adding(relations))
 
     def remove(self, name: str) -> None:
-        self._relations.pop(name.lower(), None)
-        for index in self.indexes(name):
-            del self._indexes[index.name.lower()]
-        self.on_change()
+        """Removes a relation and its indexes."""
+        self._change(lambda version: version.removing(name))
 
     def index(self, name: str) -> Index | None:
-        return self._indexes.get(name.lower())
+        return self.version.index(name)
 
     def indexes(self, table: str | None = None) -> list[Index]:
-        """All indexes, or those of a table."""
-        return [i for i in self._indexes.values() if table is None or i.table.lower() == table.lower()]
+        """Returns all indexes, or those of a table."""
+        return self.version.indexes(table)
 
     def add_index(self, index: Index) -> None:
-        self._indexes[index.name.lower()] = index
-        self.on_change()
+        self._change(lambda version: version.adding_index(index))
 
     def remove_index(self, name: str) -> None:
-        self._indexes.pop(name.lower(), None)
+        self._change(lambda version: version.removing_index(name))
+
+    def _change(self, change: Callable[[CatalogVersion], CatalogVersion]) -> None:
+        with self._changing:
+            self.version = change(self.version)
         self.on_change()
 
     def names(self, *kinds: RelationKind) -> list[str]:
@@ -133,8 +184,9 @@ class Catalog:
         *,
         source: bool = False,
     ) -> UnknownName:
-        """The error for a name that is not here, or is something else. What stands in FROM, a ``source``, may be meant
-        for something outside even if there is a name like it."""
+        """Returns the error for a name that does not exist here, or is something else. A name in FROM, a ``source``,
+        may be meant for something outside even if a similar name exists.
+        """
         there = self.find(name)
         if there is not None and name.lower() != self.making:
             return UnknownName(f'"{there.name}" is a {there.kind}, not a {what}', place=place)

@@ -1,13 +1,13 @@
-"""Checking: statements against the catalog, before anything runs.
+"""Checks statements against the catalog, before anything runs.
 
-`Checker.check` finds every mistake of a statement and tells what it declares; what the engine cannot run yet is
-refused here, by name. A name whose statement is wrong is declared all the same, so that one mistake gives one message.
+`Checker.check` finds every mistake of a statement and returns what it declares; it refuses, by name, what the engine
+cannot run yet. The name of a wrong statement is declared all the same, so that one mistake causes one message.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from millpond.errors import (
@@ -20,9 +20,8 @@ from millpond.errors import (
 from millpond.options import read_options
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, stream_of, whole_stream
-from millpond.sql.checked import (
-    Checked,
-)
+from millpond.sql.catalog import Catalog
+from millpond.sql.checked import Checked, World
 from millpond.sql.checking.creates import Creates
 from millpond.sql.checking.inserts import Inserts
 from millpond.sql.checking.mutations import (
@@ -32,47 +31,99 @@ from millpond.sql.checking.mutations import (
     check_update,
     check_upsert,
 )
+from millpond.sql.checking.queries import Locate, Queries
+from millpond.sql.checking.query_names import QueryNames
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
-from millpond.sql.identity import identity
 from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.misses import check_misses, miss_options
 from millpond.sql.mutation import Mutation
 from millpond.sql.printer import print_name
-from millpond.sql.querynames import FILLS, filling, made_name, unknown_query
+from millpond.sql.querynames import FILLS, filling
+from millpond.sql.userfunctions import UserFunction
 from millpond.sql.words import point_at_word, title
+from millpond.types import Schema
 
 _CREATES = (st.CreateStream, st.CreateTable, st.CreateView)
 
 
-class Checker(Creates, Inserts):
-    """Checks the statements of one text in order; the catalog grows with what they declare."""
+class Checker:
+    """Checks the statements of one text in order; the catalog grows with what they declare.
+
+    ``streams``, ``functions`` and ``kept`` are as in ``Queries``; ``queries``, ``dropped`` and ``counts`` as in
+    ``QueryNames``.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        *,
+        locate: Locate | None = None,
+        functions: Mapping[str, UserFunction] | None = None,
+        streams: Mapping[str, Mapping[str, Any]] | None = None,
+        queries: Mapping[str, str] | None = None,
+        dropped: Collection[str] = (),
+        counts: Mapping[str, int] | None = None,
+        kept: Schema | None = None,
+    ):
+        self._queries = Queries(
+            catalog, world, locate=locate, functions=functions, streams=streams, kept=kept
+        )
+        self._names = QueryNames(queries or {}, dropped, counts or {})
+        self.errors = self._queries.errors
+        creates, inserts = Creates(self._queries), Inserts(self._queries)
+        self._kinds: dict[type[st.Statement], Callable[[Any], Checked | None]] = {
+            st.CreateStream: creates.stream,
+            st.CreateTable: creates.table,
+            st.CreateView: creates.view,
+            st.CreateIndex: self._create_index,
+            st.Drop: self._drop,
+            st.Insert: inserts.insert,
+            st.Select: inserts.select,
+            st.Update: self._update,
+            st.Delete: self._delete,
+            st.Merge: self._merge,
+            st.Upsert: self._upsert,
+            st.Truncate: self._truncate,
+            st.Block: self._block,
+            st.Begin: Checked,
+            st.Commit: Checked,
+            st.Rollback: Checked,
+            st.Show: Checked,
+            st.ShowCreate: self._about,
+            st.Describe: self._describe,
+            st.Explain: self._explain,
+            st.Replay: self._about,
+            st.ControlQuery: self._control_query,
+        }
+
+    def knows(self, kind: type[st.Statement]) -> bool:
+        """Returns whether a kind of statement can be checked; others are refused."""
+        return kind in self._kinds
 
     def check(self, statement: st.Statement) -> Checked | None:
-        """The checked statement, or None; then ``errors`` has grown."""
+        """Returns the checked statement, or None after adding to ``errors``."""
         before = len(self.errors)
-        self.catalog.making = None
-        self._source_values = {}
-        self._query_values = {}
-        self._defaults = {}
-        method = getattr(self, "_" + type(statement).__name__.lower(), None)
-        if method is None:
-            self.refuse(title(statement), statement)
+        self._queries.begin()
+        check = self._kinds.get(type(statement))
+        if check is None:
+            self._queries.refuse(title(statement), statement)
             return None
-        checked = self._checked(method, statement)
+        checked = self._checked(check, statement)
         for error in self.errors[before:]:
             point_at_word(error, statement)
         if checked is None or len(self.errors) != before:
             return None
         if isinstance(statement, st.Explain):
-            return checked  # its statement has been through here
+            return checked  # its statement was checked here
         into = getattr(statement, "errors_into", None)
         if checked.running and not isinstance(statement, st.CreateView):
             return self._as_running(checked, into)
         if checked.live or (
             checked.running and isinstance(statement, st.CreateView) and statement.materialized
         ):
-            self._name(checked)
+            self._names.add(checked)
         if into is not None:
             self.errors.append(
                 SqlError(
@@ -92,79 +143,49 @@ class Checker(Creates, Inserts):
         return None
 
     def _as_running(self, checked: Checked, errors_into: str | None) -> Checked | None:
-        """The statement with what its options say; ``Error`` places itself."""
+        """Returns the statement with the effect of its options; None after adding to ``errors``."""
         before = len(self.errors)
         place = checked.statement.place
         if errors_into is not None:
-            self.errors.extend(check_errors_into(self.catalog, errors_into, checked.target, place))
+            self.errors.extend(check_errors_into(self._queries.catalog, errors_into, checked.target, place))
         try:
-            self._check_query_name(checked)
+            self._names.check(checked, self._queries.query_values)
             checked = self._with_misses(checked)
         except (InvalidOption, AlreadyExists) as error:
             error.place = error.place or place
             self.errors.append(error)
         if len(self.errors) != before:
             return None
-        checked = dataclasses.replace(checked, query_options=self._query_values)
-        name = self._name(checked)
-        if errors_into is None and self._query_values.get("on.error") != "fail":
-            self.catalog.add(error_relation(name))
+        checked = dataclasses.replace(checked, query_options=self._queries.query_values)
+        name = self._names.add(checked)
+        if errors_into is None and self._queries.query_values.get("on.error") != "fail":
+            self._queries.catalog.add(error_relation(name))
         return checked
 
-    def _check_query_name(self, checked: Checked) -> None:
-        """Queries, and the tables and streams that they fill, share their names: error tables are named by them."""
-        named = self._query_values.get("query.name")
-        if named and checked.relation is not None:
-            raise InvalidOption(
-                f'option "query.name" is for INSERT, SELECT and the like: this query is known by the name of'
-                f' {checked.relation.kind} "{checked.relation.name}"',
-                hint="leave it out",
-            )
-        if named and (not named.strip() or named.lower().startswith(FILLS)):
-            raise InvalidOption(
-                f'"{named}" cannot be the name of a query',
-                hint="it has letters, and does not begin with table: or stream:",
-            )
-        name = named or (checked.relation.name if checked.relation is not None else "")
-        taken = self._queries.get(name.lower())
-        if taken is not None:
-            raise AlreadyExists(f'query "{taken}" already exists', hint="give it another 'query.name'")
-
-    def _name(self, checked: Checked) -> str:
-        """Notes by which names a statement that will run is known; answers the shortest."""
-        key, relation = identity(checked.statement), checked.relation
-        if relation is not None:
-            own = filling(relation.kind, relation.name)
-            self._queries |= {relation.name.lower(): own, own.lower(): own}
-            return relation.name
-        name: str = checked.query_options.get("query.name") or made_name(
-            checked, self._counts[key], self._queries
-        )
-        self._counts[key] += 1
-        self._queries[name.lower()] = name
-        return name
-
     def _with_misses(self, checked: Checked) -> Checked:
-        query, how = checked.resolved if checked.fold is None else None, miss_options(self._query_values)
-        found = check_misses(query, how, self._defaults)
+        query, how = (
+            checked.resolved if checked.fold is None else None,
+            miss_options(self._queries.query_values),
+        )
+        found = check_misses(query, how, self._queries.defaults)
         return checked if found is None else dataclasses.replace(checked, resolved=found[0], misses=found[1])
 
     # UPDATE, DELETE, MERGE, UPSERT, TRUNCATE
 
     def _update(self, s: st.Update) -> Checked | None:
-        return self._mutation(s, check_update(self, s))
+        return self._mutation(s, check_update(self._queries, s))
 
     def _delete(self, s: st.Delete) -> Checked | None:
-        return self._mutation(s, check_delete(self, s))
+        return self._mutation(s, check_delete(self._queries, s))
 
     def _merge(self, s: st.Merge) -> Checked | None:
-        return self._mutation(s, check_merge(self, s))
+        return self._mutation(s, check_merge(self._queries, s))
 
     def _upsert(self, s: st.Upsert) -> Checked | None:
-        return self._mutation(s, check_upsert(self, s))
+        return self._mutation(s, check_upsert(self._queries, s))
 
     def _truncate(self, s: st.Truncate) -> Checked | None:
-        return self._mutation(s, check_truncate(self, s))
+        return self._mutation(s, check_truncate(self._queries, s))
 
     def _mutation(self, s: st.Statement, mutation: Mutation | Fold | None) -> Checked | None:
         if mutation is None:
@@ -175,30 +196,32 @@ class Checker(Creates, Inserts):
                 resolved=mutation.events,
                 target=mutation.target,
                 fold=mutation,
-                source_options=self._source_values,
+                source_options=self._queries.source_values,
             )
-        return Checked(s, target=mutation.target, mutation=mutation, source_options=self._source_values)
+        return Checked(
+            s, target=mutation.target, mutation=mutation, source_options=self._queries.source_values
+        )
 
     # the rest
 
-    def _createindex(self, s: st.CreateIndex) -> Checked | None:
-        return check_create_index(self.catalog, s)
+    def _create_index(self, s: st.CreateIndex) -> Checked | None:
+        return check_create_index(self._queries.catalog, s)
 
     def _drop(self, s: st.Drop) -> Checked | None:
         if s.kind == "index":
-            return check_drop_index(self.catalog, s)
+            return check_drop_index(self._queries.catalog, s)
         if s.kind == "query":
             if not s.if_exists and not self._knows_query(s.name, s):
                 return None
-            own = self._queries.get(s.name.lower())
+            own = self._names.own(s.name)
             if own is not None and not own.startswith(FILLS):
-                self._forget_query(own)
+                self._names.forget(own)
             return Checked(s)
-        relation = self.catalog.find(s.name)
+        relation = self._queries.catalog.find(s.name)
         if relation is None:
             if s.if_exists:
                 return Checked(s, skip=True)
-            self.errors.append(self.catalog.unknown(s.name, s.kind, s.place))
+            self.errors.append(self._queries.catalog.unknown(s.name, s.kind, s.place))
             return None
         kind = "table" if s.kind == "materialized view" else s.kind
         if relation.kind != kind:
@@ -210,12 +233,12 @@ class Checker(Creates, Inserts):
                 )
             )
             return None
-        self.catalog.remove(s.name)
-        self._forget_query(filling(relation.kind, relation.name))
+        self._queries.catalog.remove(s.name)
+        self._names.forget(filling(relation.kind, relation.name))
         return Checked(s, relation=relation)
 
     def _block(self, s: st.Block) -> Checked | None:
-        """All statements of a block; if a stream drives them they are one running statement."""
+        """Checks all statements of a block; if a stream drives them, they are one running statement."""
         blocks = Blocks()
         found: list[Checked] = []
         for one in (s.begin, *s.statements, s.end):
@@ -228,66 +251,45 @@ class Checker(Creates, Inserts):
             return Checked(s, block=tuple(found))
         members = tuple(found[1:-1])
         query = whole_stream(stream)
-        self._query_values = self._defaults = {}
+        self._queries.forget_options()
         return Checked(s, resolved=query, target=members[0].target, block=members)
 
-    def _replay(self, s: st.Replay) -> Checked | None:
-        return self._about(s.name, s)
-
-    def _controlquery(self, s: st.ControlQuery) -> Checked | None:
+    def _control_query(self, s: st.ControlQuery) -> Checked | None:
         return Checked(s) if self._knows_query(s.name, s) else None
 
     def _knows_query(self, name: str, s: st.Statement) -> bool:
-        """Whether a running statement has this name."""
-        if name.lower() in self._queries or name.lower() in self._dropped:
-            return True
-        self.errors.append(unknown_query(name, self._queries.values(), s.place))
-        return False
-
-    def _forget_query(self, query: str) -> None:
-        self._queries = {name: own for name, own in self._queries.items() if own.lower() != query.lower()}
-
-    def _begin(self, s: st.Begin) -> Checked | None:
-        return Checked(s)
-
-    def _commit(self, s: st.Commit) -> Checked | None:
-        return Checked(s)
-
-    def _rollback(self, s: st.Rollback) -> Checked | None:
-        return Checked(s)
-
-    def _show(self, s: st.Show) -> Checked | None:
-        return Checked(s)
+        """Returns whether a running statement has this name."""
+        unknown = self._names.unknown(name, s)
+        if unknown is not None:
+            self.errors.append(unknown)
+        return unknown is None
 
     def _describe(self, s: st.Describe) -> Checked | None:
         if "://" in s.name:
-            values = read_options(s.name, self.world.source_options(s.name), ())
-            return Checked(s, relation=self.world.describe(s.name, values, None))
-        return self._about(s.name, s)
+            values = read_options(s.name, self._queries.world.source_options(s.name), ())
+            return Checked(s, relation=self._queries.world.describe(s.name, values, None))
+        return self._about(s)
 
-    def _showcreate(self, s: st.ShowCreate) -> Checked | None:
-        return self._about(s.name, s)
-
-    def _about(self, name: str, s: st.Statement) -> Checked | None:
-        relation = self.catalog.find(name)
+    def _about(self, s: st.Describe | st.ShowCreate | st.Replay) -> Checked | None:
+        relation = self._queries.catalog.find(s.name)
         if relation is None:
-            self.errors.append(self.catalog.unknown(name, place=s.place))
+            self.errors.append(self._queries.catalog.unknown(s.name, place=s.place))
             return None
         return Checked(s, relation=relation)
 
     def _explain(self, s: st.Explain) -> Checked | None:
         if isinstance(s.statement, st.NamedQuery):
             return Checked(s) if self._knows_query(s.statement.name, s.statement) else None
-        catalog, queries, counts = self.catalog, self._queries, self._counts
-        self.catalog, self._queries, self._counts = catalog.copy(), dict(queries), counts.copy()
+        catalog, names = self._queries.catalog, self._names
+        self._queries.catalog, self._names = catalog.copy(), names.copy()
         there = catalog.find(s.statement.name) if s.analyze and isinstance(s.statement, _CREATES) else None
-        if there is not None:  # it is looked at
-            self._forget_query(filling(there.kind, there.name))
-            self.catalog.remove(there.name)
+        if there is not None:  # it is checked
+            self._names.forget(filling(there.kind, there.name))
+            self._queries.catalog.remove(there.name)
         try:
             inner = self.check(s.statement)
         finally:
-            self.catalog, self._queries, self._counts = catalog, queries, counts
+            self._queries.catalog, self._names = catalog, names
         if inner is None:
             return None
         return dataclasses.replace(inner, statement=s, skip=False)

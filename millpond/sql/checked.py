@@ -1,4 +1,4 @@
-"""What a checked statement knows beyond its text."""
+"""Defines what a checked statement knows beyond its text."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ from millpond.types import Schema
 
 
 class World(Protocol):
-    """What the checker must know of the rooms above it."""
+    """Declares what the checker needs from the packages above it."""
 
     def source_options(self, uri: str) -> Sequence[Option]:
-        """The declared options of the source behind a URI. Raises NotSupported."""
+        """Returns the declared options of the source at a URI. Raises NotSupported."""
 
     def backend_options(self, extension: str) -> Sequence[Option]:
-        """The declared options of a table backend. Raises UnknownName or NotSupported."""
+        """Returns the declared options of a table backend. Raises UnknownName or NotSupported."""
 
     def sink_options(self, uri: str) -> Sequence[Option]:
-        """The declared options of the sink behind a URI. Raises NotSupported."""
+        """Returns the declared options of the sink at a URI. Raises NotSupported."""
 
     def place(self, values: Mapping[str, Any]) -> str | None:
-        """The database that a table with these options lives in; None for the app's journal."""
+        """Returns the database that stores a table with these options; None for the app's journal."""
 
     def describe(
         self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
     ) -> Relation:
-        """What a URI gives, to a ``table`` or to a query. Raises an Error when it cannot be read."""
+        """Describes what a URI returns, to a ``table`` or to a query. Raises an Error if it cannot be read."""
 
     def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
-        """The columns of a stream of the changes at a URI; None if it gives rows instead."""
+        """Returns the columns of a stream of the changes at a URI; None if it returns rows instead."""
 
     def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
-        """Why the messages at a URI tell rows by their keys, if they do. Raises an Error when it cannot be told."""
+        """Returns why the messages at a URI identify rows by their keys, if they do. Raises an Error if that is
+        unknown.
+        """
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A statement without mistakes.
+    """Represents a statement without mistakes.
 
-    ``resolved`` is its query, for INSERT and CTAS with the columns already in the order, under the names
-    and with the types of the target; of a running UPDATE, DELETE, MERGE or UPSERT the one of its events, which ``fold``
-    applies. ``relation`` is what it declares. ``reads`` are the names it needs.
-    ``sources`` are the values of the options of each URI that its query reads.
+    ``resolved`` is its query. For INSERT and CTAS, the columns already have the order, names and types of the target.
+    For a running UPDATE, DELETE, MERGE or UPSERT it is the query of the events, which ``fold`` applies. ``relation`` is
+    what the statement declares. ``reads`` are the names it needs. ``sources`` are the option values of each URI that
+    its query reads.
     """
 
     statement: Statement
@@ -72,13 +74,13 @@ class Checked:
     query_options: Mapping[str, Any] = field(default_factory=dict)
     """The options of a running statement."""
     tapped: Relation | None = None
-    """What a stream has the changes of."""
+    """The relation whose changes a stream contains."""
     misses: tuple[Resolved, tuple[str, ...]] | None = None
-    """With 'on.miss': the query for rows without a match, and the tables it tells of."""
+    """With 'on.miss': the query for rows without a match, and the tables it reports."""
     op: str | None = None
-    """Of a SELECT that runs: the column that says what happened to each row."""
+    """For a running SELECT: the column that says what happened to each row."""
     skip: bool = False
-    """IF NOT EXISTS and it exists: nothing to do."""
+    """IF NOT EXISTS and the object exists: nothing to do."""
 
     @property
     def running(self) -> bool:
@@ -86,12 +88,12 @@ class Checked:
 
     @property
     def runs(self) -> bool:
-        """Whether the statement itself is a running one, and not the name of a query."""
+        """Returns whether the statement itself is running, and not just the name of a query."""
         return self.running and (not isinstance(self.statement, CreateView) or self.statement.materialized)
 
     @property
     def live(self) -> bool:
-        """Whether it follows a query over tables: a table that does, or EMIT CHANGES."""
+        """Returns whether it follows a query over tables: a materialized view, or EMIT CHANGES."""
         if self.resolved is None or self.resolved.running:
             return False
         if self.relation is not None:
@@ -203,7 +205,7 @@ BATCH_OPTIONS: tuple[Option, ...] = (
         2.0,
     ),
 )
-"""Options of every stream: how much of it is taken at once."""
+"""Options of every stream: how much of it is read at once."""
 
 STREAM_OPTIONS: tuple[Option, ...] = (
     Option(
@@ -214,7 +216,7 @@ STREAM_OPTIONS: tuple[Option, ...] = (
 
 
 def limits_of(owner: str, settings: Sequence[Setting]) -> Limits:
-    """What a stream says about its batches. Raises InvalidOption."""
+    """Returns the limits that a stream sets for its batches. Raises InvalidOption."""
     values = read_options(owner, BATCH_OPTIONS, [x for x in settings if find_option(BATCH_OPTIONS, x.name)])
     limits = Limits(values["batch.max.rows"], values["batch.max.time"])
     if limits.rows < 1 or limits.seconds <= 0:
@@ -227,7 +229,7 @@ LATER: Mapping[str, str] = {
     "retention": "store rows for a limited time",
     "ttl": "store rows for a limited time",
 }
-"""Options of the language that this version cannot honour: they are refused by name."""
+"""Options of the language that this version cannot support: they are refused by name."""
 
 
 def named(settings: Sequence[Setting], name: str) -> Setting | None:

@@ -1,4 +1,4 @@
-"""The parts of a condition, and whose columns an expression reads."""
+"""Splits conditions into parts, and finds whose columns an expression reads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Leaf = Callable[[exp.Column], exp.Expr]
 
 
 def bare(node: exp.Expr) -> exp.Expr:
-    """The expression without parentheses. (``unnest`` would also open a subquery.)"""
+    """Returns the expression without parentheses. (``unnest`` would also open a subquery.)"""
     while type(node) is exp.Paren:
         node = node.this
     return node
 
 
 def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """What AND connects."""
+    """Yields the operands of AND."""
     condition = bare(condition)
     if isinstance(condition, exp.And):
         yield from conjuncts(condition.left)
@@ -30,12 +30,12 @@ def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def all_of(conditions: list[exp.Expr]) -> exp.Expr | None:
-    """The conditions under AND; None when there are none."""
+    """Joins the conditions with AND; None if there are none."""
     return exp.and_(*[c.copy() for c in conditions], copy=False) if conditions else None
 
 
 def compared_alike(column: exp.Expr, value: exp.Expr) -> bool:
-    """Whether an index compares as Spark would: equal types, or integers of any width."""
+    """Returns whether an index compares as Spark does: equal types, or integers of any width."""
     a, b = type_of(column), type_of(value)
     if a is None or b is None:
         return False
@@ -43,7 +43,7 @@ def compared_alike(column: exp.Expr, value: exp.Expr) -> bool:
 
 
 def outer_columns(node: exp.Expr, hidden: frozenset[str] = frozenset()) -> Iterator[exp.Column]:
-    """The columns of an expression that are not those of a query inside of it."""
+    """Yields the columns of an expression that do not belong to a query inside it."""
     if isinstance(node, exp.Column):
         if node.table.lower() not in hidden:
             yield node
@@ -54,7 +54,7 @@ def outer_columns(node: exp.Expr, hidden: frozenset[str] = frozenset()) -> Itera
 
 
 def replace_columns(node: exp.Expr, leaf: Leaf, hidden: frozenset[str] = frozenset()) -> exp.Expr:
-    """A copy with every column put through ``leaf`` that is not one of a query inside of the expression."""
+    """Returns a copy with ``leaf`` applied to every column that does not belong to a query inside the expression."""
     if isinstance(node, exp.Column):
         return node.copy() if node.table.lower() in hidden else leaf(node)
     made = node.copy()

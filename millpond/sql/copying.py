@@ -1,4 +1,4 @@
-"""Queries that copy a table of a database: their rows are its rows, known by its key."""
+"""Recognises queries that copy a table of a database: their rows are its rows, identified by its key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MORE = ("distinct", "limit", "offset", "qualify", "laterals", "with_", "pivots"
 
 
 def copied(resolved: Resolved) -> tuple[str, ...] | None:
-    """The column of the one input that each output is; None for a query that is more than a copy of columns."""
+    """Returns the column of the single input that each output is; None for a query that does more than copy columns."""
     select, source = resolved.expression, _alone(resolved)
     if source is None or select.args.get("where") or select.args.get("order"):
         return None
@@ -30,7 +30,7 @@ def copied(resolved: Resolved) -> tuple[str, ...] | None:
 
 
 def is_copy(resolved: Resolved, key: tuple[str, ...]) -> bool:
-    """Whether the query copies columns of a table with its key, which no other ``key`` is said to be."""
+    """Returns whether the query copies columns of a table with its key, and no other ``key`` is declared."""
     names, outputs = copied(resolved), key_through(resolved)
     if names is None or (resolved.inputs[0].relation.schema.key and not outputs):
         return False
@@ -39,8 +39,9 @@ def is_copy(resolved: Resolved, key: tuple[str, ...]) -> bool:
 
 
 def key_through(resolved: Resolved) -> tuple[int, ...]:
-    """The outputs that are the key of the one source of a query, each of whose rows is one of the source's; nothing if
-    there is none, or it is not given."""
+    """Returns the outputs that are the key of the single source of a query, each of whose rows is one row of the
+    source; empty if there is no key, or it is not among the outputs.
+    """
     source = _alone(resolved)
     if source is None or source.relation.kind != "source" or not source.relation.schema.key:
         return ()
@@ -50,7 +51,7 @@ def key_through(resolved: Resolved) -> tuple[int, ...]:
 
 
 def _alone(resolved: Resolved) -> Input | None:
-    """The one input of a query that takes its rows one by one."""
+    """Returns the single input of a query that handles its rows one by one."""
     select = resolved.expression
     if not isinstance(select, exp.Select) or is_aggregated(select) or any(select.args.get(k) for k in _MORE):
         return None
@@ -63,14 +64,15 @@ def _alone(resolved: Resolved) -> Input | None:
 
 
 def _columns(select: exp.Expr) -> list[str | None]:
-    """The column that each output is, if it is one."""
+    """Returns the column that each output is, if it is one."""
     outputs = [p.unalias() for p in select.args["expressions"]]
     return [o.name if isinstance(o, exp.Column) else None for o in outputs]
 
 
 def over_copies(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> Resolved:
-    """The query with the sources whose changes are captured as tables that others keep: copies of them. ``values`` are
-    the options of each URI."""
+    """Returns the query with captured sources replaced by tables that others maintain: copies of them. ``values`` are
+    the options of each URI.
+    """
     inputs = tuple(
         dataclasses.replace(i, relation=dataclasses.replace(named_copy(i.relation, values), kind="table"))
         if i.relation.captured
@@ -81,7 +83,7 @@ def over_copies(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def beside_streams(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> Resolved:
-    """The query with names for the copies of the captured sources that it meets."""
+    """Returns the query with names for the copies of the captured sources that it joins."""
     inputs = tuple(
         dataclasses.replace(i, relation=named_copy(i.relation, values)) if i.relation.captured else i
         for i in resolved.inputs
@@ -90,7 +92,7 @@ def beside_streams(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) 
 
 
 def named_copy(relation: Relation, values: Mapping[str, Mapping[str, Any]]) -> Relation:
-    """The relation under a name that only the same rows with the same columns have, without secrets."""
+    """Returns the relation under a name that only the same rows with the same columns share, without secrets."""
     assert relation.uri is not None
     options = sorted((k, str(v)) for k, v in values.get(relation.uri, {}).items())
     what = repr((relation.uri, options, relation.schema.names, relation.schema.key))

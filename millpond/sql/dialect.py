@@ -1,4 +1,4 @@
-"""Our SQL as a dialect of sqlglot, on top of its Spark dialect."""
+"""Defines our SQL as a dialect of sqlglot, on top of its Spark dialect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millpond.sql.nodes import (
 from millpond.sql.parser.statement import MillpondParser
 from millpond.sql.render.sparkpaths import sum_sql, values_sql
 
-# The words that the tokenizer tells apart; every other word is an ordinary name.
+# The words that the tokenizer recognises; every other word is an ordinary name.
 _WORDS = frozenset(
     """
     ALL AND ANTI ANY AS ASC BETWEEN CASE COLLATE CROSS CUBE CURRENT_DATE CURRENT_TIMESTAMP
@@ -42,13 +42,13 @@ _PHRASES = frozenset(
 )
 _OPERATORS = frozenset("/*+ == :: || |> >= <= <> != := <=> -> =>".split())
 
-# What sqlglot writes for these is not what was read.
+# What sqlglot writes for these differs from what it read.
 _REPLACED = (exp.WithinGroup, exp.TsOrDsToDate)
 _TO_DATE = SparkGenerator.TRANSFORMS[exp.TsOrDsToDate]
 
 
 class Millpond(Spark):
-    """Tokenizer, parser and generator of our SQL."""
+    """Defines the tokenizer, parser and generator of our SQL."""
 
     class Tokenizer(Spark.Tokenizer):
         KEYWORDS = {
@@ -63,7 +63,7 @@ class Millpond(Spark):
     Parser = MillpondParser
 
     class Generator(SparkGenerator):
-        # A WITH stays where it stands: one in a subquery may read the query around it.
+        # A WITH stays in its place: one in a subquery may read the outer query.
         EXPRESSIONS_WITHOUT_NESTED_CTES = set[type[exp.Expr]]()
         TRANSFORMS = {
             **{k: v for k, v in SparkGenerator.TRANSFORMS.items() if k not in _REPLACED},
@@ -89,7 +89,7 @@ class Millpond(Spark):
         }
 
         def not_sql(self, node: exp.Not) -> str:
-            """IS NOT NULL in these words: Spark plans NOT … IS NULL otherwise, and may fail where it need not."""
+            """Writes IS NOT NULL in these words: Spark plans NOT … IS NULL differently, and may fail unnecessarily."""
             test = node.this
             if isinstance(test, exp.Is) and not isinstance(test.expression, exp.Not):
                 return f"{self.sql(test, 'this')} IS NOT {self.sql(test, 'expression')}"
@@ -105,7 +105,7 @@ class Millpond(Spark):
             return _TO_DATE(self, node)
 
         def filter_sql(self, node: exp.Filter) -> str:
-            """IGNORE NULLS stands behind FILTER."""
+            """Writes IGNORE NULLS after FILTER."""
             inner = node.this
             if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
                 word = "IGNORE" if isinstance(inner, exp.IgnoreNulls) else "RESPECT"
@@ -127,5 +127,5 @@ class Millpond(Spark):
 
 
 def sql_of(node: exp.Expression) -> str:
-    """The text of an expression or query in our dialect."""
+    """Returns the text of an expression or query in our dialect."""
     return node.sql(dialect=Millpond, comments=False, normalize_functions=False)

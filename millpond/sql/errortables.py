@@ -1,4 +1,4 @@
-"""The columns of error tables, and which tables ERROR INTO can take."""
+"""Defines the columns of error tables, and which tables ERROR INTO accepts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ERROR_COLUMNS = Schema(
 
 
 def error_table(query: str) -> str:
-    """The name of a query's own error table; one that fills a table or stream is named after that."""
+    """Returns the name of a query's own error table; a query that fills a table or stream is named after it."""
     return f"{query.removeprefix('table:').removeprefix('stream:')}{ERRORS}"
 
 
@@ -36,7 +36,7 @@ def error_relation(query: str) -> Relation:
 def check_errors_into(
     catalog: Catalog, name: str, target: Relation | None, place: Place | None
 ) -> Iterator[Error]:
-    """What is wrong with a table of ERROR INTO."""
+    """Yields what is wrong with the table of ERROR INTO."""
     listed = ", ".join(f"{c.name} {type_name(c.type)}" for c in ERROR_COLUMNS)
     hint = f"make one, with all or some of these columns: CREATE TABLE {print_name(name)} ({listed})"
     relation = catalog.find(name)

@@ -1,4 +1,4 @@
-"""What a fold reads of an event: the columns of the query that a batch answers."""
+"""Builds what a fold reads of an event: the columns of the query that runs over a batch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ Report = Callable[[SqlError, exp.Expr], None]
 
 
 class Events:
-    """Turns expressions over a target and a source into those of a fold; what they read of an event is collected.
-
-    ``assigned`` are the columns of the target that the statement sets, in lower case.
+    """Turns expressions over a target and a source into expressions of a fold, and collects what they read of
+    an event.
     """
 
     def __init__(self, target: Relation, alias: str, assigned: Iterable[str], report: Report):
@@ -42,7 +41,7 @@ class Events:
         )
 
     def event(self, node: exp.Expr) -> exp.Column:
-        """An expression over the source as a column of the event."""
+        """Returns an expression over the source as a column of the event."""
         node = bare(node)
         known = self._outputs.get(node)
         if known is None:
@@ -53,12 +52,13 @@ class Events:
         return column(E, known)
 
     def of_pair(self, node: exp.Expr) -> exp.Expr:
-        """The expression over the target itself and the columns of an event."""
+        """Returns the expression over the target itself and the columns of an event."""
         return replace_columns(node, lambda c: c.copy() if c.table.lower() == self.alias else self.event(c))
 
     def of_step(self, node: exp.Expr, *, pairs: bool = True) -> exp.Expr:
-        """The expression over a row in the fold and an event. A subquery in it is answered before the fold, with the
-        events or, if ``pairs``, with the pairs of row and event."""
+        """Returns the expression over a row in the fold and an event. A subquery in it is evaluated before the fold,
+        with the events or, if ``pairs``, with the pairs of row and event.
+        """
         if node.find(exp.Query) is None:
             return replace_columns(node, self._leaf)
         if not self.reads_row(node):
@@ -91,7 +91,7 @@ class Events:
         return column(T, Column(f"r{at}", self.target.schema.columns[at].type))
 
     def equalities(self, conditions: Iterable[exp.Expr]) -> list[tuple[exp.Column, exp.Expr]]:
-        """``row.column = value of the event`` among the conditions, where an index compares as SQL does."""
+        """Returns the ``row.column = value of the event`` conditions for which an index compares as SQL does."""
         found: list[tuple[exp.Column, exp.Expr]] = []
         for part in conditions:
             if not isinstance(part, exp.EQ):
@@ -112,7 +112,7 @@ class Events:
         return found
 
     def lookup(self, pairs: Iterable[tuple[exp.Column, exp.Expr]]) -> tuple[tuple[str, str], ...]:
-        """Columns of the target, each once, with the columns of the event that they equal."""
+        """Returns columns of the target, each once, with the columns of the event that they equal."""
         found: dict[str, str] = {}
         for mine, value in pairs:
             known = self.target.schema.find(mine.name)
@@ -123,8 +123,9 @@ class Events:
     def query(
         self, tree: exp.Select, inputs: tuple[Input, ...], view: str, conditions: list[exp.Expr]
     ) -> Resolved:
-        """The query of the events. ``tree`` joins the target, as ``view``, with the items of the source; the
-        conditions read the source alone."""
+        """Returns the query of the events. ``tree`` joins the target, as ``view``, with the items of the source; the
+        conditions read only the source.
+        """
         items = [j.copy() for j in tree.args.get("joins") or ()]
         outputs: list[exp.Expr] = [named(value.copy(), known.name) for value, known in self._outputs.items()]
         columns = list(self._outputs.values())
@@ -142,13 +143,13 @@ class Events:
 
 
 def inputs_of(tree: exp.Expr, inputs: tuple[Input, ...], but: str | None = None) -> tuple[Input, ...]:
-    """The inputs that a tree reads."""
+    """Returns the inputs that a tree reads."""
     names = {t.name for t in tree.find_all(exp.Table)}
     return tuple(i for i in inputs if i.view in names and i.view != but)
 
 
 def named(value: exp.Expr, name: str) -> exp.Alias:
-    """An output. (``exp.alias_`` would give a subquery an alias of its own.)"""
+    """Returns an output. (``exp.alias_`` would give a subquery its own alias.)"""
     return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
 
 

@@ -1,8 +1,8 @@
-"""Events of a stream, applied one by one to the rows of a table: what a running UPDATE, DELETE, MERGE or UPSERT is.
+"""Describes how a running UPDATE, DELETE, MERGE or UPSERT applies events of a stream, one by one, to table rows.
 
-A batch gives events: rows with the columns c0, c1, …, in stream order. Its changes are found by a fold over them, for
-each row of the table (``RowFold``) or for all rows that have the key of an event (``KeyFold``). The expressions of a
-fold read an event as the columns of ``E`` and a row as it is at that step as the columns r0, r1, … of ``T``.
+A batch delivers events: rows with the columns c0, c1, …, in stream order. A fold over them finds the changes, for each
+row of the table (``RowFold``) or for all rows that have the key of an event (``KeyFold``). The expressions of a fold
+read an event as the columns of ``E``, and the current row as the columns r0, r1, … of ``T``.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from millpond.types import Column, Schema
 T = "__t"
 E = "__e"
 EVENTS = "__events"
-"""The view of a batch's events; beside their columns it has ``seq``, their order."""
+"""The view of a batch's events; in addition to their columns it has ``seq``, their order."""
 ROWS = "__rows"
-"""The view of the table's rows: what they are known by as i0, i1, …, and their columns as r0, r1, …"""
+"""The view of the table's rows: their identity as i0, i1, …, and their columns as r0, r1, …"""
 PAIRS = "__pairs"
 """The view of the pairs of row and event: i0, i1, …, what is read of the event, and ``seq``."""
 SEQ = "seq"
 TURN = "turn"
-"""In PAIRS, where events return something: the how manieth event of its row it is."""
+"""In PAIRS, where events return something: the ordinal of the event for its row."""
 
 SAME, CHANGED, NEW, GONE, NEVER = range(5)
-"""What has become of a row, in the column ``st`` of a fold's answer. NEVER: made and deleted in the same batch."""
+"""The result for a row, in the column ``st`` of the fold's output. NEVER: created and deleted in the same batch."""
 
 
 def identity_columns(target: Relation) -> tuple[Column, ...]:
-    """The columns by which a row of the target is known."""
+    """Returns the columns that identify a row of the target."""
     if target.schema.key:
         return tuple(c for k in target.schema.key if (c := target.schema.find(k)) is not None)
     return (Column(ROW, pa.int64(), nullable=False),)
@@ -43,7 +43,7 @@ def identity_columns(target: Relation) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """A row for each event that was applied, in the columns of a stream."""
+    """Describes a row for each applied event, in the columns of a stream."""
 
     into: Relation
     values: tuple[exp.Expr, ...]
@@ -51,9 +51,10 @@ class Returning:
 
 @dataclass(frozen=True, slots=True)
 class RowFold:
-    """UPDATE and DELETE. ``pairs`` finds which events can concern which rows, by the conditions that read no column
-    that is assigned; the others are ``rest``, tested when the event's turn comes. ``values`` are the new row; there
-    are none for DELETE. ``lookup`` are columns of the target that equal columns of an event."""
+    """Describes UPDATE and DELETE. ``pairs`` finds which events can concern which rows, by the conditions that read no
+    assigned column; the other conditions are ``rest``, which is tested at the turn of the event. ``values`` are the new
+    row, empty for DELETE. ``lookup`` are columns of the target that equal columns of an event.
+    """
 
     target: Relation
     events: Resolved
@@ -66,13 +67,13 @@ class RowFold:
 
     @property
     def tables(self) -> tuple[Input, ...]:
-        """The tables that are read when the events are applied, beside the target."""
+        """Returns the tables that are read when the events are applied, other than the target."""
         return tuple(i for i in self.pairs.inputs if i.view != EVENTS and i.relation.rows_of is None)
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """What happens to the matched rows, or, for insert, to an event without one."""
+    """Describes what happens to the matched rows or, for insert, to an event without a match."""
 
     action: Literal["update", "delete", "insert"]
     condition: exp.Expr | None
@@ -81,8 +82,9 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class KeyFold:
-    """MERGE and UPSERT. Rows and events with equal ``lookup`` columns are folded together: no event of another
-    key can concern such a row. Without such columns all rows and events are."""
+    """Describes MERGE and UPSERT. Rows and events with equal ``lookup`` columns are folded together: no event of
+    another key can concern such a row. Without such columns, all rows and events are folded together.
+    """
 
     target: Relation
     events: Resolved
@@ -93,7 +95,7 @@ class KeyFold:
 
     @property
     def single(self) -> bool:
-        """Whether at most one row has the key of an event."""
+        """Returns whether at most one row has the key of an event."""
         return bool(self.target.schema.key) and {mine for mine, _ in self.lookup} >= set(
             self.target.schema.key
         )

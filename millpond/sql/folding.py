@@ -1,4 +1,4 @@
-"""Running UPDATE, DELETE, MERGE and UPSERT, checked: each becomes a fold over the events of its stream."""
+"""Checks running UPDATE, DELETE, MERGE and UPSERT: each becomes a fold over the events of its stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from millpond.types import Column, Schema
 
 
 def fold_rows(build: MutationBuilder, s: st.Update | st.Delete) -> Fold | None:
-    """A running UPDATE or DELETE."""
+    """Builds the fold of a running UPDATE or DELETE."""
     target = build.target
     given = s.assignments if isinstance(s, st.Update) else ()
     row = build.new_row(given, keep=True) if isinstance(s, st.Update) else []
@@ -70,14 +70,14 @@ def fold_rows(build: MutationBuilder, s: st.Update | st.Delete) -> Fold | None:
 def _split(
     conditions: list[exp.Expr], events: Events
 ) -> tuple[list[exp.Expr], list[exp.Expr], list[exp.Expr]]:
-    """Conditions on the source alone, those that no assignment changes, and the others."""
+    """Splits conditions: those on the source alone, those that no assignment changes, and the others."""
     own = [c for c in conditions if not events.reads_row(c)]
     rest = [c for c in conditions if events.reads_assigned(c)]
     return own, [c for c in conditions if c not in own and c not in rest], rest
 
 
 def _read(events: Events, nodes: Sequence[exp.Expr]) -> tuple[Column, ...]:
-    """The columns of an event that the steps of the fold read."""
+    """Returns the columns of an event that the steps of the fold read."""
     used = {c.name for node in nodes for c in node.find_all(exp.Column) if c.table == E}
     return tuple(c for c in (*events.columns, *(c for _, c in events.fixed)) if c.name in used)
 
@@ -91,8 +91,10 @@ def _pairs(
     *,
     turns: bool,
 ) -> Resolved:
-    """Which events can concern which rows. ``among`` are conditions that one event of the batch must meet with a row
-    as it is before the batch: one that meets none is not changed by the first event, nor by a later one."""
+    """Finds which events can concern which rows. ``among`` are conditions that some event of the batch must satisfy
+    with the row as it is before the batch: a row without such an event is not changed by the first event, nor by a
+    later one.
+    """
     tree = resolved.expression
     identity = identity_columns(events.target)
     hoisted = {c.name: node for node, c in events.fixed}
@@ -129,7 +131,7 @@ def _pairs(
 
 
 def _turn(row: list[exp.Expr]) -> exp.Expr:
-    """The how manieth event of its row a pair is."""
+    """Returns the ordinal of a pair's event for its row."""
     order = exp.Order(expressions=[exp.Ordered(this=seq(), nulls_first=True)])
     return exp.Window(this=exp.RowNumber(), partition_by=[r.copy() for r in row], order=order)
 
@@ -172,7 +174,7 @@ def _returning(
     outputs: list[exp.Expr],
     values: tuple[exp.Expr, ...],
 ) -> Returning | None:
-    """What an applied event returns: columns of the target are those of the new row, or of a deleted one."""
+    """Returns what an applied event returns: columns of the target are those of the new row, or of the deleted one."""
     wrong = check_count(len(outputs), into.schema.names, "RETURNING", build.statement.place)
     if wrong is not None:
         build.error(wrong)
@@ -190,7 +192,7 @@ def _returning(
 
 
 def fold_merge(build: MutationBuilder, s: st.Merge) -> Fold | None:
-    """A running MERGE."""
+    """Builds the fold of a running MERGE."""
     merge = s.expression
     source, on = merge.args["using"], merge.args["on"]
     whens: list[tuple[str, exp.Expr | None, list[exp.Expr]]] = []
@@ -216,7 +218,7 @@ def fold_merge(build: MutationBuilder, s: st.Merge) -> Fold | None:
 def fold_upsert(
     build: MutationBuilder, source: exp.Subquery, on: exp.Expr, assigned: list[tuple[str, exp.Expr]]
 ) -> Fold | None:
-    """A running UPSERT."""
+    """Builds the fold of a running UPSERT."""
     return _fold_keys(
         build,
         source,
@@ -284,8 +286,9 @@ def _fold_keys(
 def _group_by(
     target: Relation, lookup: tuple[tuple[str, str], ...], *, inserts: bool
 ) -> tuple[tuple[str, str], ...]:
-    """The columns by which rows and events are folded together. A new row takes the place of the one with its key: if
-    the columns do not say where that one is, all rows are folded together."""
+    """Returns the columns by which rows and events are folded together. A new row replaces the one with its key: if the
+    columns do not determine where that row is, all rows are folded together.
+    """
     key = set(target.schema.key)
     if not key or not inserts:
         return lookup
@@ -293,7 +296,7 @@ def _group_by(
 
 
 def _keeps(build: MutationBuilder, mine: exp.Column, value: exp.Expr, row: list[exp.Expr]) -> bool:
-    """Whether a new row has, in this column, the value that its event was found by, or the one it had."""
+    """Returns whether a new row has, in this column, the value that its event was found by, or its old value."""
     names = [n.lower() for n in build.target.schema.names]
     new = bare(row[names.index(mine.name.lower())])
     return value in (new, bare(new.this) if isinstance(new, exp.Cast) else new) or new == mine

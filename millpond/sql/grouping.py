@@ -1,4 +1,4 @@
-"""What may stand beside an aggregate."""
+"""Checks what may occur next to an aggregate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.types import type_name
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Whether the node itself is an aggregate call of its query: not one in OVER, nor one of a query around it."""
+    """Returns whether the node is itself an aggregate call of its query: not one in OVER, nor one of an outer query."""
     if isinstance(node, exp.Anonymous):
         aggregate = isinstance(by_name().get(node.name.lower()), Aggregate)
     else:
@@ -29,7 +29,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def _nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The nodes of an expression, without those of its subqueries."""
+    """Yields the nodes of an expression, without those of its subqueries."""
     waiting = [node]
     while waiting:
         found = waiting.pop()
@@ -46,14 +46,14 @@ def contains_window(node: exp.Expr) -> bool:
 
 
 def is_aggregated(select: exp.Select) -> bool:
-    """Whether a SELECT groups its rows."""
+    """Returns whether a SELECT groups its rows."""
     if select.args.get("group") is not None or select.args.get("having") is not None:
         return True
     return any(contains_aggregate(p) for p in select.expressions)
 
 
 def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]) -> Iterator[SqlError]:
-    """A column beside an aggregate must be grouped by."""
+    """Checks that a column next to an aggregate is grouped by."""
     if not is_aggregated(select):
         return
     keys = grouping_keys(select)
@@ -83,7 +83,7 @@ def check_grouping(select: exp.Select, place: Callable[[exp.Expr], Place | None]
 
 
 def clauses_of(select: exp.Select) -> Iterator[exp.Expr]:
-    """The expressions that see groups, not rows."""
+    """Yields the expressions that see groups, not rows."""
     yield from select.expressions
     for key in ("having", "qualify"):
         if select.args.get(key) is not None:
@@ -93,7 +93,7 @@ def clauses_of(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def grouping_keys(select: exp.Select) -> list[exp.Expr]:
-    """The expressions that a SELECT groups by."""
+    """Returns the expressions that a SELECT groups by."""
     group = select.args.get("group")
     if group is None:
         return []
@@ -101,7 +101,7 @@ def grouping_keys(select: exp.Select) -> list[exp.Expr]:
 
 
 def keys_of(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The expressions that a part of GROUP BY groups by: ROLLUP, CUBE and GROUPING SETS hold several."""
+    """Yields the expressions that a part of GROUP BY groups by: ROLLUP, CUBE and GROUPING SETS contain several."""
     if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
         for inner in node.expressions:
             yield from keys_of(inner)
@@ -112,7 +112,7 @@ def keys_of(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def drop_unused_keys(select: exp.Select) -> None:
-    """`GROUP BY a, b GROUPING SETS ((a), ())`: what stands in none of the sets is NULL in every group."""
+    """Handles `GROUP BY a, b GROUPING SETS ((a), ())`: a key that is in none of the sets is NULL in every group."""
     group = select.args.get("group")
     sets = group.args.get("grouping_sets") if group is not None else None
     if group is None or not sets:
@@ -122,14 +122,14 @@ def drop_unused_keys(select: exp.Select) -> None:
     clauses = list(clauses_of(select))
     types = [type_of(key) for key in gone]
     if None in types or any(_tells_sets(n) for c in clauses for n in _nodes(c)):
-        return  # only Spark has it
+        return  # only Spark supports it
     for clause in clauses:
         for key in gone:
             _put_null(clause, key)
     group.set("expressions", sets)
     group.set("grouping_sets", None)
     if not inside:
-        # Behind keys, other than by itself, GROUPING SETS (()) has no group where there are no rows.
+        # After keys, GROUPING SETS (()) returns no group if there are no rows, unlike on its own.
         some = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
         having = select.args.get("having")
         select.set("having", exp.Having(this=exp.and_(having.this, some) if having else some))
@@ -169,7 +169,7 @@ def without_filter(node: exp.Expr) -> exp.Expr:
 def _ungrouped(
     node: exp.Expr, keys: list[exp.Expr], own: set[str], *, within: bool = False
 ) -> Iterator[exp.Column]:
-    """The columns of a SELECT that stand where only groups are seen; ``within`` a subquery too."""
+    """Yields the columns of a SELECT in places where only groups are visible; ``within`` a subquery too."""
     if node in keys or node.meta.get("outer") or (not within and is_aggregate(without_filter(node))):
         return
     if isinstance(node, exp.Column):

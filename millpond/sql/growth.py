@@ -1,8 +1,8 @@
-"""How large the texts and lists may become that a statement makes, told from its text.
+"""Estimates, from the text, how large the texts and lists that a statement creates can become.
 
-No engine can be stopped inside of one call, and what a call takes for its results is counted by none. So a statement of
-a client is measured before: what it makes of a row is at most so many bytes, and at most so many times as large as the
-row's own values. Nothing is known of the values themselves, so how often a text is repeated must be written out.
+No engine can be stopped inside one call, and none accounts for the memory of a call's results. So a client's statement
+is measured first: what it creates from a row is limited to a number of bytes, and to a multiple of the size of the
+row's values. The values themselves are unknown, so the number of repeats of a text must be a literal.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from millpond.sql.trees import trees_in
 Locate = Callable[[int, int], Place]
 
 _BYTES = 20_000
-"""That a statement makes of each row of its inputs."""
+"""The bytes that a statement may create from each row of its inputs."""
 _BYTES_ALONE = 5_000_000
-"""That a statement without FROM makes."""
+"""The bytes that a statement without FROM may create."""
 _TIMES = 1_000
-"""How often a value of a row may be put into what is made of it."""
+"""How often a value of a row may be copied into what is created from it."""
 _ELEMENTS = 100
-"""Elements that a list of a row is taken to have."""
+"""The number of elements that a list of a row is assumed to have."""
 _CELL = 16
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
@@ -42,7 +42,7 @@ _WIDTH = re.compile(r"%[^a-zA-Z%]*?(\d{3,})")
 
 @dataclass(slots=True)
 class _Size:
-    """So many bytes, and so often the value of each column."""
+    """Represents a size: a number of bytes, plus a multiple of the value of each column."""
 
     fixed: float = 0
     cells: Counter[str] = field(default_factory=Counter)
@@ -59,19 +59,19 @@ class _Size:
 
 
 def check_growth(statements: Any, locate: Locate) -> None:
-    """Raises NotSupported for the first statement, or expression, that makes too much of its inputs."""
+    """Raises NotSupported for the first statement, or expression, that creates too much from its inputs."""
     for value in statements if isinstance(statements, Sequence) else (statements,):
         _Measure(value, locate).check()
 
 
 def makes_more(statement: Any) -> bool:
-    """Whether a statement calls what may make more of its values."""
+    """Returns whether a statement calls a function that may enlarge its values."""
     nodes = (node for tree in trees_in(statement) for node in tree.walk())
     return any(isinstance(node, exp.DPipe) or _growth(node) is not None for node in nodes)
 
 
 class _Measure:
-    """Of one statement. What a subquery makes may go into all that is around it, so levels multiply."""
+    """Measures one statement. The result of a subquery may go into everything around it, so levels multiply."""
 
     def __init__(self, value: Any, locate: Locate):
         self._value = value.statement if isinstance(value, st.Explain) else value
@@ -103,7 +103,7 @@ class _Measure:
                     raise self._refused(select.expressions[sizes.index(max(sizes))])
 
     def _add(self, node: exp.Expr) -> None:
-        """Counts what a node makes, if it makes something larger."""
+        """Adds the size of what a node creates, if it creates something larger."""
         grows = _growth(node)
         if isinstance(node, exp.DPipe):
             if isinstance(node.parent, exp.DPipe):
@@ -126,7 +126,7 @@ class _Measure:
             raise self._refused(node)
 
     def _repeats(self, node: exp.Expr) -> float:
-        """How often a node in lambda functions is evaluated for a row."""
+        """Returns how often a node in lambda functions is evaluated for a row."""
         found = 1.0
         inner = node.find_ancestor(exp.Lambda)
         while inner is not None:
@@ -148,7 +148,7 @@ class _Measure:
                 raise self._refused(inner.this)
 
     def size(self, node: exp.Expr) -> _Size:
-        """At most so much is what a node makes."""
+        """Returns an upper bound for the size of what a node creates."""
         if isinstance(node, exp.Literal):
             return _Size(len(node.this) if node.is_string else _CELL)
         if isinstance(node, exp.Column | exp.Identifier):
@@ -173,7 +173,7 @@ class _Measure:
         return _sum(parts)
 
     def _before(self, node: exp.Column) -> _Size | None:
-        """The size of the column of the same SELECT list that a name may mean: one that stands before it."""
+        """Returns the size of the column of the same SELECT list that a name may mean: an earlier one."""
         item: exp.Expr = node
         while item.parent is not None and not isinstance(item.parent, exp.Select):
             item = item.parent
@@ -195,7 +195,7 @@ class _Measure:
         return self._named[id(found[-1])]
 
     def number(self, node: exp.Expr) -> float:
-        """A number that an argument is at most. Raises NotSupported if the text does not tell."""
+        """Returns an upper bound for a numeric argument. Raises NotSupported if the text does not determine one."""
         found = _number(node)
         if found is None:
             raise NotSupported(
@@ -260,7 +260,7 @@ def _number(node: exp.Expr) -> float | None:
 
 
 def _growth(node: exp.Expr) -> Any:
-    """What the table of functions says of the size of a call; None for what is no larger than its arguments."""
+    """Returns what the table of functions says about the size of a call; None if it is no larger than its arguments."""
     row = by_name().get(called(node) or "")
     return None if row is None else row.grows
 
@@ -291,12 +291,14 @@ def filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
 
 
 def stacked(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """So many rows, each of which counts."""
+    """Measures STACK: a number of rows, each of which is counted."""
     return _Size(_CELL * m.number(given[0])) if given else _Size()
 
 
 def sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """From one number to another, or from one day to another: of days that are not written out, some."""
+    """Measures a sequence from one number to another, or one day to another; for days that are not literals, assumes a
+    size.
+    """
     if len(given) < 2:
         return _Size()
     step = given[2] if len(given) > 2 else None
@@ -313,7 +315,7 @@ def sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
 
 
 def _day(node: exp.Expr) -> int | None:
-    """The number of a day that is written out."""
+    """Returns the number of a day that is a literal."""
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
         try:
             return date.fromisoformat(node.this.this[:10]).toordinal()
@@ -323,7 +325,7 @@ def _day(node: exp.Expr) -> int | None:
 
 
 def replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """Each character, or each text of so many, may become the replacement."""
+    """Measures a replacement: each character, or each text of a given length, may become the replacement."""
     if len(given) < 2:
         return _Size()
     size, by = m.size(given[0]), m.size(given[2]) if len(given) > 2 else _Size()

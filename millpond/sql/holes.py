@@ -1,8 +1,8 @@
-"""Which literals of a statement other values can take the place of, without another plan.
+"""Finds the literals of a statement that other values can replace without a new plan.
 
-A literal is open if it stands where only its type counts: compared with something, added to it, or stored in a column.
-Anywhere else (LIMIT 5, GROUP BY 1, LIKE 'a%', a name, an argument of a function) the plan may depend on it, and holds
-for that value alone.
+A literal is open if only its type matters in its place: compared with something, added to it, or stored in a column.
+Anywhere else (LIMIT 5, GROUP BY 1, LIKE 'a%', a name, an argument of a function) the plan may depend on it, and is
+valid for that value only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from millpond.records.values import Unfit
 from millpond.sql.bind import OPEN, PARAMETER, literal
+from millpond.sql.notes import notes_of
 from millpond.sql.resolve import Resolved
 from millpond.sql.template import Template, name_of
 from millpond.sql.trees import trees_in
@@ -35,15 +36,16 @@ _ZEROS = tuple(map(ord, "٠۰߀०০੦૦୦௦౦೦൦෦๐໐༠၀႐០�
 
 
 def mark_holes(statement: Any, template: Template) -> bool:
-    """Notes in the literals of a statement, or of a tree, which hole of its text's template each comes from. False if a
-    hole is no literal of it: part of an interval, the length of a type, one of two texts that are written as one.
-    Raises Unfit if a value is written in a way that the template does not tell: `LIMIT:n`, 007."""
+    """Marks in the literals of a statement, or of a tree, which hole of its text's template each comes from. Returns
+    False if a hole is not a literal of it: part of an interval, the length of a type, one of two adjacent texts. Raises
+    Unfit if a value is written in a form that the template does not distinguish: `LIMIT:n`, 007.
+    """
     by_place = {place: at for at, place in enumerate(template.places)}
     by_start = {start: at for at, (start, _) in enumerate(template.places)}
     found: set[int] = set()
     for tree in trees_in(statement):
         for node in tree.walk():
-            meta = node._meta
+            meta = notes_of(node)
             if not meta:
                 continue
             if PARAMETER in meta:
@@ -60,7 +62,7 @@ def mark_holes(statement: Any, template: Template) -> bool:
                     continue
             else:
                 continue
-            meta[PARAMETER] = name_of(at)
+            node.meta[PARAMETER] = name_of(at)
             found.add(at)
     return len(found) == len(template.holes)
 
@@ -72,19 +74,22 @@ def _is_value(node: exp.Literal, value: Any) -> bool:
 
 
 def hole_of(node: exp.Expr, holes: Mapping[str, int]) -> int | None:
-    """The hole that a node comes from."""
-    return holes.get(str(node._meta[PARAMETER])) if node._meta and PARAMETER in node._meta else None
+    """Returns the hole that a node comes from."""
+    notes = notes_of(node)
+    return holes.get(str(notes[PARAMETER])) if PARAMETER in notes else None
 
 
 def holes_in(trees: Iterable[exp.Expr], count: int) -> set[int]:
-    """Those of so many holes that are in a tree."""
+    """Returns which of the first ``count`` holes are in the trees."""
     numbers = {name_of(at): at for at in range(count)}
     found = (hole_of(node, numbers) for tree in trees for node in tree.walk())
     return {at for at in found if at is not None}
 
 
 def open_holes(trees: Iterable[exp.Expr], values: Sequence[Any]) -> dict[int, bool]:
-    """The holes that other values of the same form can fill, in resolved trees; whether the form counts the digits."""
+    """Returns the holes that other values of the same form can fill, in resolved trees, each with whether its digits
+    are part of the form.
+    """
     numbers = {name_of(at): at for at in range(len(values))}
     found: dict[int, bool] = {}
     closed: set[int] = set()
@@ -102,7 +107,7 @@ def open_holes(trees: Iterable[exp.Expr], values: Sequence[Any]) -> dict[int, bo
 
 
 def form_of(value: Any, digits: bool) -> Hashable:
-    """What two values have in common whose plans are the same."""
+    """Returns what two values with the same plan have in common."""
     match value:
         case int():
             size = abs(value)
@@ -125,22 +130,25 @@ def form_of(value: Any, digits: bool) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """What stands in a tree in place of an open hole's value, so that it is found again in what is made of the tree:
-    by ``pattern``. It has the type that the value has."""
+    """Represents the placeholder in a tree for an open hole's value, of the same type. ``pattern`` finds it again in
+    what is generated from the tree.
+    """
 
     text: str
     pattern: str
 
 
 def stand_in(at: int, value: Any) -> StandIn | None:
-    """None for a value that is not found again: a time, or one of more numbers than can be told apart."""
+    """Returns the stand-in for a value; None if it could not be found again: a time, or a number after too many
+    others.
+    """
     if isinstance(value, str):
         text = f"\ue907{at}\ue908"
         return StandIn(text, f"'{text}'")
     if isinstance(value, int | Decimal):
         if at >= len(_ZEROS):
             return None
-        # The digits of another script are the same number for Python.
+        # Python reads the digits of another script as the same number.
         zero = _ZEROS[at]
         text = written(value).translate({ord("0") + n: zero + n for n in range(10)})
         any_digit = f"[{chr(zero)}-{chr(zero + 9)}]"
@@ -152,7 +160,7 @@ def stand_in(at: int, value: Any) -> StandIn | None:
 
 
 def written(value: Any) -> str:
-    """A value other than a text as it stands in SQL, without its sign."""
+    """Returns a value other than a text as written in SQL, without its sign."""
     match value:
         case int():
             return str(abs(value))
@@ -164,12 +172,12 @@ def written(value: Any) -> str:
 
 
 def literal_text(value: Any) -> str:
-    """The text in the literal of a value."""
+    """Returns the text in the literal of a value."""
     return str(_inner(literal(value, "a value")).this)
 
 
 def put_stand_ins(query: Resolved, holes: Mapping[int, StandIn]) -> Resolved:
-    """A copy of a query with what stands in for the values of its holes; its own tree then says which are open."""
+    """Returns a copy of a query with stand-ins for the values of its holes; its own tree then says which are open."""
     numbers = {name_of(at): at for at in holes}
     for node in query.expression.walk():
         at = hole_of(node, numbers)
@@ -177,7 +185,7 @@ def put_stand_ins(query: Resolved, holes: Mapping[int, StandIn]) -> Resolved:
             node.meta[OPEN] = at
     made = query.expression.copy()
     for node in list(made.walk()):
-        if node._meta and OPEN in node._meta:
+        if OPEN in notes_of(node):
             inner = _inner(node)
             sign = "-" if str(inner.this).startswith("-") else ""
             inner.set("this", sign + holes[node.meta[OPEN]].text)
@@ -185,7 +193,7 @@ def put_stand_ins(query: Resolved, holes: Mapping[int, StandIn]) -> Resolved:
 
 
 def _inner(node: exp.Expr) -> exp.Expr:
-    """The literal in what a value is bound as."""
+    """Returns the literal inside the expression that a value is bound as."""
     while not isinstance(node, exp.Literal):
         node = node.this
     return node
@@ -199,7 +207,7 @@ def _precision(value: Decimal) -> tuple[int, int]:
 
 
 def _counts_digits(node: exp.Expr, value: Any) -> bool | None:
-    """Whether a literal's digits count where it stands; None if it counts itself."""
+    """Returns whether a literal's digits matter in its place; None if the value itself matters."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str | date):
         return None
     if isinstance(value, int) and abs(value) > 2**63:
@@ -231,7 +239,7 @@ def _counts_digits(node: exp.Expr, value: Any) -> bool | None:
 
 
 def _stands_alone(node: exp.Expr, parent: exp.Expr, value: Any) -> bool:
-    """Whether nothing is named after the literal, and no other expression has to equal the one that it is in."""
+    """Returns whether nothing is named after the literal, and its expression need not equal another one."""
     above: exp.Expr | None = node
     clause = None
     while above is not None:

@@ -1,4 +1,4 @@
-"""The identity of a statement: its text, however it is laid out."""
+"""Computes the identity of a statement: its text, independent of layout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _AROUND = re.compile(r"\s*([(),=<>+*/;.-])\s*")
 
 
 def identity(statement: Statement) -> str:
-    """A short name that two statements share when they differ in spaces, comments and letter case only.
+    """Returns a short name that two statements share if they differ only in spaces, comments and letter case.
 
-    It is made from the text before variables are replaced, so that a new password is not a new statement.
+    It is computed from the text before variables are replaced, so that a new password is not a new statement.
     """
     parts = []
     for piece in pieces(statement.text):

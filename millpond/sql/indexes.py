@@ -1,4 +1,4 @@
-"""CREATE INDEX and DROP INDEX against the catalog."""
+"""Checks CREATE INDEX and DROP INDEX against the catalog."""
 
 from __future__ import annotations
 

@@ -1,25 +1,30 @@
-"""Statements that change one row, which they name by its key: INSERT of one row of VALUES, UPDATE and DELETE."""
+"""Recognises statements that change one row by its key: INSERT of one row of VALUES, UPDATE and DELETE."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlglot import exp
 
-from millpond.lookup import Given, RowFunction
+from millpond.lookup import RowFunction
+from millpond.predicates import Given
 from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
+from millpond.sql.fold import identity_columns
 from millpond.sql.lookup import key_values
 from millpond.sql.mutation import Mutation
+from millpond.sql.resolve import Resolved
 from millpond.sql.rowwise import row_function
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedWrite:
-    """``put`` adds the row that ``row`` makes; ``patch`` changes what ``row`` makes in the row with the key; ``drop``
-    ends that row. ``key`` is in the order of the table's."""
+    """Describes a change of one row. ``put`` adds the row that ``row`` builds; ``patch`` changes the columns that
+    ``row`` builds in the row with the key; ``drop`` deletes that row. ``key`` is in the order of the table's key.
+    """
 
     table: str
     action: Literal["put", "patch", "drop"]
@@ -28,8 +33,9 @@ class KeyedWrite:
 
 
 def keyed_write_of(checked: Checked, values: Sequence[Any]) -> KeyedWrite | None:
-    """What a statement changes, whose literals were bound from parameters ``__v0``, … with such values; None for any
-    other statement."""
+    """Returns what a statement changes, if its literals were bound from parameters ``__v0``, … with such values; None
+    for any other statement.
+    """
     statement, target = checked.statement, checked.target
     if isinstance(statement, st.Insert):
         if target is None or target.kind != "table" or len(checked.values) != 1:
@@ -55,12 +61,15 @@ def _changed(
     key = found[0]
     if isinstance(statement, st.Delete):
         return KeyedWrite(target.name, "drop", key)
-    outputs = list(query.expression.expressions)[len(names) :]
-    cells: Mapping[str, exp.Expr] = {
-        c.name: o for c, o in zip(target.schema, outputs, strict=True) if not _is_itself(o, c.name)
-    }
+    cells = assigned_cells(target, query)
     row = row_function(cells, target.schema, values) if not set(cells) & set(names) else None
     return None if row is None else KeyedWrite(target.name, "patch", key, row)
+
+
+def assigned_cells(target: Relation, query: Resolved) -> dict[str, exp.Expr]:
+    """Returns what an UPDATE sets, from the query that finds its rows: the columns that change."""
+    outputs = list(query.expression.expressions)[len(identity_columns(target)) :]
+    return {c.name: o for c, o in zip(target.schema, outputs, strict=True) if not _is_itself(o, c.name)}
 
 
 def _is_itself(output: exp.Expr, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""How large a text may be: limits that hold before and after it is parsed, each told with its place.
+"""Limits the size of a text, before and after it is parsed; each error has its place.
 
-What a parser, a checker or an engine would need long for, or run out of its stack with, is refused here. Chains of AND
-and OR are no depth: the parser makes balanced trees of them, which mean the same.
+Refuses what would take a parser, a checker or an engine too long, or exceed its stack. Chains of AND and OR do not
+count as depth: the parser makes balanced trees of them, which mean the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from millpond.errors import Place, SqlSyntaxError
+from millpond.sql.notes import notes_of
 from millpond.sql.text import Script
 
 T = TokenType
@@ -27,43 +28,43 @@ _CHAINED = frozenset(
     + (T.DOT, T.DCOLON, T.L_BRACKET, T.EQ, T.NEQ, T.LT, T.GT, T.LTE, T.GTE, T.NULLSAFE_EQ, T.IS)
     + (T.LIKE, T.ILIKE, T.RLIKE, T.BETWEEN, T.COLLATE)
 )
-"""Signs that make an expression a level deeper each time that one follows another."""
+"""Operators that make an expression one level deeper each time one follows another."""
 _BREAKS = frozenset(
     (T.COMMA, T.AND, T.OR, T.SELECT, T.FROM, T.WHERE, T.GROUP_BY, T.HAVING, T.ORDER_BY, T.LIMIT, T.JOIN, T.ON)
     + (T.WHEN, T.THEN, T.ELSE, T.VALUES, T.SET)
 )
-"""Where another expression begins."""
+"""Tokens where another expression begins."""
 _NESTED: tuple[tuple[tuple[type[exp.Expr], ...], int, str], ...] = (
     ((exp.Select,), 30, "queries"),
     ((exp.Lambda,), 5, "lambda functions"),
     ((exp.DataType,), 30, "types"),
     ((exp.Array, exp.Struct, exp.Map, exp.VarMap), 30, "arrays, maps and structs"),
 )
-"""What takes more than its share of time the deeper it is nested, in us or in an engine: the most levels of each."""
+"""Constructs whose time grows faster than their nesting, in Millpond or in an engine: the maximum levels of each."""
 _ANY_NESTED = tuple(kind for kinds, _, _ in _NESTED for kind in kinds)
 _DIGITS = 38
 _LARGEST = Decimal(sys.float_info.max)
 _NODES = 3
-"""Nodes of a tree that a level of the text can be: a subquery in FROM is as many."""
+"""The number of tree nodes that one level of the text can be: a subquery in FROM is this many."""
 _ROUGHLY = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|\w+|[^\s\w]")
 _TOLERANCE = 2
-"""Signs of two characters count twice when words are only counted roughly."""
+"""Operators of two characters count twice when words are only counted roughly."""
 _SETS = frozenset((T.UNION, T.EXCEPT, T.INTERSECT))
 
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """Of a text (``length``, in characters) and of each statement in it."""
+    """Limits a text (``length``, in characters) and each statement in it."""
 
     length: int = 64 * 1024 * 1024
     words: int = 2_000_000
-    """Words, numbers, texts and signs."""
+    """Words, numbers, texts and operators."""
     depth: int = 150
-    """Levels of an expression: brackets, calls, operators one behind the other."""
+    """Levels of an expression: brackets, calls, operators in a row."""
     inputs: int = 1_000
-    """Tables and subqueries that are read."""
+    """Tables and subqueries that it reads."""
     statements: int = 100_000
-    """Of a text."""
+    """Statements of a text."""
 
 
 OWN = TextLimits()
@@ -73,14 +74,14 @@ CLIENTS = TextLimits(length=1_000_000, words=25_000, depth=100, inputs=50, state
 
 
 def check_length(text: str, limits: TextLimits) -> None:
-    """Raises for a text that is too long to be looked at."""
+    """Raises for a text that is too long to process."""
     if len(text) > limits.length:
         raise SqlSyntaxError(
             f"the text has {len(text):,} characters, and at most {limits.length:,} are read",
             hint="send it in parts; rows go by parameters, a stream or a file",
             place=Place.of(text[: limits.length + 1], limits.length),
         )
-    # The tokenizer takes a microsecond or two for each character; this, which knows no more than it must, far less.
+    # The tokenizer takes one or two microseconds per character; this simpler scan takes far less.
     for count, word in enumerate(_ROUGHLY.finditer(text)):
         if count > _TOLERANCE * limits.words:
             raise SqlSyntaxError(
@@ -91,7 +92,7 @@ def check_length(text: str, limits: TextLimits) -> None:
 
 
 def check_count(chunks: Sequence[Sequence[Token]], limits: TextLimits, script: Script) -> None:
-    """Raises for a text of too many statements."""
+    """Raises for a text with too many statements."""
     if len(chunks) > limits.statements:
         token = chunks[limits.statements][0]
         raise SqlSyntaxError(
@@ -132,7 +133,7 @@ def check_tokens(tokens: Sequence[Token], limits: TextLimits, script: Script) ->
 
 
 def _check_number(token: Token, script: Script) -> None:
-    """Raises for a number that no type holds."""
+    """Raises for a number that no type can represent."""
     if len(token.text) <= _DIGITS and "e" not in token.text.lower():
         return
     digits, _, exponent = token.text.lower().partition("e")
@@ -145,7 +146,7 @@ def _check_number(token: Token, script: Script) -> None:
         try:
             if Decimal(token.text) <= _LARGEST:
                 return
-        except InvalidOperation:  # no number, or an exponent of more digits than Decimal takes
+        except InvalidOperation:  # not a number, or an exponent with more digits than Decimal accepts
             if exponent.startswith("-") or not exponent.lstrip("+").isdecimal():
                 return
         what = "is out of the range of DOUBLE, 1.7976931348623157e308 at the most"
@@ -211,11 +212,11 @@ def _nested(what: str, most: int, place: Place | None) -> SqlSyntaxError:
 
 
 def _place(node: exp.Expr, script: Script) -> Place | None:
-    """Where a node stands, or what is around it."""
+    """Returns the place of a node, or of what is around it."""
     near: exp.Expr | None = node
     while near is not None:
-        meta = near._meta
-        if meta and "start" in meta:
+        meta = notes_of(near)
+        if "start" in meta:
             return script.place(meta["start"], meta["end"] + 1)
         near = near.parent
     return None

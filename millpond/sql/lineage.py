@@ -1,4 +1,4 @@
-"""Follows outputs of a query back to the columns of the stream that it reads."""
+"""Traces outputs of a query back to the columns of the stream that it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from millpond.sql.running import from_items
 
 def over_stream(resolved: Resolved, name: str, stream: Input) -> exp.Expr | None:
     """Returns what the output ``name`` is, as an expression over columns of the stream alone; None if it is anything
-    else: a column of a table, a subquery, something that changes by itself."""
+    else: a column of a table, a subquery, a function whose value changes.
+    """
     ctes = {cte.alias.lower(): cte for cte in resolved.expression.find_all(exp.CTE)}
     found = _Lineage(stream, ctes).output(resolved.expression, name, resolved.schema.names)
     if found is None or found.find(exp.Query) or any(changing_functions(found)):
@@ -28,7 +29,7 @@ class _Lineage:
         self._ctes = ctes
 
     def output(self, query: exp.Expr, name: str, names: Sequence[str] = ()) -> exp.Expr | None:
-        """An output of a query whose outputs may have been given other ``names``."""
+        """Returns an output of a query whose outputs may have other ``names``."""
         while isinstance(query, exp.Subquery):
             query = query.this
         if not isinstance(query, exp.Select) or is_aggregated(query):
@@ -38,7 +39,7 @@ class _Lineage:
         return None if place is None else self._traced(query.expressions[place].unalias(), query)
 
     def _traced(self, node: exp.Expr, select: exp.Select) -> exp.Expr | None:
-        """The expression with each of its columns replaced by what it is of the stream."""
+        """Returns the expression with each of its columns replaced by its expression over the stream."""
         if node.find(exp.Query) or contains_window(node):
             return None
         if isinstance(node, exp.Column):
@@ -68,6 +69,6 @@ class _Lineage:
 
 
 def _names(item: exp.Expr) -> list[str]:
-    """The names that an alias gives to the columns of a subquery."""
+    """Returns the names that an alias gives to the columns of a subquery."""
     alias = item.args.get("alias")
     return [c.name for c in alias.columns] if isinstance(alias, exp.TableAlias) else []

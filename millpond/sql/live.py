@@ -1,4 +1,4 @@
-"""A table that follows a query over tables: what its query may be, and what its key is."""
+"""Checks a table that follows a query over tables: what its query may be, and what its key is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.sql.resolve import Resolved
 
 
 def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
-    """What changes by itself cannot be followed."""
+    """Refuses functions whose values change: their results cannot be followed."""
     for name in changing_functions(resolved.expression):
         yield SqlError(
             f"a query that follows tables cannot use {name}(): its rows would change by themselves",
@@ -24,7 +24,7 @@ def check_live(resolved: Resolved, at: Place | None) -> Iterator[SqlError]:
 
 
 def changing_functions(tree: exp.Expr) -> Iterator[str]:
-    """The functions in an expression that do not give the same value each time."""
+    """Yields the functions in an expression that do not return the same value each time."""
     for name, node in calls_in(tree):
         if function_classes().get(name) not in ("volatile", "session"):
             continue
@@ -34,7 +34,7 @@ def changing_functions(tree: exp.Expr) -> Iterator[str]:
 
 
 def follows_its_query(table: str, place: Place | None = None) -> SqlError:
-    """The error for a change of a live table."""
+    """Returns the error for a change of a live table."""
     return SqlError(
         f'table "{table}" follows its query: its rows cannot be changed',
         hint="change the tables that it reads, or make a copy WITH ('refresh' = 'once')",
@@ -43,7 +43,9 @@ def follows_its_query(table: str, place: Place | None = None) -> SqlError:
 
 
 def grouping_outputs(resolved: Resolved) -> tuple[int, ...]:
-    """The outputs that are the columns of GROUP BY: the key of the groups. Nothing if one of them is not given."""
+    """Returns the outputs that are the columns of GROUP BY: the key of the groups. Empty if one of them is not
+    an output.
+    """
     select = resolved.expression
     if not isinstance(select, exp.Select) or not is_aggregated(select):
         return ()

@@ -1,8 +1,10 @@
-"""Which queries are lookups: equal values in columns of one table, simple tests, columns or simple aggregates."""
+"""Recognises lookups: queries by equal values in columns of one table, with simple tests, columns or simple
+aggregates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from math import isfinite
@@ -11,48 +13,29 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.lookup import (
-    Compare,
-    Either,
-    Every,
-    Given,
-    Holds,
-    IsNull,
-    Lookup,
-    OneOf,
-    Output,
-    RowFunction,
-    Test,
-)
+from millpond.lookup import Lookup, Output, RowFunction
+from millpond.predicates import Compare, Given, OneOf, Predicate, all_of
 from millpond.records.values import Unfit
 from millpond.sql.bind import PARAMETER
 from millpond.sql.conjuncts import conjuncts
 from millpond.sql.functions import folds
+from millpond.sql.predicates import PredicateReader
 from millpond.sql.resolve import Resolved
 from millpond.sql.rowwise import row_function
 from millpond.sql.template import name_of
-from millpond.types import Schema
+from millpond.types import Column, Schema
 
-_OPERATORS: Mapping[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
-_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _FLOAT_WHOLE = 1 << 24
 
 
 class _Other(Exception):
-    """The query is not a lookup."""
+    """Signals that the query is not a lookup."""
 
 
 def lookup_of(query: Resolved, values: Sequence[Any]) -> Lookup | None:
-    """The lookup that a query is, whose literals were bound from parameters ``__v0``, … with such values; None for
-    any other query."""
+    """Returns the lookup for a query whose literals were bound from parameters ``__v0``, … with such values; None for
+    any other query.
+    """
     try:
         return _Reading(query, values).lookup()
     except _Other:
@@ -61,9 +44,10 @@ def lookup_of(query: Resolved, values: Sequence[Any]) -> Lookup | None:
 
 def key_values(
     query: Resolved, values: Sequence[Any], key: Sequence[str]
-) -> tuple[tuple[Given, ...], Sequence[Test]] | None:
-    """The values that a query wants the key columns of its one table to equal, and what else it asks for; None if it
-    reads in another way."""
+) -> tuple[tuple[Given, ...], Sequence[Predicate]] | None:
+    """Returns the values that a query requires the key columns of its one table to equal, and its other conditions;
+    None if it reads in another way.
+    """
     reading = _Reading(query, values)
     try:
         equal, rest = reading.conditions(reading.select())
@@ -72,23 +56,6 @@ def key_values(
         return tuple(equal[name].value for name in names), rest
     except (_Other, KeyError):
         return None
-
-
-def _listed(test: Test) -> Test:
-    """``a = 1 OR a = 2`` as ``a IN (1, 2)``."""
-    if isinstance(test, Either):
-        parts = [_listed(p) for p in test.parts]
-        columns = {p.column for p in parts if isinstance(p, Compare | OneOf)}
-        values: list[Given] = []
-        for part in parts:
-            if isinstance(part, Compare) and part.operator == "=":
-                values.append(part.value)
-            elif isinstance(part, OneOf) and not part.negated:
-                values += part.values
-            else:
-                return test
-        return OneOf(columns.pop(), tuple(values)) if len(columns) == 1 else test
-    return test
 
 
 class _Reading:
@@ -104,23 +71,24 @@ class _Reading:
         select = self.select("limit", "order")
         equal, rest = self.conditions(select)
         if select.args.get("order") and not all(name in equal for name in self.schema.key or ("",)):
-            raise _Other  # of one row the order does not matter
+            raise _Other  # the order does not matter for one row
         outputs, row = self.outputs(select)
         among = None
         if not equal:
-            among = next((t for t in rest if isinstance(t, OneOf) and not t.negated), None)
+            among = next((t for t in rest if isinstance(t, OneOf) and _by_index(t)), None)
             rest = [t for t in rest if t is not among]
         limit = self.limit(select)
         if (not equal and among is None) or len(self.used) != len(self.kinds):
             raise _Other
         if limit is not None and not row and any(o.function for o in outputs):
             raise _Other
-        more = None if not rest else rest[0] if len(rest) == 1 else Every(tuple(rest))
         arrow, table = self.query.schema.arrow(), self.query.inputs[0].relation.name
-        return Lookup(table, tuple(equal.values()), more, outputs, arrow, len(self.kinds), among, limit, row)
+        return Lookup(
+            table, tuple(equal.values()), all_of(*rest), outputs, arrow, len(self.kinds), among, limit, row
+        )
 
     def outputs(self, select: exp.Select) -> tuple[tuple[Output, ...], RowFunction | None]:
-        """Columns and aggregates, or what makes the outputs of a record."""
+        """Returns columns and aggregates, or what builds the outputs from a record."""
         try:
             return tuple(self.output(o) for o in select.expressions), None
         except _Other:
@@ -137,7 +105,7 @@ class _Reading:
             return (), row
 
     def select(self, *more: str) -> exp.Select:
-        """The query, if it is a SELECT … FROM one table WHERE …, and perhaps what ``more`` names."""
+        """Returns the query, if it is a SELECT … FROM one table WHERE …, with at most the clauses in ``more``."""
         select = self.query.expression
         if not isinstance(select, exp.Select) or len(self.query.inputs) != 1 or not self.query.schema.known:
             raise _Other
@@ -153,16 +121,24 @@ class _Reading:
         self.schema = relation.schema
         return select
 
-    def conditions(self, select: exp.Select) -> tuple[dict[str, Compare], list[Test]]:
-        """The columns that are to equal a value, and all other tests."""
+    def conditions(self, select: exp.Select) -> tuple[dict[str, Compare], list[Predicate]]:
+        """Returns the columns that must equal a value, and all other tests."""
         equal: dict[str, Compare] = {}
-        rest: list[Test] = []
+        rest: list[Predicate] = []
+        reader = PredicateReader(self.find, self.given)
         for part in conjuncts(select.args["where"].this):
-            test = self.test(part, True)
-            if isinstance(test, Compare) and test.operator == "=" and test.column not in equal:
+            test, whole = reader.read(part)
+            if test is None or not whole:
+                raise _Other
+            if (
+                isinstance(test, Compare)
+                and test.operator == "="
+                and isinstance(test.value, Given)
+                and test.column not in equal
+            ):
                 equal[test.column] = test
             else:
-                rest.append(_listed(test))
+                rest.append(test)
         return equal, rest
 
     def limit(self, select: exp.Select) -> Given | None:
@@ -198,70 +174,34 @@ class _Reading:
             raise _Other
         return Output(node.alias, column, name)
 
-    def test(self, node: exp.Expr, wanted: bool) -> Test:
-        """The test that holds where the condition is TRUE, or, if not ``wanted``, where it is FALSE."""
-        if isinstance(node, exp.Paren) and PARAMETER not in node.meta:
-            return self.test(node.this, wanted)
-        if isinstance(node, exp.Not):
-            return self.test(node.this, not wanted)
-        if isinstance(node, exp.And | exp.Or):
-            parts = self.test(node.left, wanted), self.test(node.right, wanted)
-            return Every(parts) if isinstance(node, exp.And) == wanted else Either(parts)
-        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            return IsNull(self.column(node.this), negated=not wanted)
-        if isinstance(node, exp.Between):
-            column = self.column(node.this)
-            low, high = self.given(node.args["low"], column), self.given(node.args["high"], column)
-            if wanted:
-                return Every((Compare(column, ">=", low), Compare(column, "<=", high)))
-            return Either((Compare(column, "<", low), Compare(column, ">", high)))
-        if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
-            column = self.column(node.this)
-            values = tuple(self.given(v, column) for v in node.expressions)
-            return OneOf(column, values, negated=not wanted)
-        operator = _OPERATORS.get(type(node))
-        if operator is not None:
-            return self.comparison(node, operator if wanted else _OPPOSITE[operator])
-        if isinstance(node, exp.Column):
-            return self.holds(node, wanted)
-        raise _Other
-
-    def comparison(self, node: exp.Expr, operator: str) -> Test:
-        left, right = node.args["this"], node.args["expression"]
-        if isinstance(right, exp.Column):
-            left, right, operator = right, left, _TURNED[operator]
-        if isinstance(right, exp.Boolean) and operator in ("=", "<>"):
-            return self.holds(left, bool(right.this) == (operator == "="))
-        column = self.column(left)
-        return Compare(column, operator, self.given(right, column))
-
-    def holds(self, node: exp.Expr, wanted: bool) -> Test:
-        column = self.column(node)
-        if not pa.types.is_boolean(self.type(column)):
-            raise _Other
-        return Holds(column, wanted)
-
-    def given(self, node: exp.Expr, column: str) -> Given:
+    def given(self, node: exp.Expr, column: Column) -> Given | bool | None:
+        """Returns what a column is compared with: a value supplied at run time, or TRUE or FALSE."""
+        if isinstance(node, exp.Boolean) and PARAMETER not in node.meta:
+            return bool(node.this) if pa.types.is_boolean(column.type) else None
         negative = False
         while isinstance(node, exp.Paren | exp.Neg) and PARAMETER not in node.meta:
             negative ^= isinstance(node, exp.Neg)
             node = node.this
         at = self.numbers.get(str(node.meta.get(PARAMETER)))
         if at is None:
-            raise _Other
+            return None
         self.used.add(at)
         kind = self.kinds[at]
-        found = conversion(self.type(column), kind)
+        found = conversion(column.type, kind)
         if found is None or (negative and kind not in (int, float, Decimal)):
-            raise _Other
+            return None
         convert = found[0]
         if negative:
             inner = convert or (lambda value: value)
             return Given(at, kind, lambda value: inner(-value))
         return Given(at, kind, convert)
 
-    def column(self, node: exp.Expr) -> str:
+    def find(self, node: exp.Expr) -> Column | None:
         column = self.schema.find(node.name) if isinstance(node, exp.Column) else None
+        return None if column is None or column.type is None else column
+
+    def column(self, node: exp.Expr) -> str:
+        column = self.find(node)
         if column is None:
             raise _Other
         return column.name
@@ -273,13 +213,17 @@ class _Reading:
         return found.type
 
 
+def _by_index(test: OneOf) -> bool:
+    return not test.negated and all(isinstance(v, Given) for v in test.values)
+
+
 Convert = Callable[[Any], Any]
 
 
 def conversion(dtype: pa.DataType, kind: type) -> tuple[Convert | None] | None:
-    """How a Python value is compared with the values of a column as Spark SQL compares them; None if that is not
-    known here. The function raises Unfit for values that Spark would compare in another way, or refuse. Ints are below
-    2⁶³."""
+    """Returns how to compare a Python value with the values of a column as Spark SQL does; None if that is not known
+    here. The function raises Unfit for values that Spark would compare in another way, or refuse. Ints are below 2⁶³.
+    """
     t = pa.types
     if t.is_string(dtype):
         return (None,) if kind is str else None
@@ -307,7 +251,7 @@ def _short_float(value: int) -> float:
 
 
 def _decimal(value: Decimal) -> Decimal:
-    """A decimal that has a common type with all integers."""
+    """Returns a decimal that has a common type with all integers. Raises Unfit for others."""
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and -18 <= exponent <= 0 and value.adjusted() < 18:
         return value
@@ -315,7 +259,9 @@ def _decimal(value: Decimal) -> Decimal:
 
 
 def _within(value: Any, precision: int, scale: int) -> Any:
-    """A number whose common type with DECIMAL(precision, scale) holds both whole."""
+    """Returns a number whose common type with DECIMAL(precision, scale) can represent both exactly. Raises Unfit for
+    others.
+    """
     if type(value) is int:
         fits = max(precision - scale, 20) + scale <= 38
     else:

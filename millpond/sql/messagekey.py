@@ -1,4 +1,6 @@
-"""The key of a table over messages whose keys tell its rows: a column `_key`, beside those of the query."""
+"""Handles the key of a table over messages whose keys identify its rows: a column `_key`, added to those of the
+query.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ KEY = "_key"
 
 
 def stream_of_keys(resolved: Resolved, declared: Schema) -> Input | None:
-    """The stream of a query in which each row is of one message with a key; None for any other, and where a column of
-    that name is ``declared`` and is something else."""
+    """Returns the stream of a query in which each row comes from one message with a key; None for any other, and if a
+    column of that name is ``declared`` as something else.
+    """
     select = resolved.expression
     if not isinstance(select, exp.Select) or select.args.get("laterals") or select.find(exp.UDTF):
         return None
@@ -28,7 +31,7 @@ def stream_of_keys(resolved: Resolved, declared: Schema) -> Input | None:
 
 
 def _is_key(resolved: Resolved, select: exp.Select, declared: Schema) -> bool:
-    """Whether the output that becomes the column ``_key``, if there is one, is the key of the message."""
+    """Returns whether the output that becomes the column ``_key``, if there is one, is the key of the message."""
     names = [c.name.lower() for c in (declared if len(declared) else resolved.schema)]
     if KEY not in names or names.index(KEY) >= len(select.expressions):
         return True
@@ -37,8 +40,9 @@ def _is_key(resolved: Resolved, select: exp.Select, declared: Schema) -> bool:
 
 
 def with_message_key(resolved: Resolved, stream: Input, declared: Schema) -> tuple[Resolved, Schema]:
-    """The query and the columns that are declared for its table, if any, with the key of the message as one more
-    column, unless they have it."""
+    """Returns the query, and the declared columns of its table, if any, with the key of the message as one more column,
+    unless they have it.
+    """
     if KEY in (declared if len(declared) else resolved.schema):
         return resolved, declared
     known = stream.relation.schema.find(KEY)
@@ -47,7 +51,7 @@ def with_message_key(resolved: Resolved, stream: Input, declared: Schema) -> tup
         this=exp.to_identifier(known.name, quoted=True), table=exp.to_identifier(stream.alias, quoted=True)
     )
     column.meta["dtype"] = known.type
-    name = f"_{KEY}" if KEY in resolved.schema else KEY  # its table calls it otherwise, and has this one too
+    name = f"_{KEY}" if KEY in resolved.schema else KEY  # named differently by its table, which also has this
     select = resolved.expression.copy()
     select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
     columns = (*resolved.schema.columns, Column(name, known.type))

@@ -1,7 +1,7 @@
-"""'on.miss': what becomes of a row of the stream that finds no match in a table.
+"""Implements 'on.miss': what happens to a row of the stream without a match in a table.
 
-It concerns the joins of the SELECT that reads the stream, with tables, by an equality: there a row of the table that
-was found has a key that is not NULL.
+It concerns the joins of the SELECT that reads the stream, with tables, by an equality: there, a matching row of the
+table has a key that is not NULL.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from millpond.types import Column, Schema
 
 SEQ = "_seq"
 MissQuery = tuple[Resolved, tuple[str, ...]]
-"""A query for rows without a match, and the tables that it tells of."""
+"""A query for rows without a match, and the tables that it reports."""
 _HINT = "it is for INNER and LEFT joins of the stream with tables, ON table.column = …"
 
 
 WAIT = 60.0
-"""Seconds that a row waits for its match if 'on.miss.timeout' says nothing."""
+"""Seconds that a row waits for its match, without 'on.miss.timeout'."""
 
 
 @dataclass(frozen=True)
 class MissOptions:
-    """'on.miss' (None: the join says), how long 'retry' waits, and what comes after that."""
+    """Contains 'on.miss' (None: the join decides), how long 'retry' waits, and what happens after that."""
 
     mode: str | None
     timeout: float
@@ -40,12 +40,12 @@ class MissOptions:
 
     @property
     def last(self) -> str | None:
-        """What becomes of a row that finds no match in the end."""
+        """Returns what finally happens to a row without a match."""
         return self.fallback if self.mode == "retry" else self.mode
 
 
 def miss_options(values: Mapping[str, Any]) -> MissOptions:
-    """What the options of a statement say. Raises InvalidOption."""
+    """Reads the options of a statement. Raises InvalidOption."""
     mode = values.get("on.miss")
     for name in ("on.miss.timeout", "on.miss.fallback"):
         if values.get(name) is not None and mode != "retry":
@@ -58,8 +58,9 @@ def miss_options(values: Mapping[str, Any]) -> MissOptions:
 def check_misses(
     resolved: Resolved | None, how: MissOptions, defaults: Mapping[str, str]
 ) -> tuple[Resolved, MissQuery] | None:
-    """The query of a statement that treats misses so, and the one that finds them; None if the join says all. Without
-    ``resolved`` the statement can have no 'on.miss'. Raises InvalidOption."""
+    """Returns the query of a statement that treats misses this way, and the one that finds them; None if the join
+    decides. Without ``resolved``, the statement cannot have 'on.miss'. Raises InvalidOption.
+    """
     if defaults and how.last != "default":
         first = next(iter(defaults))
         raise InvalidOption(f"option \"default.{first}\" needs 'on.miss' = 'default'")
@@ -82,7 +83,7 @@ class _Joined:
 
 
 def with_misses(resolved: Resolved, mode: str, defaults: Mapping[str, str]) -> Resolved:
-    """The query that treats a miss as ``mode`` says: 'null', 'drop' or 'default'. Raises InvalidOption."""
+    """Returns the query that treats a miss as ``mode`` says: 'null', 'drop' or 'default'. Raises InvalidOption."""
     made = Resolved(resolved.expression.copy(), resolved.schema, resolved.inputs)
     select = _reading(made)
     joined = _joined(made, select)
@@ -96,8 +97,9 @@ def with_misses(resolved: Resolved, mode: str, defaults: Mapping[str, str]) -> R
 
 
 def miss_query(resolved: Resolved) -> MissQuery:
-    """A query for the rows of the stream that find no match: ``_seq``, and for each of the named tables whether it
-    is that one. Raises InvalidOption."""
+    """Returns a query for the rows of the stream without a match: ``_seq``, and for each of the named tables whether it
+    is the one without a match. Raises InvalidOption.
+    """
     made = Resolved(resolved.expression.copy(), resolved.schema, resolved.inputs)
     select = _reading(made)
     joined = _joined(made, select)
@@ -130,7 +132,7 @@ def miss_query(resolved: Resolved) -> MissQuery:
 
 
 def _reading(resolved: Resolved) -> exp.Select:
-    """The SELECT that reads the stream, when only renaming SELECTs stand around it."""
+    """Returns the SELECT that reads the stream, if only renaming SELECTs surround it."""
     views = {i.view for i in resolved.inputs if i.relation.running}
     select: exp.Expr = resolved.expression
     while True:

@@ -1,7 +1,7 @@
-"""A standing change of a table as queries.
+"""Describes a change of a table as queries.
 
-A part of a mutation is a query over the target and other tables. Its first columns say which row of the target it is
-about (the key, or the row number of a table without one), the others are the new row.
+A part of a mutation is a query over the target and other tables. Its first columns identify the row of the target (the
+key, or the row number of a table without one); the others are the new row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from millpond.sql.resolve import Resolved
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``end``: the rows found are deleted. ``put``: they replace the rows that their first columns name, or, when
-    ``identified`` is false, are new."""
+    """Describes one part. ``end``: deletes the rows found. ``put``: they replace the rows that their first columns
+    identify or, if ``identified`` is false, are new.
+    """
 
     action: Literal["put", "end"]
     query: Resolved
@@ -25,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What a statement does to one table, all parts at once."""
+    """Describes what a statement does to one table, all parts at once."""
 
     target: Relation
     parts: tuple[Part, ...]

@@ -1,4 +1,4 @@
-"""Expressions of our own that stand beside sqlglot's."""
+"""Defines our own expressions, in addition to sqlglot's."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from decimal import Decimal
 from sqlglot import exp
 
 IN_PARENTHESES = "in_parentheses"
-"""Meta of VALUES in parentheses: an alias behind them is that of an input, not a part of the query."""
+"""Meta of VALUES in parentheses: an alias after them names an input, and is not part of the query."""
 LETTER = "letter"
-"""Meta of a CAST that was written as the letter of a number: the letter."""
+"""Meta of a CAST that was written as the type letter of a number: the letter."""
 
 NEVER_NULL = "never_null"
-"""In the notes of a struct: none of its fields is NULL, so that every engine orders it in the same way."""
+"""In the notes of a struct: none of its fields is NULL, so that every engine orders it the same way."""
 
 
 class StreamWindow(exp.Expression):
-    """``WINDOW TUMBLING(…)`` of a query that is not the outermost: an entry of its Select's ``windows``.
+    """Represents ``WINDOW TUMBLING(…)`` of a query that is not the outermost: an entry of its Select's ``windows``.
 
     ``this`` is Var tumbling, hopping or session; ``size`` and ``slide`` are numbers of seconds.
     """
@@ -25,7 +25,7 @@ class StreamWindow(exp.Expression):
 
 
 class Path(exp.Expression):
-    """A path with wildcards: ``positions.*.shares``, ``portfolio.**.price``, ``a[*].b``.
+    """Represents a path with wildcards: ``positions.*.shares``, ``portfolio.**.price``, ``a[*].b``.
 
     ``expressions`` are its steps: Identifier, Star for ``*``, AnyDepth for ``**``, Index for ``[…]``.
     """
@@ -38,89 +38,66 @@ class Path(exp.Expression):
 
 
 class AnyDepth(exp.Expression):
-    """The step ``**`` of a Path: any number of levels."""
+    """Represents the step ``**`` of a Path: any number of levels."""
 
     arg_types = {}
 
 
 class Index(exp.Expression):
-    """The step ``[…]`` of a Path; ``this`` is the index, or Star."""
+    """Represents the step ``[…]`` of a Path; ``this`` is the index, or Star."""
 
     arg_types = {"this": True}
 
 
 class PathValues(exp.Expression):
-    """The array of the values that a path finds from resolved columns. ``meta["steps"]`` are the steps from each of
-    them (``sql/paths.py``); ``text`` is the path, so that different paths are different nodes."""
+    """Represents the array of the values that a path finds from resolved columns. ``meta["steps"]`` are the steps from
+    each column (``sql/paths.py``); ``text`` is the path, so that different paths are different nodes.
+    """
 
     arg_types = {"expressions": True, "text": True}
 
 
 class AnyValue(exp.Expression):
-    """Whether ``condition`` holds for any value of the array ``this``; ``variable`` is the Element in it."""
+    """Tests whether ``condition`` is true for any value of the array ``this``; ``variable`` is the Element in it."""
 
     arg_types = {"this": True, "variable": True, "condition": True}
 
 
 class HeldValues(exp.Expression):
-    """The values of the array ``this`` for which ``condition`` holds; ``variable`` is the Element in it."""
+    """Represents the values of the array ``this`` for which ``condition`` is true; ``variable`` is the Element
+    in it.
+    """
 
     arg_types = {"this": True, "variable": True, "condition": True}
 
 
 class Element(exp.Expression):
-    """A value of the array of an AnyValue or HeldValues; ``this`` is its name."""
+    """Represents a value of the array of an AnyValue or HeldValues; ``this`` is its name."""
 
     arg_types = {"this": True}
 
 
 class ArraySum(exp.Expression):
-    """The sum of the values of an array that are not NULL, in the type ``to``; NULL if there is none."""
+    """Computes the sum of the values of an array that are not NULL, in the type ``to``; NULL if there is none."""
 
     arg_types = {"this": True, "to": True}
 
 
 class EachOnce(exp.Expression):
-    """The different values in an array of arrays, as one array; NULL is left out."""
+    """Represents the distinct values in an array of arrays, as one array, without NULL."""
 
     arg_types = {"this": True}
 
 
 def seconds_text(seconds: float) -> str:
-    """A number of seconds that reads back as the same number, without an exponent."""
+    """Returns a number of seconds as text that reads back as the same number, without an exponent."""
     return f"{Decimal(repr(seconds)):f}".removesuffix(".0")
 
 
 class WindowStart(exp.Expression):
-    """When the window of a time begins: the time rounded down to a multiple of ``size`` microseconds.
+    """Computes when the window of a time begins: the time rounded down to a multiple of ``size`` microseconds.
 
-    With a ``size`` of 0 it is the time itself, where a session begins that nothing has been added to.
+    With a ``size`` of 0 it is the time itself, where a session begins to which nothing was added.
     """
 
     arg_types = {"this": True, "size": True, "offset": False}
-
-
-def copied(tree: exp.Expr) -> exp.Expr:
-    """A copy of a tree. What is noted of a node is not looked into, which takes sqlglot's own copy most of its time."""
-    root = tree.__class__()
-    waiting: list[tuple[exp.Expr, exp.Expr]] = [(tree, root)]
-    while waiting:
-        node, made = waiting.pop()
-        made.comments, made._type = node.comments, node._type
-        if node._meta is not None:
-            made._meta = dict(node._meta)
-        for key, value in node.args.items():
-            if isinstance(value, exp.Expr):
-                child = value.__class__()
-                waiting.append((value, child))
-                made.set(key, child)
-            elif type(value) is list:
-                made.args[key] = []
-                for item in value:
-                    one = item.__class__() if isinstance(item, exp.Expr) else item
-                    if isinstance(item, exp.Expr):
-                        waiting.append((item, one))
-                    made.append(key, one)
-            else:
-                made.args[key] = value
-    return root

@@ -1,4 +1,4 @@
-"""The order of a stream: ``_seq``, its hidden column, carried to where a query needs it."""
+"""Carries ``_seq``, the hidden column with the order of a stream, to where a query needs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEQ = "_seq"
 
 
 def carry_seq(query: exp.Expr, streams: Streams) -> None:
-    """Every SELECT from the stream to the outermost also gives the stream's ``_seq``."""
+    """Makes every SELECT from the stream to the outermost also return the stream's ``_seq``."""
     while isinstance(query, exp.Subquery):
         query = query.this
     column = seq_column(query, streams)
@@ -20,7 +20,7 @@ def carry_seq(query: exp.Expr, streams: Streams) -> None:
 
 
 def seq_column(select: exp.Expr, streams: Streams) -> exp.Column | None:
-    """The ``_seq`` of the stream that a SELECT reads, also where it stands in a subquery of FROM."""
+    """Returns the ``_seq`` of the stream that a SELECT reads, also from a subquery of FROM."""
     for item, _ in from_items(select):
         if not streams.is_stream(item):
             continue
@@ -42,7 +42,7 @@ def seq_column(select: exp.Expr, streams: Streams) -> exp.Column | None:
 
 
 def _name_seq(item: exp.Expr | None) -> None:
-    """Gives ``_seq`` a name too, where an alias names the columns of an item of FROM or of a CTE."""
+    """Adds a name for ``_seq`` where an alias names the columns of an item of FROM or of a CTE."""
     names = item.args.get("alias") if item is not None else None
     if isinstance(names, exp.TableAlias) and names.args.get("columns"):
         names.append("columns", exp.to_identifier(SEQ, quoted=True))

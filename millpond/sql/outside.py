@@ -1,4 +1,4 @@
-"""What a statement names that is not of the app: files, hosts, topics, by a URI or by an option."""
+"""Finds what a statement names outside the app: files, hosts, topics, by a URI or by an option."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.sql.uris import is_uri
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A URI, or the value of the option ``option``."""
+    """Represents a URI, or the value of the option ``option``."""
 
     text: str
     place: Place | None
@@ -24,8 +24,9 @@ class Named:
 
 
 def named_outside(statement: st.Statement) -> Iterator[Named]:
-    """Every URI that a statement reads or writes, and all its options: which of them name something is for whoever
-    asks. Texts that are only values of rows are not among them."""
+    """Yields every URI that a statement reads or writes, and all its options: the caller decides which of them name
+    something. Texts that are only values of rows are not included.
+    """
     match statement:
         case st.Insert(target_is_uri=True):
             yield Named(statement.target, statement.place)

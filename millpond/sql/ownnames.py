@@ -1,5 +1,4 @@
-"""Names that the app keeps for itself: of error tables, and of the tables in which running statements keep what they
-need."""
+"""Recognises names that the app reserves: error tables, and the tables with the state of running statements."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ _OWN = re.compile(
 
 
 def is_own(name: str) -> bool:
-    """Whether a table of that name is one that the app made."""
+    """Returns whether the app created a table of that name."""
     return _OWN.fullmatch(name) is not None
 
 
 def check_free(name: str, kind: str, place: Place | None) -> None:
-    """Raises if a table, stream or view cannot be called so."""
+    """Raises if a table, stream or view cannot have this name."""
     if is_own(name):
         end = name[name.rindex("$") :]
         raise InvalidOption(

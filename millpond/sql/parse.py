@@ -1,4 +1,4 @@
-"""Text to statements."""
+"""Parses text into statements."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from millpond.sql.text import Piece, Script, pieces
 from millpond.sql.uris import mask_uris
 
 _CALLS = 5_000
-"""Calls within calls that Python allows: enough for statements as deep as ``OWN`` allows, in every step."""
+"""The depth of nested calls that Python allows: enough for statements as deep as ``OWN`` allows, in every step."""
 _UNCLOSED = {"string": "this string is never closed", "name": "this name is never closed"}
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """The statements that could be read, and the errors of those that could not, both in text order."""
+    """Contains the statements that could be parsed, and the errors of those that could not, both in text order."""
 
     statements: tuple[Statement, ...]
     errors: tuple[SqlError, ...]
     script: Script
 
     def require(self) -> tuple[Statement, ...]:
-        """The statements, or the error: the only one, or CheckFailed with all of them."""
+        """Returns the statements, or raises the error: the only one, or CheckFailed with all of them."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
@@ -54,9 +54,9 @@ class Parsed:
 
 
 def parse(text: str, env: Mapping[str, str] | None = None, limits: TextLimits = OWN) -> Parsed:
-    """Reads every statement; after a mistake it goes on behind the next semicolon.
+    """Parses every statement; after a mistake, parsing continues after the next semicolon.
 
-    ``env`` gives the values of ``${NAME}``, by default the environment of the process. A text that is longer than
+    ``env`` contains the values of ``${NAME}``, by default the environment of the process. A text that is longer than
     ``limits`` allows is not read at all.
     """
     try:
@@ -96,7 +96,7 @@ def parse(text: str, env: Mapping[str, str] | None = None, limits: TextLimits = 
 
 
 def parse_one_statement(text: str, env: Mapping[str, str] | None = None) -> Statement:
-    """The statement of a text that holds exactly one."""
+    """Returns the statement of a text that contains exactly one."""
     statements = parse(text, env).require()
     if len(statements) != 1:
         place = statements[1].place if statements else Place.of(text, 0)
@@ -105,7 +105,7 @@ def parse_one_statement(text: str, env: Mapping[str, str] | None = None) -> Stat
 
 
 def parse_condition(text: str, limits: TextLimits = CLIENTS) -> exp.Expression:
-    """A condition such as ``tier = 'GOLD' AND age > 65``; variables are not replaced."""
+    """Parses a condition such as ``tier = 'GOLD' AND age > 65``; variables are not replaced."""
     check_length(text, limits)
     script = Script(text, text)
     tokens, uris, unreadable = _tokenize(script)
@@ -130,7 +130,7 @@ def parse_condition(text: str, limits: TextLimits = CLIENTS) -> exp.Expression:
 
 @cache
 def _dialect() -> Millpond:
-    # A level of brackets is some twenty calls of the parser. They are all Python's, which need no stack of C.
+    # A level of brackets takes about twenty calls of the parser. All are Python calls, which need no C stack.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _CALLS))
     return Millpond()
 
@@ -140,7 +140,7 @@ def _parser() -> MillpondParser:
 
 
 def _tokenize(script: Script) -> tuple[list[Token], dict[int, str], list[tuple[int, SqlError]]]:
-    """The tokens, the unquoted URIs by offset, and by offset what could not be read."""
+    """Returns the tokens, the unquoted URIs by offset, and what could not be read by offset."""
     text = script.expanded
     found = list(pieces(text))
     spans = [(p.start, p.end) for p in found if p.kind == "uri"]
@@ -160,7 +160,7 @@ def _tokenize(script: Script) -> tuple[list[Token], dict[int, str], list[tuple[i
 def _tokenize_parts(
     text: str, found: list[Piece], script: Script
 ) -> tuple[list[Token], list[tuple[int, SqlError]]]:
-    """Statement by statement, so that what cannot be read harms only its own."""
+    """Tokenizes statement by statement, so that unreadable text affects only its own statement."""
     ends = [i + 1 for p in found if p.kind == "code" for i in range(p.start, p.end) if text[i : i + 1] == ";"]
     tokens: list[Token] = []
     errors: list[tuple[int, SqlError]] = []
@@ -185,7 +185,7 @@ def _unclosed(piece: Piece, script: Script) -> tuple[int, SqlSyntaxError]:
 
 
 def _chunks(tokens: list[Token], length: int) -> list[tuple[list[Token], int]]:
-    """The tokens of each statement, and the offset where it ends."""
+    """Returns the tokens of each statement, and the offset where it ends."""
     chunks: list[tuple[list[Token], int]] = []
     current: list[Token] = []
     for token in tokens:

@@ -1,8 +1,8 @@
-"""Paths into nested values, written as an expression that gives the array of the values that a path finds.
+"""Writes a path into nested values as an expression that returns the array of the values that the path finds.
 
 ``*`` and ``[*]`` are all fields of a STRUCT, values of a MAP or elements of an ARRAY, ``**`` any number of such levels,
-``[0]`` the first element; a field of an array is that field of each element. What is not there gives no value. The
-types are known, so every step is; the evaluators differ only in their words.
+``[0]`` the first element; a field of an array is that field of each element. What does not exist adds no value. The
+types are known, so every step is; the evaluators differ only in their SQL.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Steps = tuple[Step, ...]
 
 
 class Words(ABC):
-    """How an evaluator says the parts. ``x`` are expressions, arrays are never NULL."""
+    """Declares how an evaluator writes the parts. ``x`` are expressions; arrays are never NULL."""
 
     @abstractmethod
     def cast(self, x: str, source: pa.DataType, target: pa.DataType) -> str: ...
     @abstractmethod
     def one(self, x: str) -> str:
-        """The array of one value."""
+        """Returns the array of one value."""
 
     @abstractmethod
     def none(self, dtype: pa.DataType) -> str:
-        """The empty array of that type of elements."""
+        """Returns an empty array with that element type."""
 
     @abstractmethod
     def both(self, a: str, b: str) -> str:
-        """Two arrays one after the other."""
+        """Returns the concatenation of two arrays."""
 
     @abstractmethod
     def each(self, x: str, variable: str, body: str, none: str) -> str:
-        """The arrays that ``body`` gives for each element of an array, one after the other."""
+        """Returns the concatenated arrays that ``body`` returns for each element of an array."""
 
     @abstractmethod
     def when(self, condition: str, then: str, otherwise: str) -> str: ...
@@ -53,47 +53,48 @@ class Words(ABC):
     def field(self, x: str, name: str) -> str: ...
     @abstractmethod
     def values(self, x: str) -> str:
-        """The values of a map, as an array."""
+        """Returns the values of a map, as an array."""
 
     @abstractmethod
     def has(self, x: str, key: str) -> str:
-        """Whether a map has a key."""
+        """Returns a test whether a map has a key."""
 
     @abstractmethod
     def of_key(self, x: str, key: str) -> str: ...
     @abstractmethod
     def key(self, value: str | int) -> str:
-        """A literal."""
+        """Returns a literal."""
 
     @abstractmethod
     def at(self, x: str, index: int) -> str: ...
     def json(self, x: str, steps: Steps, element: pa.DataType) -> str:
-        """The values in JSON text."""
+        """Returns the values in JSON text."""
         name = TEXTS if pa.types.is_string(element) else NUMBERS
         path = self.key(json.dumps(steps))
         return self.when(f"{x} IS NOT NULL", f"{name}({x}, {path})", self.none(element))
 
     @abstractmethod
     def longer(self, x: str, index: int) -> str:
-        """Whether an array has an element at the index."""
+        """Returns a test whether an array has an element at the index."""
 
 
 def is_json(heads: list[tuple[pa.DataType, Steps]]) -> bool:
-    """Whether a path finds its values in JSON text: nothing that is declared has them."""
+    """Returns whether a path finds its values in JSON text, and not in declared fields."""
     found = [how for dtype, steps in heads for _, how in _leaves(dtype, steps)]
     return "json" in found and set(found) == {"json"}
 
 
 def element_type(heads: list[tuple[pa.DataType, Steps]], *, numbers: bool) -> pa.DataType | None:
-    """The type of the values of a path; None if it can find none. ``numbers`` says that those of JSON text are to be
-    numbers, not texts. Raises TypeMismatch if they have none in common."""
+    """Returns the type of the values of a path; None if it can find none. ``numbers`` says that values of JSON text
+    should be numbers, not texts. Raises TypeMismatch if they have no common type.
+    """
     if is_json(heads):
         return JSON_NUMBER if numbers else pa.string()
     found = [(d, how) for dtype, steps in heads for d, how in _leaves(dtype, steps) if how != "json"]
     if not found:
         return None
     types = [dtype for dtype, _ in found]
-    # A MAP may have any key: where its values do not fit, a name means the fields that are declared.
+    # A MAP may have any key: if its values do not fit, a name means the declared fields.
     common = widest(types) or widest([dtype for dtype, how in found if how != "key"])
     if common is None:
         names = ", ".join(dict.fromkeys(type_name(t) for t in types))
@@ -104,14 +105,15 @@ def element_type(heads: list[tuple[pa.DataType, Steps]], *, numbers: bool) -> pa
 
 
 def write(words: Words, heads: list[tuple[str, pa.DataType, Steps]], element: pa.DataType) -> str:
-    """The array of the values that the paths find from these expressions, in order."""
+    """Returns the array of the values that the paths find from these expressions, in order."""
     writer = _Writer(words, element, is_json([(dtype, steps) for _, dtype, steps in heads]))
     return writer.together([writer.walk(x, dtype, steps, 0) for x, dtype, steps in heads])
 
 
 def _leaves(dtype: pa.DataType, steps: Steps, how: str = "") -> Iterator[tuple[pa.DataType, str]]:
-    """The types of the values, and how they are found: "key" if a name on the way is a key of a map, "json" in text
-    that may hold JSON."""
+    """Yields the types of the values, and how they are found: "key" if a name on the way is a key of a map, "json" in
+    text that may contain JSON.
+    """
     if not steps:
         yield dtype, how
         return
@@ -152,12 +154,12 @@ def _children(dtype: pa.DataType) -> list[pa.DataType]:
 
 
 def field_of(dtype: pa.StructType, name: str) -> pa.Field | None:
-    """The field of that name; case does not count."""
+    """Returns the field of that name, ignoring case."""
     return next((f for f in dtype if f.name.lower() == name.lower()), None)
 
 
 def key_of(dtype: pa.MapType, name: str) -> str | int | None:
-    """The key of a map that a name is; None if none can be."""
+    """Returns the map key for a name; None if there can be none."""
     if pa.types.is_string(dtype.key_type):
         return name
     return int(name) if pa.types.is_integer(dtype.key_type) and name.isdigit() else None
@@ -180,7 +182,7 @@ class _Writer:
         return whole
 
     def walk(self, x: str, dtype: pa.DataType, steps: Steps, depth: int) -> str | None:
-        """The array of the values; None if there can be none."""
+        """Returns the array of the values; None if there can be none."""
         if not any(self.fits(*leaf) for leaf in _leaves(dtype, steps)):
             return None
         if self.in_json and pa.types.is_string(dtype):
@@ -192,7 +194,7 @@ class _Writer:
         if kind == DEEP:
             if not rest and not _children(dtype):
                 return words.one(words.cast(x, dtype, self.element))
-            # A name on an array means its elements, which come by themselves here.
+            # A name on an array means its elements, which are visited anyway.
             once = rest and not (t.is_list(dtype) and rest[0][0] == "name")
             own = self.walk(x, dtype, rest, depth) if once else None
             return self.together([own, *self.inside(x, dtype, steps, depth)])
@@ -211,13 +213,13 @@ class _Writer:
         return None if body is None else words.when(words.has(x, words.key(key)), body, self.none)
 
     def fits(self, dtype: pa.DataType, how: str) -> bool:
-        """Whether such values are among those that are meant."""
+        """Returns whether such values are among the wanted ones."""
         if self.in_json or how == "json":
             return self.in_json and how == "json"
         return bool(widest([dtype, self.element]) == self.element)
 
     def part(self, x: str, dtype: pa.StructType, name: str, rest: Steps, depth: int) -> str | None:
-        """The values in a field of a struct."""
+        """Returns the values in a field of a struct."""
         field = field_of(dtype, name)
         if field is None:
             return None
@@ -225,7 +227,7 @@ class _Writer:
         return None if body is None else self.words.when(f"{x} IS NOT NULL", body, self.none)
 
     def inside(self, x: str, dtype: pa.DataType, steps: Steps, depth: int) -> Iterator[str | None]:
-        """The values in each of the parts of a value."""
+        """Yields the values in each of the parts of a value."""
         t = pa.types
         if t.is_struct(dtype):
             for field in dtype:

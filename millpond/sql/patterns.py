@@ -1,7 +1,7 @@
-"""Patterns that a client may ask Spark to match: those that cannot take for ever.
+"""Checks patterns that a client lets Spark match: only those that cannot take forever are allowed.
 
-DuckDB matches in time that grows with the text. Java tries one way after the other, cannot be stopped while it does,
-and keeps a core of Spark's for as long: for some patterns longer than anybody lives.
+DuckDB matches in time that grows with the text. Java backtracks, cannot be stopped while it does, and occupies a core
+of Spark all the time: for some patterns longer than a lifetime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MATCHES = (
     "regexp_instr", "regexp_substr", "split", "sentences", "str_to_map",
 )  # fmt: skip
 _OPEN_ENDED = 2
-"""Parts of a pattern that may take any number of characters."""
+"""Parts of a pattern that can match any number of characters."""
 _ATOM = re.compile(
     r"\\Q.*?\\E|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!]|\((?:\?(?:[:>]|<\w+>|[a-z]+\)?))?|.", re.DOTALL
 )
@@ -33,7 +33,7 @@ _TIMES = re.compile(r"(?:[*+?]|\{\d+(?:,\d*)?\})[?+]?")
 
 
 def check_patterns(value: Any, locate: Locate) -> None:
-    """Raises NotSupported for the first pattern of a statement, or of an expression, that is not for Spark to match."""
+    """Raises NotSupported for the first pattern of a statement, or of an expression, that Spark must not match."""
     for name, pattern in _patterns(value):
         if not (isinstance(pattern, exp.Literal) and pattern.is_string):
             raise _refused("over HTTP this pattern must be written out", pattern, locate)
@@ -56,15 +56,16 @@ def _refused(what: str, pattern: exp.Expr, locate: Locate) -> NotSupported:
 
 
 def has_patterns(value: Any) -> bool:
-    """Whether something is matched with a pattern at all."""
+    """Returns whether any pattern is matched."""
     return next(_patterns(value), None) is not None
 
 
 def is_slow(pattern: str) -> bool:
-    """Whether a regular expression of Java's may try more ways than can be tried: a repetition inside of another, or
-    of a choice, something that was matched before, or several parts of any length."""
+    """Returns whether a Java regular expression may backtrack too much: a repetition inside another, or of a choice, a
+    back reference, or several parts of any length.
+    """
     inside: list[bool] = [False]
-    """Of each open group: whether it holds a repetition or a choice."""
+    """For each open group: whether it contains a repetition or a choice."""
     many, at = 0, 0
     while at < len(pattern):
         atom = _ATOM.match(pattern, at)
@@ -95,7 +96,7 @@ def is_slow(pattern: str) -> bool:
 
 
 def _patterns(value: Any) -> Iterator[tuple[str, exp.Expr]]:
-    """The patterns with the names of what matches them."""
+    """Yields the patterns with the names of the functions that match them."""
     for tree in trees_in(value):
         for node in tree.walk():
             yield from _of(node)

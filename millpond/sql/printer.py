@@ -1,4 +1,4 @@
-"""Statements to text: ``parse(print_statement(s))`` gives a statement equal to ``s``."""
+"""Prints statements as text: ``parse(print_statement(s))`` returns a statement equal to ``s``."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @singledispatch
 def print_statement(statement: Statement) -> str:
-    """The text of a statement, on one line and without a semicolon."""
+    """Returns the text of a statement, on one line and without a semicolon."""
     raise TypeError(f"no text for {type(statement).__name__}")
 
 
 def print_name(name: str) -> str:
-    """A name, in back-ticks where it needs them."""
+    """Returns a name, in back-ticks if it needs them."""
     plain = _PLAIN.fullmatch(name) and name.upper() not in Millpond.Tokenizer.KEYWORDS
     return name if plain else quote(name)
 
 
 def print_query(query: Query) -> str:
-    """A query with its window and EMIT."""
+    """Returns a query with its window and EMIT."""
     expression = query.expression
     if query.window:
         expression = expression.copy()
@@ -74,7 +74,7 @@ def print_query(query: Query) -> str:
 
 
 def print_settings(settings: Iterable[Setting]) -> str:
-    """``WITH (…)``, or nothing."""
+    """Returns ``WITH (…)``, or nothing."""
     inner = ", ".join(f"{_text(s.name)} = {_text(s.value)}" for s in settings)
     return f"WITH ({inner})" if inner else ""
 
@@ -204,7 +204,7 @@ def _(s: Upsert) -> str:
 
 
 def _source(s: Update | Delete) -> str:
-    """``[FROM source joins] [WHERE …] [RETURNING … INTO …] …``: what UPDATE and DELETE share."""
+    """Returns ``[FROM source joins] [WHERE …] [RETURNING … INTO …] …``, which UPDATE and DELETE share."""
     source = f"FROM {sql_of(s.source)}" if s.source else ""
     joins = "".join(sql_of(j) if sql_of(j).startswith(",") else f" {sql_of(j).strip()}" for j in s.joins)
     where = f"WHERE {sql_of(s.where)}" if s.where else ""

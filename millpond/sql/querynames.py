@@ -1,4 +1,4 @@
-"""The names of running statements: those that their texts give them, and those that are made for the others."""
+"""Names running statements: by the name in the text, or by a generated one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
 
 FILLS = ("table:", "stream:")
-"""What the names of queries begin with that fill a table or stream of their own."""
+"""The prefix of the names of queries that fill a table or stream of their own."""
 
 
 def filling(kind: str, name: str) -> str:
-    """The name of the query that fills a table or stream of its own."""
+    """Returns the name of the query that fills its own table or stream."""
     return f"{kind}:{name}"
 
 
 def unknown_query(name: str, queries: Iterable[str], place: Place | None = None) -> UnknownName:
-    """The error for a name that no query has."""
+    """Returns the error for a name that no query has."""
     known = sorted(set(queries))
     short = [query.partition(":")[2] if query.startswith(FILLS) else query for query in known]
     listed = f"queries: {', '.join(short)}" if short else "there is no running query"
@@ -30,8 +30,9 @@ def unknown_query(name: str, queries: Iterable[str], place: Place | None = None)
 
 
 def made_name(checked: Checked, number: int, taken: Container[str]) -> str:
-    """The name of a running statement whose text gives none: it is the same after a restart. ``number`` says how many
-    of the same text there were before, ``taken`` are names in lower case."""
+    """Returns the generated name of a running statement without a name in its text: it is the same after a restart.
+    ``number`` says how many statements of the same text there were before; ``taken`` are names in lower case.
+    """
     name = f"{_prefix(checked)}_{identity(checked.statement)[:8]}"
     names = (f"{name}_{n}" if n else name for n in itertools.count(number))
     return next(name for name in names if name.lower() not in taken)

@@ -1,4 +1,4 @@
-"""Which names a query reads."""
+"""Finds the names that a query reads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from millpond.sql.statements import Query
 
 
 def names_read(query: Query) -> set[str]:
-    """The names in FROM anywhere in the query, in lower case, without its own CTEs."""
+    """Returns the names in FROM anywhere in the query, in lower case, without its own CTEs."""
     ctes = {c.alias.lower() for c in query.expression.find_all(exp.CTE)}
     return {t.name.lower() for t in query.expression.find_all(exp.Table) if not t.meta.get("uri")} - ctes
 
 
 def uris_read(query: Query) -> list[str]:
-    """The URIs in FROM anywhere in the query."""
+    """Returns the URIs in FROM anywhere in the query."""
     return [t.name for t in query.expression.find_all(exp.Table) if t.meta.get("uri")]

@@ -1,4 +1,6 @@
-"""What Spark's real-time mode can run: rows of one topic, filtered, projected, joined with tables by equality."""
+"""Checks what Spark's real-time mode can run: rows of one topic, filtered, projected, joined with tables by
+equality.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _CLAUSES = {"order": "ORDER BY", "limit": "LIMIT"}
 def not_in_real_time(
     query: Resolved, sink: Mapping[str, Any], statement: Mapping[str, Any], errors_into: str | None
 ) -> Iterator[tuple[str, str | None]]:
-    """Why a query into a sink cannot run so, and what to do; ``sink`` and ``statement`` are their options."""
+    """Yields why a query into a sink cannot run in real-time mode, and what to do; ``sink`` and ``statement`` are
+    their options.
+    """
     streams = [i for i in query.inputs if i.relation.running]
     if len(streams) != 1 or not (streams[0].relation.uri or "").startswith("kafka:"):
         yield "it reads one topic of Kafka", None

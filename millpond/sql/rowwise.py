@@ -1,8 +1,9 @@
-"""Assignments as a Python function of one row: what an UPDATE by key would else spend its time on.
+"""Compiles assignments to a Python function of one row, where an engine would take most of the time of an UPDATE by
+key.
 
-It knows sums, differences and products of numbers, texts put together, and values as they are. Where Spark would
-raise, or the values are not such as the function was made for, it raises Unfit: the long way then answers, or says what
-is wrong.
+It supports sums, differences and products of numbers, concatenated texts, and plain values. Where Spark would raise, or
+the values are not those that the function was made for, it raises Unfit: the general path then returns the result or
+the error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _WIDE = Context(prec=100, rounding=ROUND_HALF_UP)
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _INT, _DOUBLE, _STRING = pa.int32(), pa.float64(), pa.string()
 _GIVEN_DECIMAL = pa.decimal128(16, 6)
-"""Decimals of a text differ in their digits from one text to the next; in sums and products all count as this."""
+"""Decimals in a text have different digits from one text to the next; in sums and products all are treated as
+this type.
+"""
 _KINDS: Mapping[type, pa.DataType] = {
     int: pa.int64(),
     float: _DOUBLE,
@@ -41,12 +44,12 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{3}(\d{3})?)?", re.ASCII)
 _OPERATORS: Mapping[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _JOINED, _LENGTH = 16, 10_000
-"""Texts that are put together here, and characters of one that is given: nothing counts the bytes."""
+"""The maximum number of texts concatenated here, and of characters of a given text: nothing measures the bytes."""
 _EXACT = {"+": "add", "-": "subtract", "*": "multiply"}
 
 
 class _Other(Exception):
-    """The function cannot be written here."""
+    """Signals that the function cannot be compiled here."""
 
 
 class _Value(NamedTuple):
@@ -58,9 +61,10 @@ class _Value(NamedTuple):
 def row_function(
     outputs: Mapping[str, exp.Expr], schema: Schema, values: Sequence[Any] = (), *, stored: bool = True
 ) -> RowFunction | None:
-    """The function that makes the values of these columns, whose expressions are resolved and were bound from
-    parameters ``__v0``, … with such values; None where only an engine can. If they are not ``stored``, their types are
-    those of the expressions, which other values must not change."""
+    """Returns the function that computes the values of these columns, whose expressions are resolved and were bound
+    from parameters ``__v0``, … with such values; None if only an engine can. If they are not ``stored``, their types
+    are those of the expressions, which other values must not change.
+    """
     writer = _Writer(values, stored=stored)
     try:
         cells = {}
@@ -84,7 +88,7 @@ def row_function(
 
 
 class _Writer:
-    """Lines of Python, one for each step."""
+    """Writes lines of Python, one for each step."""
 
     def __init__(self, values: Sequence[Any], *, stored: bool):
         self._stored = stored
@@ -96,7 +100,7 @@ class _Writer:
         self._joined = 0
 
     def checks(self) -> list[str]:
-        """Whether the values are of the types that the function was made for."""
+        """Returns lines that raise Unfit if a value does not have the type that the function was made for."""
         return [f"if type(v{at}) is not k{at}: raise Unfit" for at in range(len(self._values))]
 
     def value(self, node: exp.Expr) -> _Value:
@@ -145,7 +149,7 @@ class _Writer:
         return self._arithmetic(operator, left, right)
 
     def fitted(self, value: _Value, target: pa.DataType | None) -> str:
-        """The value in the type of a column that it is stored in."""
+        """Returns the value in the type of the column that stores it."""
         source, t = value.type, pa.types
         if target is None:
             raise _Other
@@ -194,7 +198,7 @@ class _Writer:
         return self._arithmetic("-", _Value("0", inner.type), inner)
 
     def _operand(self, value: _Value) -> _Value:
-        """A value in a sum or product, where the type of what is written depends on its digits."""
+        """Returns a value in a sum or product, where the type of a literal depends on its digits."""
         dtype = value.type
         if value.given and pa.types.is_integer(dtype):
             self.lines.append(f"if not -2147483648 <= {value.code} <= 2147483647: raise Unfit")
@@ -214,7 +218,7 @@ class _Writer:
         return value.code
 
     def _step(self, code: str, dtype: pa.DataType, *operands: _Value) -> _Value:
-        """A line that computes; it gives NULL where an operand is."""
+        """Adds a line that computes; the result is NULL if an operand is."""
         self._next += 1
         name = f"t{self._next}"
         nullable = [o.code for o in operands if not o.given and o.code.startswith("t")]
@@ -245,12 +249,12 @@ class _Writer:
 
 
 def _bound(dtype: pa.DataType) -> pa.DataType:
-    """The decimal that holds a number."""
+    """Returns the decimal type that can represent a number."""
     return pa.decimal128(_DIGITS[dtype.bit_width], 0) if pa.types.is_integer(dtype) else dtype
 
 
 def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
-    """The value in DECIMAL(precision, scale), as Spark stores it."""
+    """Returns the value in DECIMAL(precision, scale), as Spark stores it."""
     found = value.quantize(Decimal((0, (1,), -scale)), context=_WIDE)
     if found and found.adjusted() >= precision - scale:
         raise Unfit("out of range")
@@ -258,7 +262,7 @@ def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
 
 
 def _day(text: str) -> date:
-    """The date of a text in the one form that nobody reads in another way."""
+    """Returns the date in a text of the one form that is unambiguous."""
     if _DAY.fullmatch(text):
         try:
             return date.fromisoformat(text)
@@ -277,7 +281,7 @@ def _time(text: str) -> datetime:
 
 
 def _short(value: Decimal) -> None:
-    """Raises Unfit for a decimal of more digits than are counted with."""
+    """Raises Unfit for a decimal with too many digits."""
     exponent = value.as_tuple().exponent
     if not (isinstance(exponent, int) and -6 <= exponent <= 0 and value.adjusted() < 10):
         raise Unfit("many digits")

@@ -1,4 +1,4 @@
-"""What a query over a stream may be in this version: every row of a batch on its own, joined with tables."""
+"""Checks what a query over a stream may be in this version: every row of a batch by itself, joined with tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDLESS = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
 
 
 def from_items(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Join | None]]:
-    """The inputs of a SELECT in order, each with the join that brings it."""
+    """Yields the inputs of a SELECT in order, each with its join."""
     from_ = select.args.get("from_")
     if from_ is not None:
         yield from_.this, None
@@ -24,7 +24,7 @@ def from_items(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Join | None]]:
 
 
 class Streams:
-    """Which parts of a resolved query come from a stream."""
+    """Finds which parts of a resolved query come from a stream."""
 
     def __init__(self, resolved: Resolved):
         self.views = {i.view for i in resolved.inputs if i.relation.running}
@@ -33,7 +33,7 @@ class Streams:
             self.ctes[cte.alias.lower()] = cte.this
 
     def is_stream(self, item: exp.Expr) -> bool:
-        """Whether an item of FROM, or anything in it, is a stream."""
+        """Returns whether an item of FROMis or contains a stream."""
         if isinstance(item, exp.Table):
             if item.name in self.views:
                 return True
@@ -44,7 +44,9 @@ class Streams:
         return False
 
     def keeps_table_rows(self, select: exp.Expr) -> bool:
-        """Whether a join gives rows of a table that no row of the stream meets: those of each batch anew."""
+        """Returns whether a join returns table rows without a match in the stream, which would be repeated in
+        each batch.
+        """
         seen = False
         for item, join in from_items(select):
             here = self.is_stream(item)
@@ -83,7 +85,7 @@ def check_recursion(
 def check_running(
     resolved: Resolved, place: Callable[[exp.Expr], Place | None], at: Place | None
 ) -> Iterator[SqlError]:
-    """The reasons why a query over a stream cannot run."""
+    """Yields the reasons why a query over a stream cannot run."""
     yield from _check(resolved.expression, Streams(resolved), place, at, outermost=True)
     for lateral in resolved.expression.find_all(exp.Lateral, exp.Table):
         if not isinstance(lateral.this, exp.Identifier) and not lateral.args.get("view"):
@@ -183,7 +185,7 @@ def _check_subqueries(
 
 
 def _subqueries(select: exp.Expr) -> Iterator[exp.Expr]:
-    """Queries inside the expressions of a SELECT, not those in its FROM or WITH."""
+    """Yields queries inside the expressions of a SELECT, not those in its FROM or WITH."""
     skipped = {id(select.args.get("from_")), id(select.args.get("with_"))}
     skipped |= {id(j.this) for j in select.args.get("joins") or ()}
 

@@ -1,4 +1,4 @@
-"""Expressions that are the same as one that is grouped by, however they are written."""
+"""Recognises expressions that equal a grouping key, however they are written."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _EITHER_WAY = (exp.Add, exp.Mul, exp.And, exp.Or, exp.EQ)
 
 
 def spell_keys(select: exp.Select, views: Mapping[str, str]) -> None:
-    """Writes what is grouped by the same way wherever it stands: ``(a + b)`` and ``b + a`` as GROUP BY has it.
+    """Writes a grouping key the same way everywhere: ``(a + b)`` and ``b + a`` as in GROUP BY.
 
-    ``views`` has the names of the tables that stand in the query as views: a subquery may read one again."""
+    ``views`` are the names of the tables that the query reads as views: a subquery may read one again.
+    """
     if select.args.get("group") is None:
         return
     same = _Same(views)
@@ -40,8 +41,9 @@ def _spell(node: exp.Expr, keys: Mapping[str, exp.Expr], same: _Same) -> None:
 
 
 class _Same:
-    """Gives expressions a text that those have in common that only differ in parentheses, in the order of operands, and
-    in the aliases of their subqueries."""
+    """Builds a text for an expression that is the same for expressions that differ only in parentheses, in the order of
+    operands, and in the aliases of their subqueries.
+    """
 
     def __init__(self, views: Mapping[str, str]):
         self._views = views
@@ -69,7 +71,7 @@ class _Same:
 
 
 def _is_of_input(node: exp.Identifier) -> bool:
-    """Whether an identifier is the name of an input, not of a column."""
+    """Returns whether an identifier is the name of an input, not of a column."""
     parent = node.parent
     return isinstance(parent, exp.Table | exp.TableAlias) or (
         isinstance(parent, exp.Column) and parent.args.get("table") is node

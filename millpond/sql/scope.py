@@ -1,4 +1,4 @@
-"""The columns that an expression can see."""
+"""Defines the columns that an expression can see."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from sqlglot import exp
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """One column of what FROM gives: its name, that of its input, and what stands for it in the resolved query."""
+    """Represents one column that FROM returns: its name, that of its input, and its expression in the resolved
+    query.
+    """
 
     alias: str
     name: str
     value: exp.Expr
     hidden: bool = False
-    """It is not in ``*``."""
+    """Whether it is not in ``*``."""
     qualified: bool = False
-    """It can only be named with its input: the side of USING that the bare name does not mean."""
+    """Whether it must be qualified with its input: the side of USING that the bare name does not mean."""
 
     @property
     def dtype(self) -> pa.DataType | None:
@@ -28,49 +30,49 @@ class Visible:
 
 @dataclass(slots=True)
 class Scope:
-    """What the inputs of one SELECT give, and the SELECT around it."""
+    """Represents what the inputs of one SELECT return, and the outer SELECT."""
 
     outer: Scope | None = None
     columns: list[Visible] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     """The aliases of the inputs, in order."""
     unknown: bool = False
-    """An input is not known, nor are its columns."""
+    """Whether an input, and so its columns, is unknown."""
     ctes: dict[str, Cte] = field(default_factory=dict)
     select: bool = False
-    """It is that of a SELECT, not of what only stands around one."""
+    """Whether it belongs to a SELECT, and not only to something around one."""
     lateral: bool = False
-    """It is around a query behind LATERAL, which may ask for ``x.*`` of its inputs."""
+    """Whether it surrounds a query after LATERAL, which may read ``x.*`` of its inputs."""
 
     def has(self, alias: str) -> bool:
-        """Whether an input has this alias."""
+        """Returns whether an input has this alias."""
         return alias.lower() in (i.lower() for i in self.inputs)
 
     def of(self, alias: str) -> list[Visible]:
-        """The columns of an input, as ``alias.*`` gives them: those that only the alias leads to come first."""
+        """Returns the columns of an input, as in ``alias.*``: those that require the alias are first."""
         mine = [c for c in self.columns if c.alias.lower() == alias.lower()]
         return [c for c in mine if c.qualified] + [c for c in mine if not c.qualified]
 
     def matches(self, name: str, alias: str | None = None) -> list[Visible]:
-        """The columns that a name, bare or after an alias, can mean."""
+        """Returns the columns that a name, bare or after an alias, can mean."""
         named = [c for c in self.columns if c.name.lower() == name.lower()]
         if alias is None:
             return [c for c in named if not c.qualified]
         return [c for c in named if c.alias.lower() == alias.lower()]
 
     def shown(self) -> list[Visible]:
-        """The columns of ``*``."""
+        """Returns the columns of ``*``."""
         return [c for c in self.columns if not c.hidden and not c.qualified]
 
     def tables(self) -> set[str]:
-        """The inputs, by the names that they have in the resolved query."""
+        """Returns the inputs, by their names in the resolved query."""
         return {c.table.lower() for v in self.columns for c in v.value.find_all(exp.Column)}
 
     def cte(self, name: str) -> Cte | None:
         return next((s.ctes[name.lower()] for s in self.around() if name.lower() in s.ctes), None)
 
     def around(self) -> Iterator[Scope]:
-        """This scope and the ones outside it."""
+        """Yields this scope and the outer ones."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
@@ -82,7 +84,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Cte:
-    """A query of WITH: the name that it has in the resolved query, and its columns."""
+    """Represents a query of WITH: its name in the resolved query, and its columns."""
 
     name: str
     columns: list[tuple[str, pa.DataType | None]]

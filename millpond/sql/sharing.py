@@ -1,4 +1,4 @@
-"""Whose option is it? The settings of one WITH (…) go to a statement and the sources of its query."""
+"""Assigns the settings of one WITH (…) to the statement and the sources of its query."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from millpond.sql.checked import LATER, World
 def share_out(
     world: World, settings: Sequence[Setting], own: Sequence[Option], uris: Mapping[str, str], owner: str
 ) -> tuple[dict[str, list[Setting]], list[Error]]:
-    """The settings of each source by its alias, and what is wrong: a setting goes to whichever of the statement
-    (``own``) and its sources declares it."""
+    """Returns the settings of each source by its alias, and what is wrong: a setting goes to whichever of the statement
+    (``own``) and its sources declares it.
+    """
     errors: list[Error] = []
     declared: dict[str, Sequence[Option]] = {}
     for alias, uri in uris.items():
@@ -50,7 +51,9 @@ def share_out(
 def without_later(
     settings: Sequence[Setting], declared: Sequence[Option] = ()
 ) -> tuple[tuple[Setting, ...], list[Error]]:
-    """The settings without those that this version refuses, and the refusals; what is ``declared`` is not refused."""
+    """Returns the settings without those that this version refuses, and the refusals; what is ``declared`` is
+    not refused.
+    """
     kept: list[Setting] = []
     errors: list[Error] = []
     for setting in settings:

@@ -1,7 +1,7 @@
-"""Statements: what a SQL text asks for, as frozen data.
+"""Defines statements: what a SQL text asks for, as frozen data.
 
-Names are as spelled; comparisons elsewhere ignore case. Two statements are equal when they say the same:
-``place`` and ``text`` do not count. Offsets in the ``meta`` of expressions are those of the expanded script.
+Names are as written; comparisons elsewhere ignore case. Two statements are equal if they say the same, whatever their
+``place`` and ``text``. Offsets in the ``meta`` of expressions are those of the expanded script.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXPLAIN_FORMATS: tuple[ExplainFormat, ...] = get_args(ExplainFormat)
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """``text`` is the original text of the statement, without its semicolon."""
+    """Represents a statement. ``text`` is its original text, without the semicolon."""
 
     place: Place | None = field(default=None, compare=False, repr=False)
     text: str = field(default="", compare=False, repr=False)
@@ -40,7 +40,7 @@ class ColumnDef:
 
 @dataclass(frozen=True)
 class Watermark:
-    """``WATERMARK FOR column AS column - delay``; ``delay`` is an Interval and ``seconds`` its length."""
+    """Represents ``WATERMARK FOR column AS column - delay``; ``delay`` is an Interval and ``seconds`` its length."""
 
     column: str
     delay: exp.Expression
@@ -49,7 +49,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class WindowClause:
-    """``WINDOW TUMBLING(…)``: sizes in seconds; ``size`` is the gap of a session."""
+    """Represents ``WINDOW TUMBLING(…)``: sizes in seconds; ``size`` is the gap of a session."""
 
     kind: WindowKind
     time: exp.Expression | None
@@ -59,7 +59,7 @@ class WindowClause:
 
 @dataclass(frozen=True)
 class Query:
-    """A Select or SetOperation with its CTEs, and what our language adds to it."""
+    """Represents a Select or SetOperation with its CTEs, and what our language adds to it."""
 
     expression: exp.Expression
     window: WindowClause | None = None
@@ -92,7 +92,7 @@ class CreateTable(Statement):
 
 @dataclass(frozen=True)
 class CreateView(Statement):
-    """A named query, or with ``materialized`` a live table. ``names`` rename its columns."""
+    """Represents a named query, or with ``materialized`` a live table. ``names`` rename its columns."""
 
     name: str
     names: tuple[str, ...]
@@ -157,7 +157,9 @@ class AlterTable(Statement):
 
 @dataclass(frozen=True)
 class Insert(Statement):
-    """Either ``query`` or ``values`` is given. ``target`` is a name or, with ``target_is_uri``, a URI."""
+    """Represents INSERT, with either ``query`` or ``values``. ``target`` is a name or, with ``target_is_uri``,
+    a URI.
+    """
 
     target: str
     target_is_uri: bool = False
@@ -180,7 +182,9 @@ class Upsert(Statement):
 
 @dataclass(frozen=True)
 class Update(Statement):
-    """``source`` is a Table or Subquery, with ``joins`` after it; assignments are (column, value)."""
+    """Represents UPDATE. ``source`` is a Table or Subquery, with ``joins`` after it; assignments are (column,
+    value).
+    """
 
     target: str
     alias: str | None
@@ -243,7 +247,7 @@ class Rollback(Statement):
 
 @dataclass(frozen=True)
 class Block(Statement):
-    """BEGIN … COMMIT or ROLLBACK with what stands between them."""
+    """Represents BEGIN … COMMIT or ROLLBACK with the statements between them."""
 
     begin: Begin
     statements: tuple[Statement, ...]
@@ -262,7 +266,7 @@ class ShowCreate(Statement):
 
 @dataclass(frozen=True)
 class Describe(Statement):
-    """``name`` may be a URI."""
+    """Represents DESCRIBE; ``name`` may be a URI."""
 
     name: str
     extended: bool = False
@@ -277,7 +281,7 @@ class Explain(Statement):
 
 @dataclass(frozen=True)
 class NamedQuery(Statement):
-    """A running statement, by its name: ``EXPLAIN ANALYZE QUERY q``."""
+    """Represents a running statement by its name: ``EXPLAIN ANALYZE QUERY q``."""
 
     name: str
 
@@ -299,7 +303,7 @@ class Replay(Statement):
 
 
 def only_reads(statement: Statement) -> bool:
-    """Whether the statement answers something and changes nothing."""
+    """Returns whether the statement returns something and changes nothing."""
     if isinstance(statement, Explain) and statement.analyze:
         return only_reads(statement.statement)
     return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain, NamedQuery))

@@ -1,4 +1,4 @@
-"""A text without its literals: what texts that differ only in them have in common."""
+"""Replaces the literals of a text: texts that differ only in them share a template."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 LONGEST = 4_000
 """Longer texts are not worth the search."""
-# Each way begins with the character that it is known by, so that the search skips what begins none.
+# Each alternative begins with its characteristic character, so that the search skips all others.
 _TOKEN = re.compile(
     r"'(?<!\w')(?P<text>[^'\\$]*(?:''[^'\\$]*)*)'"
     r"|[0-9](?<![\w.$:`][0-9])(?P<number>[0-9]{0,17}(?:\.[0-9]{1,18})?)(?![\w.])"
@@ -23,22 +23,24 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that the caller gives: by its number, or by its name in lower case."""
+    """Represents a value that the caller passes: by its number, or by its name in lower case."""
 
     which: int | str
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """``text`` has a parameter ``:__v0``, ``:__v1``, … in the place of each literal and parameter of the original;
-    ``holes`` are the literals' values and the parameters, ``places`` where each begins and ends in the original."""
+    """Represents a text without its literals. ``text`` has a parameter ``:__v0``, ``:__v1``, … in place of each literal
+    and parameter of the original; ``holes`` are the literals' values and the parameters, ``places`` where each begins
+    and ends in the original.
+    """
 
     text: str
     holes: tuple[Any, ...]
     places: tuple[tuple[int, int], ...]
 
     def values(self, params: Sequence[Any] | Mapping[str, Any] | None) -> tuple[Any, ...] | None:
-        """The values for the holes; None if ``params`` are not those that the text asks for."""
+        """Returns the values for the holes; None if ``params`` do not match the parameters of the text."""
         asked = [h.which for h in self.holes if isinstance(h, Parameter)]
         if params is None:
             return None if asked else self.holes
@@ -52,7 +54,7 @@ class Template:
 
 
 def template_of(text: str) -> Template | None:
-    """The text without its literals; None for one that holds what only the parser understands."""
+    """Returns the text without its literals; None for one with parts that only the parser understands."""
     if len(text) > LONGEST:
         return None
     parts: list[str] = []
@@ -82,5 +84,5 @@ def template_of(text: str) -> Template | None:
 
 
 def name_of(hole: int) -> str:
-    """The name of a hole's parameter."""
+    """Returns the name of a hole's parameter."""
     return f"__v{hole}"

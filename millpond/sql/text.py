@@ -1,4 +1,4 @@
-"""SQL text before it is tokenized: its strings, comments and URIs, and the variables ``${…}`` in it."""
+"""Processes SQL text before it is tokenized: its strings, comments and URIs, and the variables ``${…}`` in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PieceKind = Literal["code", "string", "name", "comment", "uri", "variable"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of SQL text; ``closed`` is False for a string, name or comment that never ends."""
+    """Represents a part of SQL text; ``closed`` is False for a string, name or comment that never ends."""
 
     kind: PieceKind
     start: int
@@ -38,7 +38,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    """The whole text as consecutive pieces."""
+    """Yields the whole text as consecutive pieces."""
     at = code = 0
     while special := _SPECIAL.search(text, at):
         start, mark = special.start(), special[0]
@@ -72,7 +72,7 @@ def pieces(text: str) -> Iterator[Piece]:
 
 
 def _end_of_comment(text: str, start: int) -> tuple[int, bool]:
-    """The offset behind a comment, which may hold comments, and whether it is closed."""
+    """Returns the offset after a comment, which may contain comments, and whether it is closed."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -83,7 +83,7 @@ def _end_of_comment(text: str, start: int) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """A stretch of the expanded text that came from a variable of the original."""
+    """Represents a part of the expanded text that came from a variable of the original."""
 
     start: int
     end: int
@@ -93,25 +93,25 @@ class _Replacement:
 
 @dataclass(frozen=True)
 class Script:
-    """A SQL text with its variables replaced. Offsets are of ``expanded``; places are in ``original``."""
+    """Represents a SQL text with its variables replaced. Offsets are of ``expanded``; places are in ``original``."""
 
     original: str
     expanded: str
     secrets: frozenset[str] = frozenset()
     errors: tuple[tuple[int, SqlSyntaxError], ...] = ()
-    """Variables that have no value: the offset in ``expanded`` where it is missing, and the error."""
+    """Variables without a value: the offset in ``expanded`` where it is missing, and the error."""
     _names: Mapping[str, str] = field(default_factory=dict, repr=False)
     _replacements: tuple[_Replacement, ...] = field(default=(), repr=False)
 
     @staticmethod
     def of(text: str, env: Mapping[str, str] | None = None) -> Script:
-        """The text expanded from ``env``, by default the environment of the process."""
+        """Expands the text with ``env``, by default the environment of the process."""
         if "${" not in text:
             return Script(text, text)
         return _Expansion(text, os.environ if env is None else env).run()
 
     def original_offset(self, offset: int, *, end: bool = False) -> int:
-        """Where an offset of ``expanded`` stands in ``original``; inside a value, an edge of its variable."""
+        """Returns the offset in ``original`` for an offset of ``expanded``; inside a value, an edge of its variable."""
         index = bisect_right(self._replacements, offset - end, key=lambda r: r.start) - 1
         if index < 0:
             return offset
@@ -121,18 +121,18 @@ class Script:
         return offset - found.end + found.original_end
 
     def place(self, start: int, end: int | None = None) -> Place:
-        """The place in ``original`` of ``expanded[start:end]``."""
+        """Returns the place in ``original`` of ``expanded[start:end]``."""
         stop = self.original_offset(end, end=True) if end is not None else None
         return Place.of(self.original, self.original_offset(start), stop)
 
     def slice(self, start: int, end: int) -> str:
-        """The original text of ``expanded[start:end]``."""
+        """Returns the original text of ``expanded[start:end]``."""
         return self.original[self.original_offset(start) : self.original_offset(end, end=True)]
 
     def mask(self, text: str) -> str:
-        """``text`` with every value from the environment replaced by its ``${NAME}``.
+        """Returns ``text`` with every value from the environment replaced by its ``${NAME}``.
 
-        Values of one or two characters are left: they are in every text.
+        Leaves values of one or two characters: they are in every text.
         """
         for value in sorted(self._names, key=len, reverse=True):
             if len(value) > 2:
@@ -208,7 +208,7 @@ class _Expansion:
 
 
 def _escaped(value: str, kind: PieceKind, first: str) -> str:
-    """A value so that it cannot end the string, name or URI that it stands in."""
+    """Escapes a value so that it cannot end the string, name or URI around it."""
     if kind == "string" and first not in "rR":
         return value.replace("\\", "\\\\").replace(first, "\\" + first)
     if kind == "name":

@@ -1,4 +1,4 @@
-"""Dates and times written as text that cannot be: told before anything runs."""
+"""Reports invalid dates and times written as text, before anything runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORDS = frozenset(("epoch", "now", "today", "tomorrow", "yesterday"))
 
 
 def is_impossible(text: str, dtype: pa.DataType) -> bool:
-    """Whether a text is no date, or for times no time, and no word for one such as `now`."""
+    """Returns whether a text is not a valid date, or for times not a valid time, nor a word for one such as `now`."""
     if text.strip().lower().split(" ")[0] in _WORDS:
         return False
     if pa.types.is_date(dtype):

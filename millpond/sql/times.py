@@ -1,8 +1,8 @@
-"""Dates and times in text, read as Spark's CAST reads them.
+"""Reads dates and times in text as Spark's CAST reads them.
 
-A date is ``[+-]yyyy[-M[-d]]``, with anything behind a blank or a T. A time is the same, with
-``[ |T]H[:m[:s[.fraction]]]`` and, behind the seconds, a zone: Z, an offset, UTC or GMT with or without one, or the name
-of a region. A TIMESTAMP without a date is of the current day.
+A date is ``[+-]yyyy[-M[-d]]``, with anything after a blank or a T. A time is the same, with ``[
+|T]H[:m[:s[.fraction]]]`` and, after the seconds, a zone: Z, an offset, UTC or GMT with or without one, or the name of a
+region. A TIMESTAMP without a date is on the current day.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ _LARGEST_DAYS, _LARGEST = 2**31 - 1, 2**63 - 1
 
 
 def days_of(text: str) -> int | None:
-    """The days since 1970 of a date; None if it is none."""
+    """Returns the days since 1970 of a date; None if it is invalid."""
     found = _DATE.fullmatch(text.strip(_WHITE))
     return None if found is None else _days(*found.groups()[:4])
 
 
 def micros_of(text: str, today: int | None = None, *, zoned: bool = True) -> int | None:
-    """The microseconds since 1970 of a time; None if it is none. ``today``, in days since 1970, is the date of one
-    without: None takes no such. If not ``zoned`` a zone says nothing, and there is always a date."""
+    """Returns the microseconds since 1970 of a time; None if it is invalid. ``today``, in days since 1970, is the date
+    of a time without one; None refuses such times. If not ``zoned``, a zone is ignored, and a date is required.
+    """
     trimmed = text.strip(_WHITE)
     found = _TIME.fullmatch(trimmed)
     if found is not None:
@@ -72,7 +73,7 @@ def micros_of(text: str, today: int | None = None, *, zoned: bool = True) -> int
 
 def _days(sign: str | None, year: str | None, month: str | None, day: str | None) -> int | None:
     number = int(f"{sign or ''}{year}")
-    # The calendar repeats after 400 years, so that years beyond Python's can be computed within them.
+    # The calendar repeats after 400 years, so years outside Python's range can be computed inside it.
     cycles, within = divmod(number - 1, _CYCLE)
     try:
         days = date(within + 1, int(month or 1), int(day or 1)).toordinal() - _EPOCH + cycles * _CYCLE_DAYS
@@ -97,7 +98,7 @@ def _moment(day: int, clock: tuple[str | None, ...], zoned: bool) -> int | None:
 
 
 def zone_offset(name: str, day: int, micros: int) -> int | None:
-    """How far a zone is ahead of UTC at a local time, in microseconds; None if there is no such zone."""
+    """Returns how far a zone is ahead of UTC at a local time, in microseconds; None if there is no such zone."""
     found = _zone(name)
     if found is None or isinstance(found, int):
         return found
@@ -109,7 +110,7 @@ def zone_offset(name: str, day: int, micros: int) -> int | None:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> int | ZoneInfo | None:
-    """A fixed offset in microseconds, or a region."""
+    """Returns a fixed offset in microseconds, or a region."""
     if name in ("Z", "UTC", "GMT", "UT"):
         return 0
     name = _SHORT.get(name, name)

@@ -1,4 +1,4 @@
-"""The expression trees that a statement is made of."""
+"""Finds the expression trees of a statement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.errors import Place
 
 
 def trees_in(value: Any) -> Iterator[exp.Expr]:
-    """The trees in a statement, however deep, as it was parsed: views that it names are not looked through."""
+    """Yields the trees in a statement, at any depth, as parsed: does not search the views that it names."""
     if isinstance(value, exp.Expr):
         yield value
     elif isinstance(value, tuple | list):

@@ -1,7 +1,7 @@
-"""Unquoted URIs in SQL text: where one ends, and hiding them from the tokenizer.
+"""Finds where unquoted URIs in SQL text end, and hides them from the tokenizer.
 
-A URI goes on up to white space, ``;``, an unbalanced bracket, or a comma that is neither inside brackets nor
-directly followed by ``host:port``. A quoted part (``?query="SELECT a, b"``) and ``${…}`` are kept whole.
+A URI continues up to white space, ``;``, an unbalanced bracket, or a comma that is neither inside brackets nor directly
+followed by ``host:port``. A quoted part (``?query="SELECT a, b"``) and ``${…}`` are not split.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _CLOSE = frozenset(")]}")
 
 
 def is_uri(text: str) -> bool:
-    """Whether a quoted name or string is a URI."""
+    """Returns whether a quoted name or string is a URI."""
     return _IS_URI.match(text) is not None
 
 
 def end_of_uri(text: str, start: int) -> int:
-    """The offset behind the URI that begins at ``start``."""
+    """Returns the offset after the URI that begins at ``start``."""
     at = text.index("://", start) + 3
     expected: list[str] = []
     while at < len(text):
@@ -51,7 +51,7 @@ def end_of_uri(text: str, start: int) -> int:
 
 
 def mask_uris(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The text with each URI replaced by a quoted name of the same length, so that offsets stay exact."""
+    """Returns the text with each URI replaced by a quoted name of the same length, so that offsets remain exact."""
     parts, last = [], 0
     for start, end in spans:
         parts += [text[last:start], "`", "u" * (end - start - 2), "`"]

@@ -1,5 +1,6 @@
-"""Python functions in SQL: each with the types of its arguments and of its values, and a name of its own by which
-DuckDB and Spark know it."""
+"""Declares Python functions for SQL: each with the types of its arguments and values, and a name of its own in DuckDB
+and Spark.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ _made: dict[str, UserFunction] = {}
 
 @dataclass(frozen=True, eq=False)
 class UserFunction:
-    """``call`` takes and gives whole columns. ``key`` is its name for the engines."""
+    """Represents a Python function in SQL. ``call`` accepts and returns whole columns. ``key`` is its name in
+    the engines.
+    """
 
     name: str
     key: str
@@ -58,7 +61,7 @@ class UserFunction:
 
 
 def functions_in(sql: str) -> Iterator[UserFunction]:
-    """Those that a text for an engine names."""
+    """Yields those that a text for an engine names."""
     for key in {key.lower() for key in _KEY.findall(sql)}:
         if (found := _made.get(key)) is not None:
             yield found
@@ -73,8 +76,9 @@ def make_function(
     vectorized: bool = False,
     public: bool = False,
 ) -> UserFunction:
-    """The function as SQL sees it. Types are given as in SQL, or by annotations. With ``vectorized`` it takes and gives
-    Arrow arrays, else it is called for each row."""
+    """Returns the function as SQL sees it. Types are given as in SQL, or by annotations. With ``vectorized`` it accepts
+    and returns Arrow arrays, else it is called for each row.
+    """
     name = str(name or getattr(function, "__name__", ""))
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise InvalidOption(f'"{name}" cannot be the name of a function', hint="give it one: name='tier'")
@@ -98,7 +102,7 @@ def make_function(
 
 
 def _is_free(name: str) -> bool:
-    """Whether a call of that name is no word of the language."""
+    """Returns whether the name is not a word of the language, so that a call can use it."""
     from sqlglot import exp
 
     try:
@@ -112,7 +116,7 @@ def _is_free(name: str) -> bool:
 def _types_of(
     function: Callable[..., Any], name: str, arguments: Sequence[str] | None, returns: str | None
 ) -> tuple[pa.DataType, ...]:
-    """Of the arguments, and of the values."""
+    """Returns the types of the arguments, and of the values."""
     try:
         hints = typing.get_type_hints(function)
         parameters = [p for p in inspect.signature(function).parameters.values() if p.kind != p.KEYWORD_ONLY]
@@ -183,7 +187,7 @@ def _on_columns(
         except Exception as error:
             raise ValueError(f'function "{name}": {type(error).__name__}: {error}') from error
 
-    # DuckDB asks how many there are.
+    # DuckDB inspects how many there are.
     given = [inspect.Parameter(f"c{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(types) - 1)]
     call.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
     return call

@@ -1,4 +1,4 @@
-"""Types that a statement wants of a source whose own types are only guessed from text.
+"""Finds the types that a statement wants from a source whose own types are only guessed from text.
 
 `CREATE TABLE t (id INT, price DECIMAL(20,2)) AS SELECT * FROM file://x.csv` must not read the price as DOUBLE first:
 digits and leading zeros would be lost before the table sees them.
@@ -18,11 +18,11 @@ from millpond.types import Column, Schema
 
 
 def wanted_schemas(resolved: Resolved, targets: Sequence[pa.DataType | None]) -> dict[str, Schema]:
-    """URI → the columns of a source with the types that the query's outputs have.
+    """Returns URI → the columns of a source with the types that the query's outputs have.
 
-    ``targets`` are the types of the columns that the outputs go to, in order; empty when there are none. An output
-    that is just a column of the source wants its target's type; a CAST of one to DECIMAL wants that type, if the
-    column is used in no other way. Sources that need no change are left out.
+    ``targets`` are the types of the columns that store the outputs, in order; empty if there are none. An output that
+    is just a column of the source wants its target's type; a CAST of one to DECIMAL wants that type, if the column is
+    not used in any other way. Sources that need no change are left out.
     """
     select = resolved.expression
     if not isinstance(select, exp.Select):

@@ -1,7 +1,7 @@
-"""Windows of time: ``WINDOW TUMBLING(…)`` and ``GROUP BY window(…)`` become one more grouping column.
+"""Lowers time windows: ``WINDOW TUMBLING(…)`` and ``GROUP BY window(…)`` become one more grouping column.
 
-That column is the time at which the window begins. Hopping windows are grouped by their common parts, from which
-they are put together when a batch is merged; sessions by each time, from which they are joined.
+That column is the start time of the window. Hopping windows are grouped by their common parts, which are combined when
+a batch is merged; sessions by each time, and then joined.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _FUNCTIONS = {"WINDOW": "window", "SESSION_WINDOW": "session_window"}
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window of a query, in microseconds; ``size`` is the gap of a session, ``pane`` what rows are grouped by.
+    """Describes the window of a query, in microseconds; ``size`` is the gap of a session, ``pane`` what rows are
+    grouped by.
 
     ``mark`` is the column of the stream whose highest value, less ``delay``, is the watermark.
     """
@@ -65,7 +66,7 @@ class _Found:
     slide: int
     offset: int
     call: exp.Expr | None
-    """The call in GROUP BY, if it is Spark's way of saying it."""
+    """The call in GROUP BY, if it is in Spark's syntax."""
 
 
 def has_window(query: st.Query) -> bool:
@@ -73,10 +74,10 @@ def has_window(query: st.Query) -> bool:
 
 
 def lower_window(query: st.Query, catalog: Catalog, *, outputs: bool) -> tuple[exp.Expression, Window | None]:
-    """The query with its window as a grouping column.
+    """Returns the query with its window as a grouping column.
 
-    With ``outputs`` it also gives ``window_start`` and ``window_end`` if its list does not name the window. Windows of
-    a table that are not simply cut stay as they are: Spark answers them. Raises SqlError.
+    With ``outputs`` it also returns ``window_start`` and ``window_end`` if its list does not name the window. Windows
+    of a table other than simple ones remain: Spark evaluates them. Raises SqlError.
     """
     call = _call_of(query.expression)
     if query.window is None and call is None:
@@ -172,7 +173,7 @@ def _length(node: exp.Expr, function: str, form: str) -> int:
 
 
 def _time_of(select: exp.Expr, streams: list[Relation]) -> exp.Expr:
-    """The time of a stream: the column of its watermark, or the only one that is a time."""
+    """Returns the time of a stream: the column of its watermark, or the only one that is a time."""
     for stream in streams:
         times = [c.name for c in stream.schema if c.type is not None and pa.types.is_timestamp(c.type)]
         name = stream.watermark.column if stream.watermark is not None else None
@@ -265,7 +266,7 @@ def retained(seconds: float | None) -> int | None:
 
 
 def check_window(window: Window, running: bool, place: Place | None) -> Iterator[SqlError]:
-    """What a window without a watermark cannot do: no row is late, and nothing closes."""
+    """Checks a window without a watermark: no row is late, and no window closes."""
     if not running:
         if window.final:
             yield SqlError("EMIT FINAL is for a stream", place=place)

@@ -1,4 +1,4 @@
-"""The words of a statement: what it is called, and where one of them stands."""
+"""Finds the words of a statement: what it is called, and where a word is in its text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _CLAUSE = re.compile(
 
 
 def point_at_word(error: Error, statement: Statement) -> None:
-    """Places an error that is about the whole statement at the first name that its message quotes, or the clause that
-    its message begins with, if the statement has that word."""
+    """Sets the place of an error about the whole statement to the first name that its message quotes, or to the clause
+    that its message begins with, if the statement has that word.
+    """
     if error.place is None:
         error.place = statement.place
     if error.place is not statement.place:
@@ -31,7 +32,9 @@ def point_at_word(error: Error, statement: Statement) -> None:
 
 
 def place_of_word(statement: Statement, word: str) -> Place | None:
-    """Where the word first stands in the statement, by itself or in back-ticks, outside of strings and comments."""
+    """Returns the place where the word first occurs in the statement, alone or in back-ticks, outside strings and
+    comments.
+    """
     if statement.place is None or not statement.text:
         return None
     text = statement.text
@@ -46,7 +49,7 @@ def place_of_word(statement: Statement, word: str) -> Place | None:
 
 
 def _within(whole: Place, text: str, offset: int, length: int) -> Place:
-    """The place of a part of a statement's text."""
+    """Returns the place of a part of a statement's text."""
     above = text.count("\n", 0, offset)
     if not above:
         return Place(whole.line, whole.column + offset, length, whole.text)
@@ -55,7 +58,7 @@ def _within(whole: Place, text: str, offset: int, length: int) -> Place:
 
 
 def title(statement: Statement) -> str:
-    """What messages call a statement of its kind."""
+    """Returns what messages call a statement of this kind."""
     words: dict[type[Statement], str] = {
         st.Upsert: "UPSERT",
         st.Update: "UPDATE",

@@ -16,13 +16,13 @@ from millpond.sql.checked import Checked, limits_of
 from millpond.sql.joins import all_inputs
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
-from millpond.tables.base import find_backend
+from millpond.tables.registry import find_backend
 from millpond.types import Column, Schema
 
 
 @dataclass(slots=True)
 class Saved:
-    """A statement that a restart finds again. ``claimed`` says that this run's SQL has it too."""
+    """Contains a statement that is restored at a restart. ``claimed`` says that the SQL of this run contains it too."""
 
     name: str
     kind: str
@@ -34,11 +34,11 @@ class Saved:
     restored: bool = False
     running: bool = False
     connected: bool = False
-    """Of a stream with a connector: whether that is what is read; else the app keeps what came of it."""
+    """For a stream with a connector: whether the connector is read; else the app stores the rows that came from it."""
     live: bool = False
     guessed: bool = False
     widths: Mapping[str, int] = field(default_factory=dict)
-    """How many of the columns of each stream that were discovered the statement knows: new ones come last."""
+    """How many of the discovered columns of each stream the statement knows: new ones come last."""
 
     @property
     def id(self) -> str:
@@ -103,7 +103,7 @@ def widths_of(checked: Checked) -> dict[str, int]:
 
 
 def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
-    """Returns the options of a kept table. Secrets are not kept: they are what its text and the environment say now."""
+    """Returns the options of a saved table. Secrets are not saved: they come from its text and the environment."""
     statement = parsed.require()[0]
     settings = statement.settings if isinstance(statement, CreateTable) else ()
     found = dict(entry.options)
@@ -115,7 +115,7 @@ def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
 
 
 def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a table as the journal keeps them."""
+    """Returns the options of a table as the journal stores them."""
     names = {o.name for o in _secrets(options)}
     return {name: value for name, value in options.items() if name not in names}
 
@@ -126,8 +126,9 @@ def _secrets(options: Mapping[str, Any]) -> list[Option]:
 
 
 def relation_of(entry: Saved, parsed: Parsed) -> Relation:
-    """Returns what a kept statement declares, with the columns it had; its text gives a view's query and a stream's
-    URI."""
+    """Returns what a saved statement declares, with the columns it had; a view's query and a stream's URI come from its
+    text.
+    """
     statement = parsed.require()[0]
     uri = limits = None
     if isinstance(statement, CreateStream):

@@ -1,4 +1,4 @@
-"""Tells which rows of a table have changed: since the last look, or with each commit."""
+"""Reports which rows of a table have changed: since the last call, or with each commit."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from millpond.changes import ROW, Changes
 from millpond.types import Schema
 
 MOST_ROWS = 200_000
-"""Touched rows that are remembered one by one; more, and the whole table counts as changed."""
+"""Changed rows that are recorded one by one; if there are more, the whole table counts as changed."""
 
 
 class Watcher(Protocol):
-    """Takes note of the commits of a table. Both methods are called while a commit becomes visible, so they must be
-    short."""
+    """Receives the commits of a table. Both methods must be short: they are called while a commit becomes visible."""
 
     def told(self, change: Changes) -> None:
-        """A commit has changed the table."""
+        """Records that a commit has changed the table."""
 
     def lost(self) -> None:
-        """A commit has changed the table, and what it changed could not be told."""
+        """Records that a commit has changed the table, but that its changes are not known."""
 
 
 class Touched:
-    """The changes of one table: the keys of a keyed one, the rows that came to one without a key.
+    """Contains the changes of one table: the keys if it has a key, else the rows that were added.
 
-    ``everything`` says that there were too many, or that rows without a key went.
+    ``everything`` says that there were too many, or that rows without a key were deleted.
     """
 
     def __init__(self, schema: Schema):
@@ -51,7 +50,7 @@ class Touched:
         self._parts.append(changes.rows.select(key or list(self._schema.names)))
 
     def lose(self) -> None:
-        """What a commit changed is not known."""
+        """Records that the changes of a commit are not known."""
         self.everything = True
         self._parts = []
 
@@ -65,17 +64,17 @@ class Touched:
 
 
 class Feed:
-    """Collects what commits do to the tables that are followed."""
+    """Collects what commits change in the followed tables."""
 
     def __init__(self) -> None:
         self._followed: dict[str, Schema] = {}
         self._touched: dict[str, Touched] = {}
         self._watchers: dict[str, tuple[Watcher, ...]] = {}
         self.commits = 0
-        """Commits so far that changed a followed table."""
+        """The number of commits so far that changed a followed table."""
 
     def follow(self, tables: dict[str, Schema]) -> None:
-        """These tables, by name in lower case, are followed from now on, and no others."""
+        """Follows these tables from now on, by name in lower case, and no others."""
         self._followed = tables
         self._touched = {n: t for n, t in self._touched.items() if n in tables}
 
@@ -83,7 +82,7 @@ class Feed:
         return table in self._followed or table in self._watchers
 
     def watch(self, table: str, watcher: Watcher) -> None:
-        """From now on the watcher is told each change of the table, in the order of the commits."""
+        """Passes each later change of the table to the watcher, in the order of the commits."""
         self._watchers[table] = (*self._watchers.get(table, ()), watcher)
 
     def unwatch(self, table: str, watcher: Watcher) -> None:
@@ -92,7 +91,7 @@ class Feed:
             self._watchers[table] = left
 
     def add(self, changes: dict[str, Changes]) -> None:
-        """What one commit changed, by name in lower case."""
+        """Adds the changes of one commit, by table name in lower case."""
         found = {n: c for n, c in changes.items() if n in self._followed}
         for name, change in found.items():
             self._touched.setdefault(name, Touched(self._followed[name])).add(change)
@@ -103,7 +102,7 @@ class Feed:
                 watcher.told(change)
 
     def lose(self, tables: Iterable[str]) -> None:
-        """One commit changed these tables, and ``add`` has failed to take note of it."""
+        """Records that one commit changed these tables, and that ``add`` failed to record its changes."""
         names = list(tables)
         for name in names:
             if name in self._followed:
@@ -114,6 +113,6 @@ class Feed:
                 watcher.lost()
 
     def take(self) -> dict[str, Touched]:
-        """Returns what has changed since the last time."""
+        """Returns what has changed since the last call."""
         touched, self._touched = self._touched, {}
         return touched

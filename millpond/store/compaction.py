@@ -18,10 +18,10 @@ log = logging.getLogger("millpond")
 
 
 class Compactor:
-    """Replaces the changes of a table by its rows when they weigh more.
+    """Replaces the changes of a table by its rows when the changes are larger.
 
-    Commits wait for it only while a snapshot is taken, which is free, and for the small transaction that makes the new
-    rows count.
+    Commits wait only while it takes a snapshot, which is cheap, and for the small transaction that puts the new rows
+    into effect.
     """
 
     def __init__(self, store: Store):
@@ -31,18 +31,18 @@ class Compactor:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """From now on, when all tables are back, what is due is done."""
+        """Starts compaction once all tables are restored."""
         self._store.journal.when_due(self._wake)
 
     def _wake(self) -> None:
-        """Something is due. The thread starts with the first call."""
+        """Wakes the thread, which starts with the first call."""
         self._due.set()
         if self._thread is None and not self._ended:
             self._thread = threading.Thread(target=self._run, name="millpond-compaction", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """Lets a compaction that runs finish, and ends the thread."""
+        """Waits for a running compaction, and stops the thread."""
         self._ended = True
         self._due.set()
         if self._thread is not None:
@@ -63,7 +63,7 @@ class Compactor:
                     log.warning('the journal of table "%s" stays as large as it is: %s', name, why)
 
     def compact(self, name: str) -> None:
-        """Replaces what the journal holds of the table by its rows."""
+        """Replaces what the journal contains for the table by its rows."""
         store, journal = self._store, self._store.journal
         with store.writing:
             backend = store.table(name)
@@ -80,7 +80,7 @@ class Compactor:
                 yield part
 
         rows = journal.snapshot(parts())
-        # If the last rows are gone, the journal has to say that their numbers are taken.
+        # If the last rows were deleted, the journal must record that their row numbers are taken.
         gone = next_row - 1 if next_row is not None and next_row - 1 > highest else None
         faults.reach("compaction: scanned")
         with store.writing:

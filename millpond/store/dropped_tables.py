@@ -1,6 +1,6 @@
-"""Drops tables in databases: the journal notes it first, and then the database removes them.
+"""Drops tables in databases: the journal records the drop first, and then the database removes the table.
 
-If that fails, or a kill comes in between, it is done at the next start, or before a table of that name is made.
+If that fails, or the process is killed in between, the next start does it, or the next CREATE of a table of that name.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, without_secrets
-from millpond.tables.base import find_backend
+from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
 log = logging.getLogger("millpond")
 LEAVING = "leaving"
-"""The kind of journal entries that name them."""
+"""The kind of the journal entries for such tables."""
 
 
 class DroppedTables:
-    """Keeps the tables that databases have still to remove, by their names."""
+    """Stores the names of the tables that databases have still to remove."""
 
     def __init__(self, journal: Journal, home: Path, mask: Callable[[str], str]):
         self._journal = journal
@@ -37,14 +37,13 @@ class DroppedTables:
         self._entries[entry.name.lower()] = Saved.of(entry)
 
     def entry(self, name: str, schema: Schema, options: Mapping[str, Any], text: str) -> Entry:
-        """Returns what the journal keeps of a table until it is removed; ``text`` is the statement that has its
-        password."""
+        """Returns the journal entry of a table until it is removed; ``text`` is the statement that has its password."""
         made = Saved(name, LEAVING, text, "", schema, without_secrets(options))
         self._entries[name.lower()] = made
         return made.entry()
 
     def removed(self, names: Iterable[str]) -> None:
-        """Their databases do not have them any more."""
+        """Records that their databases have removed them."""
         gone = [e.name for name in names if (e := self._entries.get(name.lower())) is not None]
         if gone:
             self._journal.revise(Revision(drop=[(LEAVING, name) for name in gone]))
@@ -52,7 +51,7 @@ class DroppedTables:
             del self._entries[name.lower()]
 
     def finish(self) -> None:
-        """Removes what is left; what a database does not remove now stays, and is told."""
+        """Removes the remaining tables; a table that its database does not remove now stays listed, and is logged."""
         for name in list(self._entries):
             try:
                 self.finish_one(name)
@@ -61,7 +60,7 @@ class DroppedTables:
                 log.warning('table "%s" was dropped, and its database still has it: %s', name, why)
 
     def finish_one(self, name: str) -> None:
-        """Removes a table that was dropped, if one of that name is left."""
+        """Removes a dropped table of that name, if one is left."""
         entry = self._entries.get(name.lower())
         if entry is None:
             return

@@ -21,7 +21,7 @@ MESSAGE = "_message"
 def error_records(
     query: str, stream: str, rows: pa.Table, reasons: pa.ChunkedArray, schema: Schema, at: datetime
 ) -> pa.Table:
-    """One record for each row, with those of the columns that the table has."""
+    """Returns one record for each row, with those of the columns that the table has."""
     seqs = rows[SEQ]
     texts = [_dump(record) for record in to_rows(rows.drop_columns([SEQ]))]
     count = rows.num_rows
@@ -39,18 +39,18 @@ def error_records(
 
 
 def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema, at: datetime) -> pa.Table:
-    """One record for each message or record that could not be read: its text stands in place of a row."""
+    """Returns one record for each message that could not be read, with its text in place of a row."""
     rows = pa.table({MESSAGE: spoiled["value"], SEQ: spoiled["seq"]})
     return error_records(query, stream, rows, spoiled["reason"], schema, at)
 
 
 def is_message(records: pa.Table) -> pa.ChunkedArray:
-    """Returns which records are of messages."""
+    """Returns which records are for messages."""
     return pc.starts_with(records["row"], pattern=f'{{"{MESSAGE}":')
 
 
 def renewed(known: pa.Table, records: pa.Table) -> Changes:
-    """Returns the records in place of those that are known, which have their row numbers."""
+    """Returns the changes that replace the known records, which have their row numbers, by these."""
     fresh = records.append_column(ROW, pa.nulls(records.num_rows, pa.int64()))
     is_gone = pa.array([True] * known.num_rows + [False] * fresh.num_rows, pa.bool_())
     return Changes(pa.concat_tables([known, fresh.select(known.column_names)]), is_gone)
@@ -61,8 +61,7 @@ def _column(values: Any, dtype: pa.DataType | None) -> Any:
 
 
 def rows_of(records: pa.Table, schema: Schema, what: str) -> pa.Table:
-    """Returns the rows that the records are of, with ``_seq``, in the order of the stream. They have the columns
-    ``seq`` and ``row``."""
+    """Returns the rows of the records, with ``_seq``, in stream order. Records have the columns ``seq`` and ``row``."""
     records = records.sort_by("seq")
     loaded = [json.loads(text) for text in records["row"].to_pylist()]
     rows = to_arrow(schema, [_restored(r, schema) for r in loaded], what=what)
@@ -80,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(record: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """Bytes stand in the record as hexadecimal digits."""
+    """Returns the record with its bytes decoded: it stores them as hexadecimal digits."""
     for column in schema:
         value = record.get(column.name)
         if value is not None and column.type is not None and pa.types.is_binary(column.type):

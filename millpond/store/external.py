@@ -1,4 +1,4 @@
-"""Checks which tables outside of the journal can change in one commit, and copies their rows."""
+"""Checks which tables outside the journal can change in one commit, and copies their rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from millpond.tables.memory import MemoryTable
 
 
 def one_database(tables: Iterable[Backend]) -> Database | None:
-    """Returns the database that all the tables live in; None if they are of the journal. Raises NotSupported for a
-    mix."""
+    """Returns the database of all the tables; None if they are in the journal. Raises NotSupported for a mix."""
     found = dict.fromkeys(table.database for table in tables)
     if len(found) > 1:
         first, second = list(found)[:2]
@@ -31,7 +30,7 @@ def no_common_commit(database: Database, other: str) -> NotSupported:
 
 
 def copied(snapshot: Snapshot) -> Snapshot:
-    """Returns the rows as they are now, in memory."""
+    """Returns a copy of the current rows, in memory."""
     copy = MemoryTable(snapshot.schema)
     copy.apply(Changes(snapshot.scan(rows=not snapshot.schema.key)))
     return copy.snapshot()

@@ -1,4 +1,4 @@
-"""Stores whether queries are paused, stopped or dropped, so that they are so after a restart."""
+"""Stores whether queries are paused, stopped or dropped, so that this survives a restart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DROPPED = "dropped"
 
 
 class QueryStates:
-    """Holds the states of queries that were paused, stopped or dropped, by name."""
+    """Stores the states of queries that were paused, stopped or dropped, by name."""
 
     def __init__(self, journal: Journal):
         self._journal = journal
@@ -32,7 +32,7 @@ class QueryStates:
         return name in self._states
 
     def set(self, name: str, state: str | None) -> None:
-        """Stores a state, or, with None, that the query runs."""
+        """Stores a state; None means that the query runs."""
         if state == self._states.get(name):
             return
         if state is None:
@@ -42,7 +42,7 @@ class QueryStates:
         self.note(name, state)
 
     def note(self, name: str, state: str | None) -> None:
-        """Notes what the journal has by now."""
+        """Records what the journal now contains."""
         if state is None:
             self._states.pop(name, None)
         else:

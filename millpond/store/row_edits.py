@@ -1,7 +1,7 @@
-"""Commits changes of single rows in groups that wait for the disk together.
+"""Commits changes of single rows in groups that share one disk sync.
 
-A thread leaves what it wants and waits for its turn to write. Whoever gets it does all that is left there, in one
-commit with one sync; the others find that theirs is done.
+A thread queues its edit and waits for the write lock. The thread that gets the lock commits all queued edits with one
+sync; the others find that their edit is done.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from millpond.store.store import Store
 from millpond.tables.memory import NOTHING, Edit, MemoryTable, Point
 
 Make = Callable[[MemoryTable], Edit | None]
-"""Makes an edit of the newest rows; None where the long way is needed."""
+"""Makes an edit of the newest rows; returns None where the general path is needed."""
 
 _MOST = 1_000
-"""Edits of one commit."""
+"""The maximum number of edits in one commit."""
 
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """Holds the edit of one thread and its result: the number of rows touched, or None for the usual way."""
+    """Contains the edit of one thread and its result: the number of rows changed, or None for the general path."""
 
     table: str
     make: Make
@@ -46,24 +46,26 @@ _Made = tuple[str, MemoryTable, Edit]
 
 
 class RowEdits:
-    """Commits of single rows of the tables of a store."""
+    """Commits changes of single rows of the tables of a store."""
 
     def __init__(self, store: Store):
         self._store = store
         self._left: deque[_Wanted] = deque()
 
     def commit(self, table: str, make: Make) -> int | None:
-        """Commits an edit of one row of the newest rows and answers how many rows it touches; None if the table, or
-        what is asked, needs the long way."""
+        """Commits an edit of one row and returns how many rows it changes; None if the table, or the edit, needs the
+        general path.
+        """
         store, name = self._store, table.lower()
         if self._left or not store.writing.try_enter():
             return self._commit_with_others(_Wanted(name, make))
-        # Nobody waits: the frequent case.
+        # Fast path: no other thread waits.
         return self._commit_entered(name, make)
 
     def commit_now(self, table: str, make: Make) -> int | None:
-        """As ``commit``, for a thread that must not wait: it also answers None if somebody else writes, and for a
-        table whose changes go to the disk or to followers."""
+        """Works as ``commit``, for a thread that must not wait. It also returns None if another thread writes, and for
+        a table whose changes go to disk or to followers.
+        """
         store, name = self._store, table.lower()
         backend = store.table(name)
         if not isinstance(backend, MemoryTable) or backend.limited or store.journals(name):
@@ -83,7 +85,7 @@ class RowEdits:
             interrupt = self._write([(name, backend, edit)])
         finally:
             store.writing.__exit__()
-        store.committed()
+        store.visibility.committed()
         if interrupt is not None:
             raise interrupt
         return 1
@@ -102,7 +104,7 @@ class RowEdits:
             wanted.done = True
             raise
         if changed:
-            self._store.committed()
+            self._store.visibility.committed()
         if interrupt is not None:
             raise interrupt
         if wanted.error is not None:
@@ -110,8 +112,9 @@ class RowEdits:
         return wanted.count
 
     def _commit_all(self) -> tuple[bool, BaseException | None]:
-        """Does what threads want in one commit, each as if it were alone; answers whether a row has changed, and an
-        interrupt that came when that was durable."""
+        """Commits the edits of several threads together, each as if it were alone. Returns whether a row has changed,
+        and an interrupt that came after that was durable.
+        """
         done, made = self._made()
         if not made:
             return False, None
@@ -130,8 +133,9 @@ class RowEdits:
         return True, interrupt
 
     def _made(self) -> tuple[list[_Wanted], list[_Made]]:
-        """The next edits that can go together. An edit knows the row that it replaces by its place, so two of one row
-        do not, nor two of a table whose rows may move when the next one asks for room."""
+        """Returns the next edits that can go into one commit. An edit finds the row that it replaces by its place. So
+        two edits of one row cannot go together, nor two of a table whose rows may move when the next edit needs space.
+        """
         done: list[_Wanted] = []
         made: list[_Made] = []
         touched: set[object] = set()
@@ -159,9 +163,9 @@ class RowEdits:
         return done, made
 
     def _write(self, made: list[_Made]) -> BaseException | None:
-        """Commits edits. Answers an interrupt that came when they were durable, as ``Store.bring_in``."""
+        """Commits edits. Returns an interrupt that came after they were durable, as ``Visibility.bring_in`` does."""
         store = self._store
-        store.check_running()
+        store.visibility.check_running()
         parts: dict[str, list[Changes]] = {}
         for name, backend, edit in made:
             if store.journals(name) or store.feed.follows(name):
@@ -183,18 +187,18 @@ class RowEdits:
                     backend.apply_edit(edit, receipt.number)
                 for _, backend, _ in made:
                     backend.tidy()
-                return store.tell(changes) if changes else None
+                return store.visibility.tell(changes) if changes else None
         except BaseException as error:
             if receipt.number is None:
                 raise
             with store.publishing:
                 interrupt = self._apply_again(made, points, receipt.number, error, committed=bool(journalled))
-                return (store.tell(changes) if changes else None) or interrupt
+                return (store.visibility.tell(changes) if changes else None) or interrupt
 
     def _apply_again(
         self, made: list[_Made], points: list[Point], number: int, error: BaseException, *, committed: bool
     ) -> BaseException | None:
-        """Takes back what was applied of a commit, and applies the whole of it as rows, which know no slots."""
+        """Undoes the applied part of a commit, and applies the whole commit as rows, which do not refer to slots."""
         store = self._store
         first: dict[str, tuple[MemoryTable, Point, list[Changes]]] = {}
         interrupt = None if isinstance(error, Exception) else error
@@ -206,13 +210,13 @@ class RowEdits:
                 backend.rewind(point)
             changes = {name: _together(some) for name, (_, _, some) in first.items()}
         except BaseException as worse:
-            store.stop(worse)
+            store.visibility.stop(worse)
             return interrupt
-        return store.bring_in(changes, number, committed=committed) or interrupt
+        return store.visibility.bring_in(changes, number, committed=committed) or interrupt
 
 
 def _together(changes: list[Changes]) -> Changes:
-    """Changes of one table, one after the other, as one."""
+    """Combines successive changes of one table into one."""
     if len(changes) == 1:
         return changes[0]
     rows = pa.concat_tables([c.rows for c in changes])

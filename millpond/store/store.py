@@ -1,13 +1,11 @@
-"""Holds the tables of an app and commits all of their changes."""
+"""Contains the tables of an app and commits all of their changes."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -16,7 +14,7 @@ import pyarrow as pa
 from millpond import allowance, faults, steps
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
-from millpond.errors import Error, StoreStopped, UnknownName
+from millpond.errors import Error, UnknownName
 from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
@@ -24,9 +22,12 @@ from millpond.journal.state import StateDirectory
 from millpond.locks import OwnTurns
 from millpond.sql.catalog import Relation
 from millpond.store.change_feed import Feed, Touched, Watcher
-from millpond.store.external import copied, no_common_commit, one_database
-from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing, find_backend
+from millpond.store.external import no_common_commit, one_database
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.visibility import Visibility, interrupt_in
+from millpond.tables.base import Backend, Database, Snapshot, Writing
 from millpond.tables.cache import behind
+from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
 log = logging.getLogger("millpond")
@@ -35,56 +36,11 @@ T = TypeVar("T")
 Durability = Literal["commit", "batch", "none"]
 
 
-class StoreSnapshot:
-    """Holds a snapshot of each table as of one commit.
-
-    Tables of a database are read as of the first access to one of them.
-    """
-
-    def __init__(
-        self,
-        snapshots: Mapping[str, Snapshot],
-        outside: Mapping[str, Backend],
-        readings: Mapping[Database, Reading],
-        *,
-        steady: bool = False,
-    ):
-        self._snapshots = dict(snapshots)
-        self._outside = outside
-        self._readings = dict(readings)
-        self._steady = steady
-
-    def snapshot(self, table: str) -> Snapshot:
-        name = table.lower()
-        found = self._snapshots.get(name)
-        if found is None:
-            found = self._snapshots[name] = self._read(self._outside[name])
-        return found
-
-    def _read(self, backend: Backend) -> Snapshot:
-        database = backend.database
-        assert database is not None
-
-        def below() -> Snapshot:
-            if database not in self._readings:
-                self._readings[database] = database.read()
-            return self._readings[database].snapshot(backend.behind)
-
-        if database in self._readings and isinstance(self._readings[database], Writing):
-            return below()
-        if self._steady:
-            return below() if "held" in backend.behind.abilities else copied(below())
-        return backend.through(below)
-
-    def version(self, table: str) -> int:
-        return self.snapshot(table).version
-
-
 class Store:
-    """Tables, and the journal that makes their changes durable.
+    """Contains the tables, and the journal that makes their changes durable.
 
-    One commit at a time; ``snapshots`` waits only for the short step in which a commit becomes visible. A commit holds
-    tables of the journal, or tables of one database, which then keeps the position itself.
+    One commit runs at a time; ``snapshots`` waits only for the short step in which a commit becomes visible. A commit
+    changes tables of the journal, or tables of one database, which then stores the position itself.
     """
 
     def __init__(self, journal: Journal, state: StateDirectory, clock: Clock):
@@ -94,20 +50,19 @@ class Store:
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
         self.options: dict[str, Mapping[str, Any]] = {}
-        """What the declarations of tables say, by their names in lower case."""
+        """The options in the declarations of tables, by their names in lower case."""
         self._fills: dict[str, str] = {}
         self.writing = OwnTurns()
-        """Held by whoever makes a commit."""
+        """The lock for a commit."""
         self.publishing = threading.Lock()
-        """Held while a commit becomes visible."""
+        """The lock while a commit becomes visible."""
         self.left: set[str] = set()
-        """Tables that were dropped and that their databases did not remove."""
-        self._listeners: list[Callable[[], None]] = []
-        self._stopped: StoreStopped | None = None
+        """Dropped tables that their databases have not removed yet."""
         self.feed = Feed()
+        self.visibility = Visibility(self._tables, self.feed)
 
     def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
-        """Opens the table and puts back what the journal holds of it."""
+        """Opens the table and restores what the journal contains for it."""
         null_keys = bool(values.get("null_keys"))
         backend = find_backend(extension).open(
             relation.name, relation.schema, values, null_keys=null_keys, home=self._state.path
@@ -126,7 +81,7 @@ class Store:
     def create_hidden(
         self, name: str, schema: Schema, rows: pa.Table | None = None, *, null_keys: bool = False
     ) -> None:
-        """A table that belongs to a query: filled now, not kept in the journal."""
+        """Creates a table that belongs to a query: it is filled now, and is not in the journal."""
         backend = find_backend("memory").open(name, schema, {}, null_keys=null_keys)
         if rows is not None:
             backend.apply(Changes(rows))
@@ -138,23 +93,24 @@ class Store:
         return self._tables.get(name.lower())
 
     def backend(self, name: str) -> Backend:
-        """As ``table``; raises UnknownName if there is none."""
+        """Returns the table as ``table`` does; raises UnknownName if there is none."""
         found = self.table(name)
         if found is None:
             raise UnknownName(f'there is no table "{name}"')
         return found
 
     def durability(self, name: str) -> Durability:
-        """Returns the durability of the table; "commit" for a table that is not there."""
+        """Returns the durability of the table; "commit" if there is no such table."""
         return self._durability.get(name.lower(), "commit")
 
     def keeps(self, name: str) -> bool:
-        """Returns whether the rows of a table, and how far it was filled, are there after a restart."""
+        """Returns whether the rows of a table, and the position up to which it was filled, survive a restart."""
         return self.durability(name) != "none"
 
     def companion_of(self, name: str) -> tuple[str, Mapping[str, Any]]:
-        """Returns where a table that belongs to another one is kept, as extension and options: in its database, else
-        in the journal."""
+        """Returns where to store a table that belongs to another one, as extension and options: its database, else the
+        journal.
+        """
         backend = self.table(name)
         if backend is None or backend.database is None:
             return "memory", {"durability": self.durability(name)}
@@ -181,11 +137,11 @@ class Store:
                     backend.close()
 
     def clear(self, name: str) -> None:
-        """What the journal may have of a table of that name that was dropped goes: one that is made has no rows."""
+        """Deletes what the journal may still have of a dropped table of that name: a new table has no rows."""
         self.journal.drop_table(name)
 
     def empty(self, name: str, relation: Relation, extension: str, values: Mapping[str, object]) -> None:
-        """Takes all rows out of a table that will be loaded again."""
+        """Deletes all rows of a table that will be loaded again."""
         backend = self._tables[name.lower()]
         if backend.database is not None:
             rows = backend.scan(rows=not relation.schema.key)
@@ -197,9 +153,10 @@ class Store:
     def snapshots(
         self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False
     ) -> StoreSnapshot:
-        """All tables as of now. Those of a database in ``writing`` are read in its transaction; with ``steady`` a
-        table whose snapshots cannot be held is copied when it is first read."""
-        self.check_running()
+        """Returns a snapshot of all tables. Those of a database in ``writing`` are read in its transaction; with
+        ``steady`` a table without stable snapshots is copied when it is first read.
+        """
+        self.visibility.check_running()
         with self.publishing:
             return self._snapshots(writing or {}, steady=steady)
 
@@ -208,17 +165,13 @@ class Store:
         outside = {n: t for n, t in self._tables.items() if t.database is not None}
         return StoreSnapshot(snapshots, outside, writing, steady=steady)
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """It is called after each commit, by the thread that committed."""
-        self._listeners.append(listener)
-
     def follow(self, tables: Mapping[str, Schema]) -> None:
-        """Names the tables whose changes ``news`` tells."""
+        """Sets the tables whose changes ``news`` returns."""
         with self.publishing:
             self.feed.follow({name.lower(): schema for name, schema in tables.items()})
 
     def watch(self, table: str, watcher: Watcher) -> None:
-        """The watcher is told each change of the table from now on, while its commit becomes visible."""
+        """Passes each later change of the table to the watcher, while its commit becomes visible."""
         with self.publishing:
             self.feed.watch(table.lower(), watcher)
 
@@ -227,14 +180,14 @@ class Store:
             self.feed.unwatch(table.lower(), watcher)
 
     def news(self) -> tuple[StoreSnapshot, dict[str, Touched], int]:
-        """All tables as of now, what has changed since the last time, and how many commits that are in all."""
+        """Returns a snapshot of all tables, the changes since the last call, and the total number of commits."""
         with self.publishing:
             return self._snapshots({}), self.feed.take(), self.feed.commits
 
-    # how far pipelines have come
+    # positions of pipelines
 
     def fills(self, pipeline: str, table: str) -> None:
-        """The pipeline's position is kept where the table's rows are."""
+        """Records that the pipeline's position is stored with the table's rows."""
         self._fills[pipeline] = table.lower()
 
     def position(self, pipeline: str) -> Position | None:
@@ -246,7 +199,7 @@ class Store:
         return None if found is None else replace(found, pipeline=pipeline)
 
     def forget(self, pipeline: str) -> None:
-        """Takes out the position of a pipeline that is dropped."""
+        """Deletes the position of a dropped pipeline."""
         database = self._database_of(pipeline)
         if database is not None:
             database.forget(self._spelled(pipeline))
@@ -258,7 +211,7 @@ class Store:
         return None if table is None else table.database
 
     def _spelled(self, pipeline: str) -> str:
-        """A database holds pipelines of many apps."""
+        """Returns the name of a pipeline with the app's identity: a database stores pipelines of many apps."""
         return f"{self._state.identity}/{pipeline}"
 
     def commit(
@@ -270,8 +223,9 @@ class Store:
         done: Sequence[str] = (),
         answer: Answer | None = None,
     ) -> bool:
-        """Applies everything or nothing; False when the position was applied before. ``answer`` is kept with rows
-        that are sent."""
+        """Applies everything or nothing; returns False if the position was applied before. ``answer`` is stored with
+        sent rows.
+        """
         given = changes or {}
         database = one_database(self._tables[name.lower()] for name in given)
         if database is not None:
@@ -280,18 +234,18 @@ class Store:
             return self._write_outside(database, lambda _: (given, None), position, done)[0]
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
-            # Nothing of a table: commits of many threads may share a sync.
+            # No table changes: commits of several threads may share a sync.
             with allowance.shielded():
-                self.check_running()
+                self.visibility.check_running()
                 with steps.step("write the journal") as noted:
                     applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
                     noted.tell(*_extent({}, sent))
-                self.committed()
+                self.visibility.committed()
             return applied
-        # What would make ``apply`` fail is found before the journal holds it.
+        # What would make ``apply`` fail is found before it is in the journal.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
         with self.writing, allowance.shielded():
-            self.check_running()
+            self.visibility.check_running()
             for name, change in changes.items():
                 self._tables[name.lower()].admit(change)
             journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
@@ -310,9 +264,9 @@ class Store:
             except BaseException as error:
                 if receipt.number is None or not committed:
                     raise
-                # It is durable. What was not done yet is done now.
-                interrupt = self._make_visible(changes, receipt.number, committed=True) or _interrupt(error)
-        self.committed()
+                # The commit is durable. What remains is done now.
+                interrupt = self._make_visible(changes, receipt.number, committed=True) or interrupt_in(error)
+        self.visibility.committed()
         if interrupt is not None:
             raise interrupt
         return True
@@ -321,87 +275,11 @@ class Store:
         self, changes: Mapping[str, Changes], number: int, *, committed: bool
     ) -> BaseException | None:
         with self.publishing:
-            interrupt = self.bring_in(changes, number, committed=committed)
-            return self.tell({name.lower(): c for name, c in changes.items()}) or interrupt
-
-    def bring_in(
-        self, changes: Mapping[str, Changes], number: int, *, committed: bool
-    ) -> BaseException | None:
-        """Applies a commit to its tables. ``publishing`` is held.
-
-        What is ``committed`` is not taken back: a table that fails is tried again, and if it fails again the store
-        stops, since readers and later commits would go by rows that are behind. The commit itself has succeeded, so
-        that this does not raise; an interrupt that came meanwhile is answered, to be raised when everything is done.
-        """
-        interrupt: BaseException | None = None
-        for at, (name, change) in enumerate(changes.items()):
-            backend = self._tables[name.lower()]
-            if backend.last_commit == number:
-                continue
-            try:
-                faults.reach("commit: journalled")
-                with steps.step(f"apply to table {name}") as noted:
-                    backend.apply(change, commit=number)
-                    noted.tell(len(change), change.rows.nbytes)
-            except BaseException as error:
-                log.warning('table "%s" could not take a commit, it is tried again: %r', name, error)
-                interrupt = _interrupt(error) or interrupt
-                try:
-                    gc.collect()
-                    backend.apply(change, commit=number)
-                except BaseException as again:
-                    if not committed and not at:
-                        raise
-                    self.stop(again)
-                    break
-        return interrupt
-
-    def tell(self, changes: dict[str, Changes]) -> BaseException | None:
-        """Lets those who follow tables know of a commit, by names in lower case. ``publishing`` is held. Answers as
-        ``bring_in``."""
-        try:
-            self.feed.add(changes)
-        except BaseException as error:
-            log.warning("what a commit changed could not be noted, all rows count as changed: %r", error)
-            self.feed.lose(changes)
-            return _interrupt(error)
-        return None
-
-    def committed(self) -> None:
-        """Calls those who wait for commits, each whatever the others do. What they do wrong is not the commit's."""
-        try:
-            faults.reach("commit: visible")
-        except Exception:
-            log.exception("a commit succeeded, and what came after it failed")
-        finally:
-            for listener in self._listeners:
-                try:
-                    listener()
-                except Exception:
-                    log.exception("a commit succeeded, and what waits for it failed")
-
-    def stop(self, why: BaseException) -> None:
-        """Nothing is read or committed any more: tables in memory are behind what is committed."""
-        error = StoreStopped(
-            f"the tables in memory are behind what was committed, since one could not take a change: {why!r}",
-            hint="start the app again: all that was committed is there",
-        )
-        self._stopped = error
-        log.error("%s", error)
-        for backend in self._tables.values():
-            backend.fail(error)
-
-    @property
-    def stopped(self) -> StoreStopped | None:
-        """Why nothing is read or committed any more."""
-        return self._stopped
-
-    def check_running(self) -> None:
-        if self._stopped is not None:
-            raise copy(self._stopped)
+            interrupt = self.visibility.bring_in(changes, number, committed=committed)
+            return self.visibility.tell({name.lower(): c for name, c in changes.items()}) or interrupt
 
     def check(self, changes: Mapping[str, Changes]) -> None:
-        """Raises what a commit of the changes would raise."""
+        """Raises the error that a commit of the changes would raise."""
         for name, change in changes.items():
             self._tables[name.lower()].check(change)
 
@@ -414,10 +292,10 @@ class Store:
         done: Sequence[str] = (),
         into: Iterable[str],
     ) -> T:
-        """Commits the changes that ``find`` makes of the newest rows; no other commit comes in between.
+        """Commits the changes that ``find`` computes from the newest rows; no other commit comes in between.
 
-        ``into`` are the tables that it may change. ``sent`` makes rows for embedded streams of what ``find``
-        answers; they are in the same commit.
+        ``into`` are the tables that it may change. ``sent`` makes rows for embedded streams from the result of
+        ``find``; they are in the same commit.
         """
         database = one_database(self._tables[name.lower()] for name in into)
         if database is not None:
@@ -443,7 +321,7 @@ class Store:
         position: Position | None,
         done: Sequence[str],
     ) -> tuple[bool, T]:
-        """A commit of a database: rows, position and what is done in one transaction of its own."""
+        """Commits to a database: rows, position and the record of done statements in one transaction of it."""
         marks = [Position(f"done:{mark}", "", 0) for mark in done]
         marks += [] if position is None else [position]
         marks = [replace(mark, pipeline=self._spelled(mark.pipeline)) for mark in marks]
@@ -467,39 +345,24 @@ class Store:
 
         with ExitStack() as changing, steps.step("commit in the database") as noted:
             applied, answer = database.write(work)
-            interrupt = self._note(changed)
+            interrupt = self.visibility.note(changed)
             noted.tell(*_extent(changed, None))
         with self.publishing:
-            interrupt = self.tell(changed) or interrupt
+            interrupt = self.visibility.tell(changed) or interrupt
         try:
             if done:
                 self.journal.commit({}, None, {}, done)
         except Exception as error:
             log.warning("a database has committed what the journal could not note as done: %r", error)
-        self.committed()
+        self.visibility.committed()
         if interrupt is not None:
             raise interrupt
         return applied, answer
 
-    def _note(self, changed: Mapping[str, Changes]) -> BaseException | None:
-        """Lets tables know what their database has committed. Rows that it changed are in no cache since before, so
-        that one which fails is not behind. Answers as ``bring_in``."""
-        interrupt: BaseException | None = None
-        try:
-            faults.reach("database: committed")
-        except BaseException as error:
-            log.warning("a database has committed, and what follows failed: %r", error)
-            interrupt = _interrupt(error)
-        for name, change in changed.items():
-            try:
-                self._tables[name].noted(change)
-            except BaseException as error:
-                log.warning('table "%s" could not note what its database has committed: %r', name, error)
-                interrupt = _interrupt(error) or interrupt
-        return interrupt
-
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
-        """Commits what ``find`` makes of the newest rows of one table, as ``write`` does; answers its count."""
+        """Commits the changes that ``find`` computes from the newest rows of one table, as ``write`` does; returns its
+        count.
+        """
 
         def found(snapshots: StoreSnapshot) -> tuple[Mapping[str, Changes], int]:
             changes, count = find(snapshots.snapshot(table))
@@ -521,8 +384,3 @@ def _extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None)
     """Returns how many rows and bytes a commit has."""
     tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
     return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
-
-
-def _interrupt(error: BaseException) -> BaseException | None:
-    """Returns the error if it is for the thread and not about what it did: Ctrl-C, the end of the interpreter."""
-    return None if isinstance(error, Exception) else error

@@ -1,4 +1,4 @@
-"""Undoes a statement that fails: what it has done so far is taken back, and the app is as it was."""
+"""Undoes a statement that fails: reverts what it has done so far, so that the app is as before."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ V = TypeVar("V")
 
 
 class Undo:
-    """Takes the steps of a statement back, the last one first.
+    """Reverts the steps of a statement, the last one first.
 
-    A context manager: it takes them back if the block raises. A statement that starts later hands it on to who starts
-    it, who calls ``take_back`` if that fails.
+    It is a context manager that reverts them if the block raises. A statement that starts later passes it on to its
+    starter, which calls ``take_back`` if the start fails.
     """
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
 
     def on_failure(self, undo: Callable[[], object]) -> None:
-        """Is called before a step is made; ``undo`` must do with a step that was half made."""
+        """Registers ``undo`` before a step is made; it must also handle a step that was half made."""
         self._steps.append(undo)
 
     def put(self, known: dict[K, V], fresh: Mapping[K, V]) -> None:
@@ -39,7 +39,7 @@ class Undo:
         known.update(fresh)
 
     def take_back(self) -> None:
-        """Takes all steps back. One that cannot be is logged, and does not keep the others."""
+        """Reverts all steps. A step that cannot be reverted is logged, and the others are still reverted."""
         while self._steps:
             safely(self._steps.pop())
 
@@ -54,7 +54,7 @@ class Undo:
 
 
 def safely(step: Callable[[], object]) -> None:
-    """Makes one of several steps; what it fails on is logged, and the next one is made all the same."""
+    """Runs one of several steps; an error is logged, and the next step still runs."""
     try:
         step()
     except Exception:

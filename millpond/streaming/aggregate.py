@@ -20,18 +20,17 @@ from millpond.types import Schema
 
 
 class Tables(Protocol):
-    """Gives a snapshot of each table as of one commit."""
+    """Returns a snapshot of each table as of one commit."""
 
     def snapshot(self, table: str) -> Snapshot: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Holds what a batch changes in a live aggregate.
+    """Contains what a batch changes in a live aggregate.
 
-    ``changes`` are those of the tables that keep it, ``seen`` what a reader sees of the groups, ``gone`` the groups
-    that are there no more: HAVING takes them away, or a session has become part of another. ``ended`` are windows
-    that are not kept any longer.
+    ``changes`` are those of the tables that store it, ``seen`` what a reader sees of the groups, ``gone`` the removed
+    groups: HAVING excludes them, or a session was merged into another. ``ended`` are windows that are no longer stored.
     """
 
     changes: Mapping[str, Changes]
@@ -42,7 +41,9 @@ class Merged:
 
 @dataclass(slots=True)
 class Grouped:
-    """Groups after a merge: their state, the values of each by view, and the changes of the tables of values."""
+    """Contains groups after a merge: their state, the values of each by view, and the changes of the tables
+    of values.
+    """
 
     state: pa.Table
     values: dict[str, pa.Table] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Grouped:
 
 
 class LiveAggregate:
-    """Merges the batches of one aggregate. It holds nothing but its plan: what is kept is in tables."""
+    """Merges the batches of one aggregate. It contains only its plan: the state is in tables."""
 
     def __init__(self, aggregation: Aggregation, evaluator: Evaluator, name: str):
         self.aggregation = aggregation
@@ -68,14 +69,14 @@ class LiveAggregate:
 
     @property
     def tables(self) -> dict[str, Schema]:
-        """The tables that keep the aggregate, beside its target."""
+        """Returns the tables that store the aggregate, in addition to its target."""
         return {self.state_table: self.aggregation.state, **{k.table: k.schema for k in self.kept}}
 
     def is_new(self, tables: Tables) -> bool:
         return not len(tables.snapshot(self.state_table))
 
     def merge(self, batch: pa.Table, tables: Tables, high: int | None = None) -> Merged:
-        """``batch`` is what the partial query gives, ``high`` the highest time in it for windows."""
+        """Merges a batch. ``batch`` is the result of the partial query, ``high`` the highest time in it for windows."""
         before = tables.snapshot(self.state_table).get(self.keys, batch.select(self.keys), nulls=True)
         groups = self.merged(batch, before, tables)
         state = groups.state
@@ -89,7 +90,7 @@ class LiveAggregate:
     def merged(
         self, batch: pa.Table, before: pa.Table, tables: Tables, moves: Moves | None = None
     ) -> Grouped:
-        """Returns the groups of a batch together with ``before``, what was kept of them; ``moves`` renames groups."""
+        """Returns the groups of a batch together with ``before``, their stored state; ``moves`` renames groups."""
         rows = [before.cast(self.schema), batch.select(self.schema.names).cast(self.schema)]
         groups = Grouped(pa.table({}))
         for kept in self.kept:
@@ -107,7 +108,7 @@ class LiveAggregate:
     def shown(
         self, state: pa.Table, values: Mapping[str, pa.Table], tables: Tables
     ) -> tuple[pa.Table, pa.Table]:
-        """Returns what a reader sees of groups, and those for which HAVING does not hold."""
+        """Returns what a reader sees of groups, and those that HAVING excludes."""
         query = self.aggregation.final
         inputs = {
             k.view: values.get(k.view, k.schema.arrow().empty_table()) for k in self.kept if not k.distinct
@@ -130,8 +131,9 @@ def _some(changes: Mapping[str, Changes]) -> dict[str, Changes]:
 
 
 def target_changes(merged: Merged, target: Snapshot, *, once: bool = False) -> Changes:
-    """Returns what the table that holds the aggregate must take: its groups, or the one row of one without groups.
-    With ``once`` the groups are new rows."""
+    """Returns the changes of the target of the aggregate: its groups, or the one row of one without groups. With
+    ``once`` the groups are new rows.
+    """
     if target.schema.key or once:
         parts = [(merged.gone, True), (merged.seen, False), (merged.ended, True)]
         parts = [(rows, deleted) for rows, deleted in parts if rows.num_rows] or [(merged.seen, False)]

@@ -12,7 +12,7 @@ from millpond.connectors.source import SEQ
 from millpond.plan.plans import PipelinePlan
 from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.statement import RunningStatement, high_of
@@ -31,8 +31,7 @@ def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Groups(RunningStatement):
-    """Stores the state of the groups in tables of its own; an aggregate without groups has its row from the
-    beginning."""
+    """Stores the state of the groups in separate tables; an aggregate without groups has its row from the beginning."""
 
     evaluator: Evaluator
     emitted: Emitted
@@ -71,7 +70,7 @@ class Groups(RunningStatement):
         )
 
     def _told(self, merged: Merged) -> pa.Table:
-        """Returns the groups that are there now, and, where what happened is told, those that are not."""
+        """Returns the current groups, and, if operations are emitted, the removed ones."""
         op = self.plan.target.options.get("op")
         if op is None:
             return merged.seen
@@ -96,7 +95,7 @@ class Groups(RunningStatement):
                     merged, snapshots.snapshot(target.name), once=self._aggregate.aggregation.once
                 )
             if target.kind == "emit":
-                # Shown before they count, so that a kill loses none.
+                # Emitted before they are committed, so that a kill loses none.
                 self.emit(self.emitted, self._told(merged))
             return {name: change for name, change in changes.items() if len(change)}, merged
 

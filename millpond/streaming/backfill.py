@@ -1,6 +1,6 @@
 """Tracks backfills of endless sources: a table is loading until it has what was there at the start of its statement.
 
-How far a load is is told by offsets: what a topic has compacted away counts as read.
+Offsets measure the progress of a load: what a topic has compacted away is counted as read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def loads_table(plan: PipelinePlan, source: Source) -> bool:
-    """Returns whether a statement fills a table from outside, and goes on when it has all."""
+    """Returns whether a statement fills a table from outside, and continues when it has everything."""
     return (
         plan.target.kind == "table"
         and plan.batch.stream.relation.uri is not None
@@ -31,7 +31,7 @@ def loads_table(plan: PipelinePlan, source: Source) -> bool:
 
 
 class Backfills:
-    """Tells how far the loads of running statements are, by their names. What has been loaded is not among them."""
+    """Reports the progress of the loads of running statements, by their names. Finished loads are not included."""
 
     def __init__(self, mask: Callable[[str], str], report: Report):
         self._mask = mask
@@ -40,7 +40,7 @@ class Backfills:
         """How far each is, and where it ends."""
 
     def begin(self, pipeline: Pipeline) -> None:
-        """Notes where a table is loaded; nothing is noted where all has been read, or nobody can tell."""
+        """Records where the load of a table ends; nothing if everything has been read, or that is unknown."""
         if not loads_table(pipeline.plan, pipeline.source):
             return
         try:
@@ -56,7 +56,7 @@ class Backfills:
         self._report(pipeline, load)
 
     def note(self, pipeline: Pipeline) -> bool:
-        """Called when a statement has moved; whether its table is loaded by that."""
+        """Records the progress of a statement; returns whether its table is loaded by that."""
         known = self._loads.get(pipeline.name)
         if known is None or pipeline.offset is None:
             return False
@@ -85,12 +85,12 @@ class Backfills:
         return pipeline.name in self._loads and pipeline.wanted
 
     def load_of(self, pipeline: Pipeline) -> Load | None:
-        """Returns how far the load of a statement's table is, while it goes on."""
+        """Returns the progress of the load of a statement's table, while it continues."""
         known = self._loads.get(pipeline.name)
         return known[0] if known is not None and pipeline.wanted else None
 
     def forget(self, name: str) -> None:
-        """The statement is gone."""
+        """Forgets a statement that was dropped."""
         self._loads.pop(name, None)
 
 

@@ -16,7 +16,7 @@ from millpond.query.evaluate import Evaluator
 from millpond.query.overlay import Overlay
 from millpond.query.transaction import View
 from millpond.sql.catalog import Catalog
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.aggregate import target_changes
 from millpond.streaming.aggregate_statement import aggregate_of
 from millpond.streaming.fold import FoldRunner, Inputs
@@ -54,7 +54,7 @@ class Member:
 
     @property
     def tables(self) -> Mapping[str, Schema]:
-        """The tables that it keeps for itself."""
+        """Returns the tables that it stores its state in."""
         return self._aggregate.tables if self._aggregate is not None else {}
 
     def is_new(self, snapshots: StoreSnapshot) -> bool:
@@ -63,7 +63,7 @@ class Member:
         return aggregate is not None and not aggregate.aggregation.keys and aggregate.is_new(snapshots)
 
     def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
-        """``view`` has the changes of the statements before it."""
+        """Returns the effects of the statement. ``view`` has the changes of the statements before it."""
         ended = self._ended(batch, view)
         arrow = self._plan.batch.output.arrow()
         live = batch if ended is None else ended.live
@@ -90,7 +90,7 @@ class Member:
         return ({name: filled} if len(filled) else {}), {}
 
     def _ended(self, batch: pa.Table, view: StoreSnapshot) -> Divided | None:
-        """Returns the batch, divided by what its messages end, if this statement fills a keyed table of them."""
+        """Returns the batch, divided by what its messages delete, if this statement fills a keyed table of them."""
         plan = self._plan.keys
         if plan is None:
             return None
@@ -104,7 +104,7 @@ class Member:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Block(RunningStatement):
-    """Runs several statements as one pipeline. Each sees what the ones before it have changed."""
+    """Runs several statements as one pipeline. Each sees the changes of the ones before it."""
 
     evaluator: Evaluator
     inputs: Inputs
@@ -131,7 +131,7 @@ class Block(RunningStatement):
         return self.plan.batch.output.arrow().append(pa.field(SEQ, pa.int64()))
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        """Returns the rows of the stream as they are."""
+        """Returns the rows of the stream unchanged."""
         return batch.read()
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:

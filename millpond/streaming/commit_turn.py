@@ -18,13 +18,13 @@ class CommitTurn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Statements commit in here. Raises Closed when there are no turns any more."""
+        """Serializes the commits inside. Raises Closed after ``end``."""
         with self._lock:
             if self._ended:
                 raise Closed("the app is gone")
             yield
 
     def end(self) -> None:
-        """Nobody commits after this, as after a kill."""
+        """Prevents all later commits, as after a kill."""
         with self._lock:
             self._ended = True

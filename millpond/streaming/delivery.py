@@ -1,7 +1,7 @@
 """Runs statements whose target is a sink: INSERT INTO a URI.
 
-Rows are written before the position counts here, so that a kill loses none. A sink that is exact holds the position
-itself: where it is further than ours, a kill came between the two, and ours follows.
+Rows are written before the position is committed here, so that a kill loses none. An exact sink stores the position
+itself: if it is ahead of ours, a kill came between the two, and ours is set to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
 IDENTITY = "identity"
-"""The kind of the journal's entry that tells a state directory from all others."""
+"""The kind of the journal's entry that identifies a state directory."""
 _KEY = "_key"
 
 
@@ -78,11 +78,11 @@ class SinkStatement(RunningStatement):
 
     @property
     def _written(self) -> Schema:
-        """The columns of what is written."""
+        """Returns the columns of what is written."""
         return self.plan.batch.output
 
     def _open(self) -> bool:
-        """Makes the sink ready; whether our position had to follow it."""
+        """Opens the sink; returns whether our position was set to that of the sink."""
         held = self._sink.open(f"{_identity(self.store.journal)}-{self.plan.name}")
         ours = self.position
         if held is None or (ours is not None and ours.batch >= held.batch):
@@ -100,7 +100,7 @@ class SinkStatement(RunningStatement):
         return super().apply(batch, position, more)
 
     def hand_out(self, rows: pa.Table, position: Position | None) -> None:
-        """Writes the rows, or only looks whether they can be written."""
+        """Writes the rows, or only checks whether they can be written."""
         if self._trying:
             self._sink.check(rows)
         elif rows.num_rows:
@@ -129,7 +129,7 @@ class SinkRows(SinkStatement, Rows):
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         if self._aside is not None and self._more and not self._trying:
-            # When the sink has its commit the batch is not applied again: what is put aside counts before.
+            # When the sink has its commit the batch is not applied again: error records are committed before.
             more, self._more = self._more, NO_MORE
             self._aside.put(more, position)
             faults.reach("sink: put aside")
@@ -149,7 +149,8 @@ class SinkRows(SinkStatement, Rows):
 @dataclass(kw_only=True, eq=False, repr=False)
 class SinkGroups(SinkStatement, Groups):
     """Sends the groups of a live aggregate to a sink as they change: a message for each, with its key, so that the last
-    one of a key is the group, and one without a value says that it is there no more."""
+    message of a key is the group, and a tombstone removes it.
+    """
 
     @property
     def _written(self) -> Schema:
@@ -163,7 +164,7 @@ class SinkGroups(SinkStatement, Groups):
 
     @property
     def _named_by(self) -> list[str]:
-        """The columns that are made the key of a message; none if the query gives a key itself."""
+        """Returns the columns that become the key of a message; none if the query computes a key itself."""
         aggregation = self.plan.aggregation
         assert aggregation is not None
         if aggregation.once or _KEY in aggregation.final.schema:
@@ -191,8 +192,7 @@ class SinkGroups(SinkStatement, Groups):
 
 
 def key_texts(keys: pa.Table) -> pa.Array:
-    """Returns the keys of messages: the value of a single column as text, several as an object of JSON; so is a
-    NULL."""
+    """Returns the keys of messages: the value of a single column as text, several, or a NULL, as a JSON object."""
     objects = to_json(keys).cast(pa.string())
     if keys.num_columns > 1:
         return objects
@@ -202,7 +202,7 @@ def key_texts(keys: pa.Table) -> pa.Array:
 
 
 def _identity(journal: Journal) -> str:
-    """Returns what tells this state directory from all others."""
+    """Returns the identity of this state directory."""
     for entry in journal.entries():
         if entry.kind == IDENTITY:
             return str(entry.data["id"])

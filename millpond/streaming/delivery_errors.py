@@ -1,7 +1,7 @@
 """Commits error records of a batch before its sink has the batch, each once, also if the batch is repeated.
 
-They are committed with a mark: for which batch, and from which row of the error table on. If the mark is further than
-the position of the query, a fault came before the sink had the batch; what stands from there on is not added again.
+They are committed with a mark: for which batch, and from which row of the error table on. If the mark is ahead of the
+position of the query, a fault came before the sink had the batch; the records from there on are not added again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DeliveryErrors:
         self._mark = store.position(self._name)
         self._first: int | None = None
         self._there: Counter[tuple[Any, ...]] = Counter()
-        """Records that are in the error table, and whose rows may come again."""
+        """Records that are in the error table, and whose rows may be delivered again."""
         self._batch: Counter[tuple[Any, ...]] = Counter()
         ours = store.position(query)
         if self._mark is not None and (ours is None or ours.batch < self._mark.offsets["at"]["of"]):
@@ -44,7 +44,7 @@ class DeliveryErrors:
             self._there = Counter(_records(late))
 
     def put(self, more: Mapping[str, Changes], position: Position | None) -> None:
-        """Commits what is put aside of a batch, without the error records that are there already."""
+        """Commits the error records of a batch, without those that exist already."""
         table = self._store.table(self._errors)
         name = next((n for n in more if n.lower() == self._errors.lower()), None)
         if name is None or position is None or table is None or table.next_row is None:
@@ -65,7 +65,7 @@ class DeliveryErrors:
         self._there = there + self._batch
 
     def noted(self) -> None:
-        """The batch counts: another one may put the same aside."""
+        """Records that the batch is committed: another one may have the same error records."""
         self._there -= self._batch
         self._batch = Counter()
         if not self._there:
@@ -73,6 +73,6 @@ class DeliveryErrors:
 
 
 def _records(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """Returns the records, without the time at which they were put aside."""
+    """Returns the records, without their times."""
     names = sorted(n for n in rows.column_names if n.lower() not in ("time", ROW))
     return [tuple(record.values()) for record in rows.select(names).to_pylist()]

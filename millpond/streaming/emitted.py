@@ -1,4 +1,4 @@
-"""Hands the rows of running SELECTs to their readers."""
+"""Passes the rows of running SELECTs to their readers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pyarrow as pa
 from millpond.query.result import RunningResult
 
 OnEmit = Callable[[str, pa.Table], None]
-"""Is handed the rows of a query by its name."""
+"""Receives the rows of a query by its name."""
 
 
 class Emitted:
-    """Keeps the results that programs read, by the names of their queries. With ``printed`` the rows of statements
-    that go on after a restart are handed to it instead."""
+    """Stores the results that programs read, by the names of their queries. With ``printed`` the rows of statements
+    that continue after a restart are passed to it instead.
+    """
 
     def __init__(self, printed: OnEmit | None = None):
         self.printed = printed
@@ -26,7 +27,7 @@ class Emitted:
         return result
 
     def add(self, query: str, rows: pa.Table, *, ephemeral: bool) -> None:
-        """Hands rows of a query to whoever reads along."""
+        """Passes rows of a query to its readers."""
         if ephemeral or self.printed is None:
             self.results[query].add(rows)
         elif rows.num_rows:

@@ -1,4 +1,4 @@
-"""Applies the events of a batch to the rows of a table as they are when the batch is committed."""
+"""Applies the events of a batch to the current rows of a table when the batch is committed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position
-from millpond.dml.mutate import Piece, combine
 from millpond.query.evaluate import Evaluator
+from millpond.query.row_changes import Piece, combine
 from millpond.sql.fold import (
     CHANGED,
     EVENTS,
@@ -28,7 +28,7 @@ from millpond.sql.fold import (
 )
 from millpond.sql.render.folds import OUT, ST, fold_outputs
 from millpond.sql.resolve import Resolved
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.statement import RunningStatement
 from millpond.tables.base import Snapshot
 
@@ -39,10 +39,11 @@ Inputs = Callable[[Resolved, StoreSnapshot], dict[str, pa.Table]]
 """Reads the rows of a query's inputs, by view."""
 
 SCANNED = 20_000
-"""Rows up to which a table is read whole; of a larger one only the rows that the events name."""
+"""Rows up to which a table is read completely; of a larger one only the rows that the events name."""
 TURNS = 256
-"""Events of one row that are folded at once where each returns something: what it returns is kept in a list that
-grows with them."""
+"""Events of one row that are folded at once if each returns something: the returned rows are stored in a list that
+grows with them.
+"""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -68,7 +69,7 @@ class Folded(RunningStatement):
 
 
 class FoldRunner:
-    """Applies the batches of one running statement. It holds nothing but the statement."""
+    """Applies the batches of one running statement. It contains only the statement."""
 
     def __init__(self, fold: Fold, evaluator: Evaluator, inputs: Inputs):
         self._fold = fold
@@ -77,7 +78,7 @@ class FoldRunner:
         self._steps = evaluator.fold(fold)
 
     def find(self, events: pa.Table, snapshots: StoreSnapshot) -> tuple[dict[str, Changes], pa.Table | None]:
-        """Returns the changes of the target, and what RETURNING gives. ``events`` are in stream order."""
+        """Returns the changes of the target, and the rows of RETURNING. ``events`` are in stream order."""
         arrow = self._fold.events.schema.arrow()
         events = events.rename_columns(arrow.names).cast(arrow)
         if not events.num_rows:
@@ -101,7 +102,7 @@ class FoldRunner:
         return {returning.into.name: returned}
 
     def _rows(self, events: pa.Table, snapshot: Snapshot) -> pa.Table:
-        """Returns the rows that the events can concern, with their numbers if the table has no key."""
+        """Returns the rows that the events can affect, with their numbers if the table has no key."""
         numbered = not self._fold.target.schema.key
         lookup = self._fold.lookup
         if not lookup or len(snapshot) <= SCANNED:
@@ -169,7 +170,7 @@ class FoldRunner:
 
 
 def _only_returned(rows: pa.Table) -> pa.Table:
-    """Rows that are not final yet: only what they returned counts."""
+    """Marks rows that are not final yet: only what they returned is used."""
     return rows.set_column(0, ST, pa.array([SAME] * rows.num_rows, pa.int8()))
 
 

@@ -18,22 +18,23 @@ from millpond.tables.base import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Groups that are taken into others: ``old`` and ``new`` keys, row by row."""
+    """Contains groups that are merged into others: ``old`` and ``new`` keys, row by row."""
 
     old: pa.Table
     new: pa.Table
 
     @property
     def moved(self) -> pa.Table:
-        """The old keys that are not the new ones."""
+        """Returns the old keys that are not the new ones."""
         same = pc.equal(self.old.column(0), self.new.column(0))
         return self.old.filter(pc.invert(same))
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Holds what the values of a batch change: the changes of their table, and for DISTINCT what the new ones give,
-    else all values of the groups that were touched."""
+    """Contains what the values of a batch change: the changes of their table, and for DISTINCT the results of the new
+    ones, else all values of the affected groups.
+    """
 
     changes: Changes
     fresh: pa.Table | None = None
@@ -53,7 +54,9 @@ class GroupValues:
         self._evaluator = evaluator
 
     def take(self, batch: pa.Table, there: Snapshot, moves: Moves | None = None) -> Taken:
-        """``batch`` has rows for the groups that it touches, with their values as arrays."""
+        """Adds the values of a batch. ``batch`` has rows for the groups that it affects, with their values
+        as arrays.
+        """
         came = self._tally(self._exploded(batch))
         columns = list(self.schema.key)
         if self._kept.fresh is not None:
@@ -71,11 +74,11 @@ class GroupValues:
         return Taken(Changes(pa.concat_tables([left, everything]), deleted), values=_repeated(everything))
 
     def read(self, groups: pa.Table, there: Snapshot) -> pa.Table:
-        """All values of groups, each as often as it came."""
+        """Returns all values of groups, each as often as it occurred."""
         return _repeated(there.get(self._groups, groups, nulls=True).cast(self.schema.arrow()))
 
     def without(self, changes: Changes, groups: pa.Table, there: Snapshot) -> Changes:
-        """Returns the changes, and then no value of these groups any more."""
+        """Returns the changes, followed by the deletion of all values of these groups."""
         old = there.get(self._groups, groups, nulls=True).cast(self.schema.arrow())
         new = matching(self._evaluator, changes.rows, groups, self._groups, keep=True)
         deleted = (
@@ -110,7 +113,7 @@ class GroupValues:
 
 
 def _repeated(rows: pa.Table) -> pa.Table:
-    """Each row as often as it came."""
+    """Returns each row as often as it occurred."""
     counts = rows[COUNT].to_numpy()
     if not len(counts) or counts.max() == 1:
         return rows

@@ -13,7 +13,7 @@ from millpond.changes import Changes, Position
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, JoinPlan, PipelinePlan
 from millpond.query.evaluate import Evaluator
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.statement import NO_MORE, RunningStatement, high_of, together
 from millpond.streaming.stream_join import JoinState, Taken
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinSide:
-    """One side of one join."""
+    """Represents one side of one join."""
 
     node: Node
     side: int
 
 
 class Node:
-    """One join; ``above`` is the side of the join that takes its rows."""
+    """Represents one join; ``above`` is the side of the join that takes its rows."""
 
     def __init__(self, plan: JoinPlan, kept: JoinState, above: JoinSide | None):
         self.plan = plan
@@ -42,8 +42,8 @@ class Node:
 class JoinTree:
     """Evaluates the joins of a statement, and passes their rows on.
 
-    ``lock`` is held from the time that a batch looks at what is kept until its commit: the two sides of a join come
-    one after another, and other statements do not wait.
+    ``lock`` is held from when a batch reads the stored rows until its commit: the two sides of a join run one after
+    another, and other statements do not wait.
     """
 
     def __init__(self, statement: RunningStatement, plan: JoinPlan, evaluator: Evaluator):
@@ -78,7 +78,7 @@ class JoinTree:
     def take(
         self, number: int, rows: pa.Table, high: int | None, snapshots: StoreSnapshot
     ) -> tuple[Batch, dict[str, Changes]]:
-        """Returns what a batch of a stream gives to the statement, and the changes of all that is kept."""
+        """Returns the results of a batch of a stream for the statement, and the changes of all stored state."""
         into = self._inputs[number]
         mark = into.node.plan.join.sides[into.side].mark
         at = None if high is None or mark is None else high - mark.delay
@@ -105,7 +105,7 @@ class JoinTree:
 
     @property
     def window_time(self) -> str | None:
-        """The column of the joined rows whose time closes the windows of the statement."""
+        """Returns the column of the joined rows whose time closes the windows of the statement."""
         aggregation = self.statement.plan.aggregation
         window = aggregation.window if aggregation is not None else None
         return window.window.mark if window is not None else None
@@ -113,8 +113,9 @@ class JoinTree:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class JoinedStream(RunningStatement):
-    """One of the streams of a statement that joins them, by its number: what its batches give goes to that
-    statement."""
+    """Represents one of the streams of a statement that joins them, by its number: the results of its batches go to
+    that statement.
+    """
 
     joins: JoinTree
     number: int
@@ -189,7 +190,7 @@ class JoinedStream(RunningStatement):
 
     @property
     def waiting(self) -> int | None:
-        """Joined rows that wait for a match in a table."""
+        """Returns the joined rows that wait for a match in a table."""
         return self.joins.statement.waiting if self.number == 0 else None
 
     def retry(self) -> int:
@@ -197,7 +198,7 @@ class JoinedStream(RunningStatement):
             return self.joins.statement.retry() if self.number == 0 else 0
 
     def replay(self) -> int:
-        """Rows of the stream, and with the first stream also joined rows, that could not be processed."""
+        """Applies error records again: rows of the stream, and with the first stream also joined rows."""
         replayed = super().replay()
         if self.number == 0:
             with self.joins.lock:

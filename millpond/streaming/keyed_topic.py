@@ -15,7 +15,7 @@ from millpond.connectors.source import DELETED, MESSAGE, SEQ
 from millpond.errors import BadData, DataError
 from millpond.formats.keycolumns import NO_KEY, key_columns
 from millpond.plan.plans import KeyPlan
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.on_miss import Matched, WaitingRows
 from millpond.streaming.poison import find_poison
 from millpond.streaming.rows import Rows
@@ -29,8 +29,9 @@ _KEY = MESSAGE[0]
 
 
 class Divided(NamedTuple):
-    """A batch whose messages end rows: ``live`` rows that none of them ends, ``ended`` messages, and the ``keys`` of
-    the rows that these end."""
+    """Contains a batch with tombstones: ``live`` rows that none of them deletes, ``ended`` messages, and the ``keys``
+    of the rows that these delete.
+    """
 
     live: pa.Table
     ended: pa.Table
@@ -38,8 +39,9 @@ class Divided(NamedTuple):
 
 
 class Endings:
-    """Finds the rows of a keyed table that the messages of a batch end. ``answer`` evaluates the plan's query over
-    rows of the stream, and gives a row for each, in their order."""
+    """Finds the rows of a keyed table that the messages of a batch delete. ``answer`` evaluates the plan's query over
+    rows of the stream, and returns a row for each, in their order.
+    """
 
     def __init__(self, plan: KeyPlan, stream: Schema, answer: Callable[[pa.Table], pa.Table]):
         self._plan = plan
@@ -47,7 +49,9 @@ class Endings:
         self._answer = answer
 
     def divide(self, rows: pa.Table) -> Divided | None:
-        """Divides a batch; None if nothing in it ends a row. Raises BadData if one does not tell which."""
+        """Divides a batch; returns None if nothing in it deletes a row. Raises BadData if a message does not determine
+        which.
+        """
         ends = pc.fill_null(rows[DELETED], False)
         if not pc.any(ends).as_py():
             return None
@@ -72,7 +76,7 @@ class Endings:
         return self._answer(numbered).rename_columns(arrow.names).cast(arrow)
 
     def over(self, rows: pa.Table, keys: pa.Table, ended: pa.Table) -> np.ndarray:
-        """Returns whether a message ends each of the rows: one of its key that comes later."""
+        """Returns for each of the rows whether a later message of its key deletes it."""
         names = keys.column_names
         last = keys.append_column("$end", ended[SEQ]).group_by(names).aggregate([("$end", "max")])
         own = self.keys(rows).append_column("$at", rows[SEQ])
@@ -83,7 +87,7 @@ class Endings:
         return over
 
     def _complete(self, ended: pa.Table) -> pa.Table:
-        """Returns the messages with what their own keys tell of columns that they have no value for."""
+        """Returns the messages with values from their own keys for columns without a value."""
         columns = [c for c in self._stream if c.name in self._plan.columns]
         if not columns or _KEY not in self._stream:
             return ended
@@ -104,8 +108,8 @@ class Endings:
 class Keyed(Rows):
     """Writes the rows of a query to a keyed table, over a stream whose tombstones delete rows.
 
-    A message that ends a row passes by the query: its key says which. The rows of that key that come before it in the
-    batch, or wait for a match, need not be looked at.
+    A tombstone bypasses the query: its key identifies the row. The rows of that key that come before it in the batch,
+    or wait for a match, need not be evaluated.
     """
 
     def set_up(self) -> None:
@@ -130,7 +134,7 @@ class Keyed(Rows):
         return self._match_live(batch, snapshots)
 
     def _wrong(self, rows: pa.Table) -> DataError | None:
-        """Returns why the rows that messages end cannot be told."""
+        """Returns why the rows that messages delete cannot be determined."""
         try:
             self._endings.divide(rows)
         except DataError as error:
@@ -138,7 +142,7 @@ class Keyed(Rows):
         return None
 
     def _match_live(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
-        """Only rows that are not ended look for a match, and wait for one."""
+        """Matches only rows that are not deleted; only they wait for a match."""
         found = self._endings.divide(batch.read())
         if found is None:
             return super()._match(batch, snapshots)
@@ -174,7 +178,7 @@ class Keyed(Rows):
 
 
 def refuse_taken(snapshots: StoreSnapshot, table: str, changes: Changes) -> None:
-    """Raises DuplicateKey if a row comes whose key the table has, unless the same changes end that row."""
+    """Raises DuplicateKey if a new row has an existing key, unless the same changes delete that row."""
     snapshot = snapshots.snapshot(table)
     names = list(snapshot.schema.key)
     put = changes.put
@@ -187,7 +191,7 @@ def refuse_taken(snapshots: StoreSnapshot, table: str, changes: Changes) -> None
 
 
 def with_endings(rows: pa.Table, keys: pa.Table) -> Changes:
-    """Returns the rows, and before them the end of those that the table has under the keys."""
+    """Returns the rows, and before them the deletion of those that the table has under the keys."""
     by_name = {n.lower(): c for n, c in zip(keys.column_names, keys.columns, strict=True)}
     arrays = [
         by_name[f.name.lower()].cast(f.type) if f.name.lower() in by_name else pa.nulls(keys.num_rows, f.type)

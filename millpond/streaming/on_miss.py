@@ -16,7 +16,7 @@ from millpond.clock import Clock
 from millpond.connectors.source import SEQ
 from millpond.errors import PipelineFailed
 from millpond.plan.plans import MissPlan
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _FOUND = pa.schema([("seq", pa.int64()), ("reason", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A batch whose rows were looked up in the tables.
+    """Contains a batch whose rows were looked up in the tables.
 
-    ``batch`` is what is processed of it and of rows that waited, ``aside`` are rows for the error table with their
-    reasons in ``why``; ``changes`` are those of the table of waiting rows. ``missed`` rows of the batch found no match.
+    ``batch`` is what is processed of it and of rows that waited, ``aside`` are error records with their reasons in
+    ``why``; ``changes`` are those of the table of waiting rows. ``missed`` rows of the batch found no match.
     """
 
     batch: Batch
@@ -42,10 +42,10 @@ class Matched:
     changes: Mapping[str, Changes] = field(default_factory=dict)
     missed: int = 0
     after: Callable[[], None] = lambda: None
-    """To be called when all of it counts."""
+    """Called when all of it is committed."""
 
     def with_aside(self, rows: pa.Table, why: pa.ChunkedArray) -> Matched:
-        """With more rows for the error table."""
+        """Returns it with more error records."""
         if self.aside is not None and self.why is not None:
             rows = pa.concat_tables([rows.cast(self.aside.schema), self.aside])
             why = pa.chunked_array([*why.chunks, *self.why.chunks], why.type)
@@ -80,7 +80,7 @@ class Misses:
         return Matched(batch.part(good), aside, why, missed=missed)
 
     def find(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        """``seq`` and ``reason`` of the rows that find no match."""
+        """Returns ``seq`` and ``reason`` of the rows without a match."""
         found = self._stage.run(batch, snapshots)
         if not found.num_rows:
             return _FOUND.empty_table()
@@ -97,9 +97,9 @@ class Misses:
 
 
 class WaitingRows(Misses):
-    """Lets rows without a match wait in a table of the query, which changes in the commits of the query.
+    """Stores rows without a match in a table of the query, which changes in the commits of the query.
 
-    They are tried again when one of the tables has changed, and given up when their time is over.
+    They are retried when one of the tables has changed, and given up when their time is over.
     """
 
     def __init__(self, plan: MissPlan, stage: Stage, table: str, snapshots: StoreSnapshot, clock: Clock):
@@ -112,7 +112,7 @@ class WaitingRows(Misses):
         self._first = pc.min(there[SINCE]).as_py()
 
     def due(self, snapshots: StoreSnapshot) -> bool:
-        """Returns whether a row that waits may have found its match, or has waited long enough."""
+        """Returns whether a waiting row may have found its match, or has waited long enough."""
         if not self.rows:
             return False
         return self._first <= self._limit() or self._versions(snapshots) != self._tried
@@ -124,11 +124,11 @@ class WaitingRows(Misses):
         return tuple(snapshots.version(table) for table in self.plan.tables)
 
     def waiting(self, snapshots: StoreSnapshot) -> pa.Table:
-        """Returns the rows that wait, as the stream gave them."""
+        """Returns the rows that wait, as the stream delivered them."""
         return snapshots.snapshot(self._table).scan().drop_columns([SINCE])
 
     def match(self, batch: Batch, snapshots: StoreSnapshot, over: pa.Array | None = None) -> Matched:
-        """As of every kind; rows that wait and whose ``_seq`` is in ``over`` need not wait any longer."""
+        """Matches like every kind; waiting rows whose ``_seq`` is in ``over`` need not wait any longer."""
         found = self.find(batch, snapshots)
         due = self.due(snapshots) or (over is not None and len(over) > 0)
         if not found.num_rows and not due:
@@ -161,7 +161,7 @@ class WaitingRows(Misses):
         )
 
     def _again(self, batch: Batch, snapshots: StoreSnapshot, over: pa.Array | None) -> _Again:
-        """Returns the rows that wait, tried again, without those that need not."""
+        """Returns the rows that wait, retried, without those that need not."""
         rows = snapshots.snapshot(self._table).scan()
         done = pc.is_in(rows[SEQ], over if over is not None else pa.array([], pa.int64()))
         rows, gone = rows.filter(pc.invert(done)), rows.filter(done)
@@ -190,8 +190,9 @@ class WaitingRows(Misses):
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Divides rows that waited: those that are processed, those for the error table with the reasons, those
-    that wait on, and those that a later message has ended."""
+    """Divides rows that waited: those that are processed, the error records with the reasons, those that continue to
+    wait, and those that a later message has deleted.
+    """
 
     free: pa.Table
     aside: pa.Table
@@ -209,5 +210,5 @@ def divided(rows: pa.Table, bad: pa.Table) -> tuple[pa.Table, pa.Table, pa.Chunk
 
 
 def once(bad: pa.Table) -> pa.Table:
-    """``seq`` and ``reason``, each row of the stream once."""
+    """Returns ``seq`` and ``reason``, each row of the stream once."""
     return bad.group_by("seq").aggregate([("reason", "min")]).rename_columns(["seq", "reason"])

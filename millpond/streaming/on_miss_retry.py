@@ -1,4 +1,4 @@
-"""Retries rows that wait for a match when tables change and no batch does it."""
+"""Retries rows that wait for a match when tables change and there is no batch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from millpond.engine.pipeline import Pipeline
 
 EVERY = 0.5
-"""Seconds between two looks while rows wait: their time may be over, or a database has changed."""
+"""Seconds between two checks while rows wait: their time may be over, or a database has changed."""
 SHARE = 4
-"""A try is followed by a pause so many times as long."""
+"""A retry is followed by a pause this many times as long."""
 
 
 class RetryThread:
-    """Retries waiting rows in a thread of its own; ``wake`` tells it that something was committed."""
+    """Retries waiting rows in a separate thread; ``wake`` notifies it of a commit."""
 
     def __init__(self, pipelines: Iterable[Pipeline]):
         self._pipelines = pipelines
@@ -30,7 +30,7 @@ class RetryThread:
         self._news.set()
 
     def close(self) -> None:
-        """Ends after the try that runs."""
+        """Ends after the current retry."""
         self._stopped = True
         self._news.set()
         self._thread.join()

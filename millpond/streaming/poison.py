@@ -10,15 +10,16 @@ import pyarrow as pa
 from millpond.errors import DataError
 
 MOST = 1_000
-"""Rows of a batch that may go to the error table at once. With more of them the batch is applied in halves, so that
-what is good in it counts meanwhile, and a commit does not take long."""
+"""Rows of a batch that may go to the error table at once. With more of them the batch is applied in halves, so that its
+good rows are committed meanwhile, and a commit does not take long.
+"""
 
 Try = Callable[[pa.Table], DataError | None]
-"""What is wrong with these rows of the batch, taken alone."""
+"""Returns what is wrong with these rows of the batch, evaluated alone."""
 
 
 class TooMany(Exception):
-    """More than it may be."""
+    """Reports that there are more bad rows than allowed."""
 
 
 def find_poison(
@@ -27,9 +28,8 @@ def find_poison(
     """Returns the positions of the rows that must be left out so that the others can be processed, each with the
     reason. Raises TooMany if they are more than ``most``.
 
-    Rows that count by themselves are found by halving. Where the effect of a row depends on those before it
-    (``in_order``), and where only several together fail (a sum that overflows), it is the first row with which the
-    rows up to it fail.
+    Independent rows are found by halving. If the effect of a row depends on those before it (``in_order``), and if only
+    several together fail (a sum that overflows), it is the first row with which the rows up to it fail.
     """
     bad = [] if in_order else _halved(rows, attempt, most)
     left = [place for place, _ in bad]

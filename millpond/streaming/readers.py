@@ -1,4 +1,4 @@
-"""The queries that read the streams of an app."""
+"""Opens the queries that read the streams of an app."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     Reading = StreamQuery | DirectStream
 
 _AT_ONCE = max(2, os.cpu_count() or 2)
-"""Queries that start side by side: each brings a process of its own."""
+"""Queries that start in parallel: each starts a process of its own."""
 
 
 class Readers:
-    """Opens one query for each source that statements read, which they share. With ``direct`` it reads when it is
-    asked to, without Spark's own loop; what it keeps while it runs is in ``scratch``."""
+    """Opens one query for each source that statements read, which they share. With ``direct`` it reads on request,
+    without Spark's own loop; its temporary files are in ``scratch``.
+    """
 
     def __init__(self, store: Store, spark: Spark, scratch: Path, *, direct: bool):
         self._store = store
@@ -46,13 +47,14 @@ class Readers:
         return len(self._all)
 
     def find(self, statement: RunningStatement, source: Source) -> Reading:
-        """Returns the query that reads a source; statements with the same one share it, but for those in real-time
-        mode."""
+        """Returns the query that reads a source; statements with the same source share it, except for those in
+        real-time mode.
+        """
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
         alone = statement.plan.target.real_time and not self._direct
         if alone:
             key = f"real-time {statement.plan.name}"
-        # It may have taken in new columns.
+        # It may have new columns.
         same = (s for s in self._all.values() if s.source is source and not alone)
         found = self._all.get(key) or next(same, None)
         if found is None:
@@ -89,7 +91,7 @@ class Readers:
 
 
 def settle(readings: Sequence[Reading]) -> None:
-    """Lets the queries run that a statement wants, and no others, some at a time; waits until they are up."""
+    """Starts the queries that a statement needs, a few at a time, and ends the others; waits until they are up."""
     starting: list[Reading] = []
     for reading in readings:
         reading.settle()

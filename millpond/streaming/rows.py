@@ -1,4 +1,4 @@
-"""A running statement whose rows each count by themselves."""
+"""Runs a statement whose rows are independent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.changes import Changes, Position
 from millpond.plan.plans import PipelinePlan
 from millpond.query.change_kind import with_op
-from millpond.store.store import StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.statement import RunningStatement
 from millpond.types import Schema
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
 TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
-"""Makes the plan of a statement whose stream has these columns now; None if it stays as it was."""
+"""Makes the plan of a statement whose stream has these columns now; None if it does not change."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -36,7 +36,7 @@ class Rows(RunningStatement):
         self._columns = self.plan.batch.stream.relation.schema.names
 
     def _fitted(self, batch: Batch) -> Batch:
-        """New columns of the stream are taken in first, if the statement reads all there are."""
+        """Adds new columns of the stream first, if the statement reads all there are."""
         columns = batch.columns
         if columns is not None and columns.names != self._columns:
             self._columns = columns.names
@@ -53,7 +53,7 @@ class Rows(RunningStatement):
 
     @property
     def strict(self) -> bool:
-        """Whether a row whose key its table has is refused."""
+        """Returns whether a row with an existing key is refused."""
         name = self.plan.target.name
         relation = self.catalog.find(name)
         return relation is not None and relation.strict and self.plan.name != f"table:{name}"
@@ -63,7 +63,7 @@ class Rows(RunningStatement):
 
         def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], None]:
             if target.kind == "emit":
-                # Shown before they count, so that a kill loses none.
+                # Emitted before they are committed, so that a kill loses none.
                 self.emit(self.emitted, with_op(rows, self.plan.target.options.get("op"), "insert"))
             if target.kind != "table":
                 return {}, None

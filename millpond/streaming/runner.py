@@ -90,13 +90,13 @@ class Runner:
         new: bool,
         fresh: bool,
     ) -> None:
-        """Puts a statement in line. ``sources`` are those of its streams."""
+        """Queues a statement. ``sources`` are those of its streams."""
         statements = self._make(plan, ephemeral)
         self.starter.add(statements, sources, undo, new=new, fresh=fresh)
 
     @property
     def formats(self) -> set[str]:
-        """The formats of Spark that sources and sinks need, beside those that Spark brings."""
+        """Returns the Spark formats that sources and sinks need, in addition to those that Spark includes."""
         pairs = [(p.plan, p.source) for p in self] + [(w.plan, w.source) for w in self.starter]
         found = {source.format for _, source in pairs if isinstance(source, NativeSource)}
         sinks = {plan.target.name for plan, _ in pairs if plan.target.kind == "sink"}
@@ -104,12 +104,12 @@ class Runner:
 
     @property
     def names(self) -> list[str]:
-        """Of all queries, those that have not started too."""
+        """Returns the names of all queries, also of those that have not started."""
         return list(dict.fromkeys((*self.parts.values(), *self.starter.failed_starts)))
 
     @property
     def parts(self) -> dict[str, str]:
-        """The query of each part that runs or waits; most have one, of their own name."""
+        """Returns the query of each part that runs or waits; most have one, of their own name."""
         running = {name: pipeline.plan.query for name, (pipeline, _) in list(self._running.items())}
         return running | {w.plan.name: w.plan.query for w in self.starter}
 
@@ -122,8 +122,7 @@ class Runner:
     # starting
 
     def enrol(self, statement: RunningStatement, source: Source, late: set[str]) -> None:
-        """Makes a statement, which has all that it needs, a member of its stream. It starts before the tables ``late``
-        are loaded."""
+        """Adds a prepared statement to its stream. It starts before the tables ``late`` are loaded."""
         from millpond.engine.pipeline import Pipeline
 
         pipeline = Pipeline(statement, source, State(self.held.get(statement.plan.query) or State.RUNNING))
@@ -139,10 +138,10 @@ class Runner:
         self._running[statement.plan.name] = (pipeline, stream)
         if statement.waiting is not None and self._retry_thread is None:
             self._retry_thread = RetryThread(self)
-            self._store.listen(self._retry_thread.wake)
+            self._store.visibility.listen(self._retry_thread.wake)
 
     def start(self, enrolled: Mapping[str, Undo | None]) -> None:
-        """Lets statements run that have become members of their streams. One that cannot is taken back by its undo."""
+        """Starts statements that were added to their streams. One that fails is removed by its undo."""
         try:
             self._settle(list(self.readers))
         except BaseException as error:
@@ -163,11 +162,11 @@ class Runner:
                 self.starter.refuse(pipeline.plan, undo, pipeline.error)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Of each query how it is; those that wait for tables, or for Spark to start, are there too."""
+        """Describes each query, also those that wait for tables, or for Spark to start."""
         return [p.describe() for p in self] + self.starter.describe()
 
     def _settle(self, streams: list[Reading]) -> None:
-        """Lets the queries of streams run that a statement wants, and no others. What cannot be started fails."""
+        """Starts the queries of streams that a statement needs, and ends the others. What cannot be started fails."""
         if not self._direct and any(p.wanted for p in self):
             try:
                 self._spark()
@@ -178,7 +177,7 @@ class Runner:
         faults.reach("query launched")
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
-        """Stops a query; what it keeps beside its target stays."""
+        """Stops a query; its state outside its target stays."""
         found = [(w.statement, w.source) for w in self.starter.remove(query)]
         for part, (pipeline, stream) in list(self._running.items()):
             if pipeline.plan.query == query and self._running.pop(part, None) is not None:
@@ -193,14 +192,14 @@ class Runner:
         return found
 
     def remove(self, query: str) -> None:
-        """Stops a query, and what it keeps beside its target goes."""
+        """Stops a query, and removes its state outside its target."""
         for statement, _ in self.take_out(query):
             safely(statement.drop)
 
     # control
 
     def state_of(self, query: str) -> str:
-        """Returns how a query is; of one with several parts, one of which has failed, as the others are."""
+        """Returns the state of a query; if one of several parts has failed, that of the others."""
         states = [p.state for p in self if p.plan.query == query]
         going = [state for state in states if state is not State.FAILED]
         if states:
@@ -209,7 +208,7 @@ class Runner:
         return self.held.get(query) or (failed.state if failed is not None else State.RUNNING)
 
     def control(self, query: str, action: str, undo: Undo) -> None:
-        """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
+        """Does PAUSE, RESUME, STOP or START; a restart restores the state."""
         state = asked(query, self.state_of(query), action)
         found = [(p, s) for p, s in list(self._running.values()) if p.plan.query == query]
         before = self.held.get(query)
@@ -232,7 +231,7 @@ class Runner:
             pipeline.check()
 
     def replay(self, table: str) -> int:
-        """Applies the rows of error records again, and answers how many went through; the others stay."""
+        """Applies the rows of error records again, and returns how many succeeded; the others stay."""
         replayed = 0
         for pipeline in self:
             statement = pipeline.statement
@@ -258,7 +257,7 @@ class Runner:
         self.close()
 
     def retry(self) -> int:
-        """Tries rows that wait for a match again; answers how many came out so, ever."""
+        """Retries rows that wait for a match; returns the total number of rows emitted so."""
         for pipeline in self:
             pipeline.retry()
         return sum(pipeline.retried for pipeline in self)
@@ -319,7 +318,7 @@ class Runner:
                 time.sleep(0.02)
 
     def _in_order(self) -> list[Pipeline]:
-        """Those that fill a stream before those that read it."""
+        """Sorts statements: those that fill a stream before those that read it."""
         ordered: list[Pipeline] = []
         seen: set[str] = set()
 
@@ -339,7 +338,7 @@ class Runner:
 
 
 def _too_late(pipeline: Pipeline, tables: set[str]) -> None:
-    """Tables are not loaded, and the query does not wait for them any longer."""
+    """Handles a query whose tables are not loaded in time."""
     listed, wait, miss = ", ".join(sorted(tables)), pipeline.plan.wait, pipeline.plan.miss
     if miss is not None and miss.mode == "fail":
         pipeline.fail(

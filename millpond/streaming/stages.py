@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from millpond.engine.stage import Stage
 
 Spark = Callable[..., Any]
-"""Answers Spark's session; the formats that it is asked for are there."""
+"""Returns Spark's session, with the requested formats."""
 
 
 class Stages:
-    """Makes what evaluates a plan, and batches of rows that are at hand."""
+    """Creates what evaluates a plan, and batches of rows in memory."""
 
     def __init__(self, evaluator: Evaluator, clock: Clock, spark: Spark):
         self._evaluator = evaluator
@@ -28,13 +28,13 @@ class Stages:
         self.clock = clock
 
     def stage(self, plan: BatchPlan) -> Stage:
-        """Returns what evaluates a plan over batches; it is made once and kept."""
+        """Returns what evaluates a plan over batches; it is created once and cached."""
         from millpond.engine.stage import Stage
 
         return Stage(plan, self._evaluator.in_process(plan.query), self.clock)
 
     def part(self, rows: pa.Table, high: int | None = None) -> Batch:
-        """A batch of these rows."""
+        """Returns a batch of these rows."""
         from millpond.engine.batch import Part
         from millpond.engine.session import new_session
 

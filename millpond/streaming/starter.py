@@ -1,7 +1,7 @@
 """Starts running statements when their tables are loaded, and retries those that could not be started.
 
-A statement of a text that was just run is started by who ran it, and taken back if that fails. What starts later, after
-its tables are loaded or at a restart, fails alone: it is retried if that can help, or when somebody asks for it.
+The caller of a text starts its statements, and removes them if that fails. What starts later, after its tables are
+loaded or at a restart, fails alone: it is retried if that can help, or on request.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ log = logging.getLogger("millpond")
 
 @dataclass(slots=True)
 class QueuedStatement:
-    """A statement in the queue. ``undo`` takes it back while its caller waits for it to start."""
+    """Represents a statement in the queue. ``undo`` removes it while its caller waits for it to start."""
 
     statement: RunningStatement
     source: Source
     undo: Undo | None
     set_up: bool
     ready: bool = False
-    """Whether it may start: the text that has it was run."""
+    """Whether it may start: its text has run."""
     since: float | None = None
 
     @property
@@ -50,7 +50,7 @@ class QueuedStatement:
 
 @dataclass(slots=True)
 class FailedStart:
-    """A query that could not be started, and why. ``again`` tries once more."""
+    """Describes a query that could not be started, and why. ``again`` tries once more."""
 
     text: str
     error: Error
@@ -64,22 +64,22 @@ class FailedStart:
 
 
 class Pipelines(Protocol):
-    """Holds the statements that run, and adds others to them."""
+    """Stores the statements that run, and adds others to them."""
 
     def __iter__(self) -> Iterator[Pipeline]: ...
 
     def enrol(self, statement: RunningStatement, source: Source, late: set[str]) -> None:
-        """Makes a statement a member of its stream."""
+        """Adds a statement to its stream."""
 
     def start(self, enrolled: Mapping[str, Undo | None]) -> None:
-        """Lets statements run that have become members of their streams."""
+        """Starts statements that were added to their streams."""
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
-        """Stops a query; what it keeps beside its target stays."""
+        """Stops a query; its state outside its target stays."""
 
 
 class Starter:
-    """Holds queued statements, and those that could not be started, by the names of their parts and queries."""
+    """Stores queued statements, and those that could not be started, by the names of their parts and queries."""
 
     def __init__(
         self,
@@ -124,8 +124,7 @@ class Starter:
         new: bool,
         fresh: bool,
     ) -> None:
-        """Puts the parts of a query in line; new ones have all that they need when it returns. ``fresh`` ones begin at
-        the beginning."""
+        """Queues the parts of a query; new ones are prepared when it returns. ``fresh`` ones begin at the beginning."""
         names = [statement.plan.name for statement in statements]
         if not new:
             undo.on_failure(lambda: self._pop(names))
@@ -143,7 +142,7 @@ class Starter:
             self._waiting[name].ready = True
 
     def _forget_earlier(self, statement: RunningStatement) -> None:
-        """What a kill left of one of that name that was dropped."""
+        """Removes what a kill left of a dropped statement of that name."""
         store = self._store
         if store.position(statement.plan.name) is not None:
             store.forget(statement.plan.name)
@@ -154,15 +153,15 @@ class Starter:
         return [w for name in names if (w := self._waiting.pop(name, None)) is not None]
 
     def remove(self, query: str) -> list[QueuedStatement]:
-        """Takes the parts of a query out of the line."""
+        """Removes the parts of a query from the queue."""
         self._failed_starts.pop(query, None)
         return self._pop([name for name, w in list(self._waiting.items()) if w.plan.query == query])
 
-    # what those in line wait for
+    # what queued statements wait for
 
     @property
     def starting(self) -> bool:
-        """Whether queries are being started just now, and Spark with the first."""
+        """Returns whether queries are being started just now, and Spark with the first."""
         return self._starting.locked()
 
     def needed(self) -> dict[str, tuple[str, ...]]:
@@ -170,7 +169,7 @@ class Starter:
         return {name: tuple(sorted(self.needs(w.plan))) for name, w in list(self._waiting.items())}
 
     def unstarted(self) -> dict[str, tuple[str, ...]]:
-        """As ``needed``, once statements are started at all, with those that are tried again."""
+        """Returns the same as ``needed``, once statements are started at all, with those that are retried."""
         if not self._begun:
             return {}
         held = self._held
@@ -178,8 +177,9 @@ class Starter:
         return self.needed() | dict.fromkeys(retried, ())
 
     def needs(self, plan: PipelinePlan) -> set[str]:
-        """Returns the tables that a statement waits for: those that files fill, and those that topics do before they
-        follow them, if these do not need what the statement fills."""
+        """Returns the tables that a statement waits for: those that files fill, and those that topics backfill, if
+        these do not need what the statement fills.
+        """
         found = self._loader.running((*plan.reads, *plan.writes))
         if self._direct:
             return found
@@ -190,13 +190,13 @@ class Starter:
         return found
 
     def _loading_plans(self) -> list[PipelinePlan]:
-        """Of statements that load a table, or will when they are started."""
+        """Returns the plans of statements that load a table, or will when they are started."""
         held, backfills = self._held, self._backfills
         waiting = [w.plan for w in self if loads_table(w.plan, w.source) and w.plan.query not in held]
         return waiting + [p.plan for p in self._pipelines if backfills.is_loading(p)]
 
     def _depends(self, one: PipelinePlan, other: PipelinePlan) -> bool:
-        """Returns whether a statement reads what another fills, by itself or through others."""
+        """Returns whether a statement reads what another fills, directly or through others."""
         plans = [p.plan for p in self._pipelines] + [w.plan for w in self]
         seen: set[str] = set()
         reads = {name.lower() for name in one.reads}
@@ -231,15 +231,16 @@ class Starter:
     # starting
 
     def begin(self) -> None:
-        """From now on what is added is started."""
+        """Starts queued statements, now and whenever one is added."""
         self._begun = True
         self._loader.on_end = self.look_again.set
         self.start_new(last=False)
 
     def start_new(self, *, last: bool = True) -> None:
-        """Starts what the text that was just run has added. Raises what stood in the way of one: nothing is left of
-        it, and the others go on. What waits for tables is left to a thread; it fails alone if it was the ``last`` time
-        that somebody waits for it."""
+        """Starts what the last text has added. Raises the error of a statement that fails: nothing of it is left, and
+        the others continue. What waits for tables is left to a thread; it fails alone if it was the ``last`` time that
+        somebody waits for it.
+        """
         for waiting in self:
             waiting.ready = True
         self.start_waiting(wait=True)
@@ -251,7 +252,8 @@ class Starter:
 
     def start_waiting(self, *, wait: bool = False) -> None:
         """Starts those whose tables are loaded, or were waited for long enough. While a thread does that others leave
-        it to it, unless they ``wait``; the rest is left to a thread that looks again."""
+        it to it, unless they ``wait``; the rest is left to a thread that checks again.
+        """
         while self._begun and self._startable() and self._starting.acquire(blocking=wait):
             try:
                 self._pipelines.start(self._enrolled())
@@ -274,12 +276,12 @@ class Starter:
         return found
 
     def _enrolled(self) -> Mapping[str, Undo | None]:
-        """Makes pipelines of those that can start; answers the units of those that were made."""
+        """Creates pipelines of those that can start; returns the units of those that were created."""
         made: dict[str, Undo | None] = {}
         for name in self._startable():
             waiting = self._waiting.get(name)
             if waiting is None:
-                continue  # another part of its query could not be
+                continue  # another part of its query could not be started
             try:
                 late = self.needs(waiting.plan)
                 if not waiting.set_up:
@@ -292,12 +294,14 @@ class Starter:
                 continue
             self._waiting.pop(name, None)
             self._failed_starts.pop(waiting.plan.query, None)
-            # One that waited for its tables in vain has failed, and stays: it can be started when they are there.
+            # A statement that waited for its tables in vain has failed, and stays: START runs it when they are loaded.
             made[name] = None if late else waiting.undo
         return made
 
     def refuse(self, plan: PipelinePlan, undo: Undo | None, error: Error) -> None:
-        """A query cannot be started. With a ``undo`` nothing of it is left, and who asked for it is told."""
+        """Handles a query that cannot be started. With an ``undo`` nothing of it is left, and its caller gets the
+        error.
+        """
         error.place = error.place or plan.place
         if undo is not None:
             undo.take_back()
@@ -314,7 +318,7 @@ class Starter:
     # those that could not be started
 
     def stall(self, query: str, text: str, error: Error, again: Callable[[], object]) -> None:
-        """Notes why a query does not run; if that may pass it is tried again."""
+        """Records why a query does not run; if that may be temporary it is retried."""
         before = self._failed_starts.get(query)
         tries = before.tries + 1 if before is not None else 0
         pause = max(AGAIN.pause(tries), error.after)
@@ -324,11 +328,11 @@ class Starter:
         self.look_again.set()
 
     def recovered(self, query: str) -> None:
-        """Forgets the failed start of a query, which goes on without a pipeline of its own."""
+        """Forgets the failed start of a query, which continues without a pipeline of its own."""
         self._failed_starts.pop(query, None)
 
     def start_again(self, query: str) -> None:
-        """Tries a query that could not be started once more, now. Raises what it fails on; then it waits as before."""
+        """Retries a query that could not be started, now. Raises its error; then it waits as before."""
         try:
             self._failed_starts[query].again()
         except Error as error:
@@ -338,13 +342,13 @@ class Starter:
             raise left.error
 
     def check(self) -> None:
-        """Raises the error of a query that could not be started, and is not tried again."""
+        """Raises the error of a query that could not be started, and is not retried."""
         for query, failed in self.failed_starts.items():
             if failed.state == "failed" and query not in self._held:
                 raise failed.error
 
     def _due(self) -> float | None:
-        """Returns the time at which the next query that could not be started is tried again."""
+        """Returns the time of the next retry of a query that could not be started."""
         held = self._held
         times = [s.at for q, s in self.failed_starts.items() if s.state == "retrying" and q not in held]
         return min(times, default=None)
@@ -359,7 +363,7 @@ class Starter:
                         if query not in self._held:
                             failed.again()
                 self.start_waiting()
-            except Exception as error:  # whoever drains tries again, and is told
+            except Exception as error:  # draining retries, and gets the error
                 log.warning("queries could not be started: %s", error)
                 break
         self._thread = None

@@ -1,7 +1,7 @@
 """Runs a statement over a stream: evaluates each batch and commits the result with the position.
 
-A statement gets a batch and the position after it, and makes both count in one commit. Each kind is a class; the
-engine knows only ``apply``.
+A statement gets a batch and the position after it, and applies both in one commit. Each kind is a class; the engine
+knows only ``apply``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from millpond.plan.plans import PipelinePlan
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
 from millpond.store.error_records import error_records, is_message, message_records, renewed, rows_of
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 from millpond.store.undo import safely
 from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.emitted import Emitted
@@ -49,7 +50,7 @@ T = TypeVar("T")
 NO_MORE: Mapping[str, Changes] = {}
 _HIGH = b"high"
 _TRIES = 3
-"""Times that a batch is run: tables may change after its poison was found."""
+"""How often a batch is run: tables may change after its bad rows were found."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,14 +65,14 @@ class RunningStatement(ABC):
     ephemeral: bool
 
     in_order: ClassVar[bool] = False
-    """Whether what a row does depends on the rows before it in the batch."""
+    """Whether the effect of a row depends on the rows before it in the batch."""
 
     def __post_init__(self) -> None:
         self.errors = 0
         self._seen: Position | None = None
         self._trying = False
         self.misses = None if self.plan.miss is None else 0
-        """Rows of this run that found no match, where 'on.miss' is given."""
+        """Rows of this run without a match, if 'on.miss' is set."""
         self._misses: Misses | None = None
         self._more = NO_MORE
         if self.plan.target.kind == "table":
@@ -79,11 +80,11 @@ class RunningStatement(ABC):
 
     @property
     def position(self) -> Position | None:
-        """The newest position that counts."""
+        """Returns the newest committed position."""
         return self._seen if self.ephemeral else self.store.position(self.plan.name)
 
     def declare(self) -> None:
-        """Makes the table of its errors known."""
+        """Declares its error table."""
         if not self.plan.has_error_table:
             return
         store, relation = self.store, error_relation(self.plan.name)
@@ -95,7 +96,7 @@ class RunningStatement(ABC):
         self.catalog.add(relation)
 
     def set_up(self) -> None:
-        """Makes what the statement needs beside its target. Called before the first batch of a run."""
+        """Creates what the statement needs in addition to its target. Called before the first batch of a run."""
         miss = self.plan.miss
         if miss is None:
             return
@@ -109,25 +110,25 @@ class RunningStatement(ABC):
 
     @property
     def late(self) -> int | None:
-        """Rows that came when their window had closed, where there are windows that close."""
+        """Returns the number of late rows, which came when their window had closed, if there are such windows."""
         return None
 
     @property
     def waiting(self) -> int | None:
-        """Rows that wait for a match."""
+        """Returns the rows that wait for a match."""
         return self._misses.rows if isinstance(self._misses, WaitingRows) else None
 
     def begin(self) -> None:
-        """Makes the commit that comes before all batches, if there is one to make. Called when it has started."""
+        """Makes the commit that comes before all batches, if there is one. Called when it has started."""
         return
 
     def close(self) -> None:
-        """Frees what is held outside of the app."""
+        """Releases resources outside of the app."""
         return
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """The tables that ``declare`` and ``set_up`` make."""
+        """Returns the tables that ``declare`` and ``set_up`` create."""
         waits = self.plan.miss is not None and self.plan.miss.mode == "retry"
         waiting = (waiting_table(self.plan.name),) if waits else ()
         return (*waiting, self.plan.errors) if self.plan.has_error_table else waiting
@@ -140,12 +141,12 @@ class RunningStatement(ABC):
             safely(partial(self.store.drop, table))
 
     def beside(self) -> tuple[str, Mapping[str, Any]]:
-        """Returns where a table beside the target is kept, as extension and options."""
+        """Returns where tables next to the target are stored, as extension and options."""
         target = self.plan.target
         return self.store.companion_of(target.name) if target.kind == "table" else ("memory", {})
 
     def keep(self, tables: Mapping[str, Schema]) -> None:
-        """Makes tables beside the target, which are kept as it is."""
+        """Creates tables next to the target, stored like it."""
         store = self.store
         for name, schema in tables.items():
             if self.ephemeral:
@@ -155,7 +156,7 @@ class RunningStatement(ABC):
                 store.create(Relation(name, "table", schema), extension, {**options, "null_keys": True})
 
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
-        """Makes what the batch gives, the position and ``more`` count, all or nothing; answers how many rows it gave.
+        """Commits the results of the batch, the position and ``more``, all or nothing; returns the number of results.
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
@@ -165,12 +166,13 @@ class RunningStatement(ABC):
         return count
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Returns the batch as the statement knows its stream."""
+        """Returns the batch with the columns that the statement knows."""
         return batch.fitting(self.plan.batch.stream.relation.schema)
 
     def retry(self) -> int:
-        """Tries rows that wait for a match again, if that can make a difference; answers how many rows that gave.
-        Called while no batch is applied."""
+        """Retries rows that wait for a match, if that can make a difference; returns the number of results. Called
+        while no batch is applied.
+        """
         if not isinstance(self._misses, WaitingRows) or not self._misses.due(self.store.snapshots()):
             return 0
         schema = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
@@ -209,14 +211,14 @@ class RunningStatement(ABC):
                 return count
 
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
-        """Makes the position and ``more`` count, for a batch that gives this statement nothing."""
+        """Commits the position and ``more``, for a batch that does not affect this statement."""
         kept = None if self.ephemeral else position
         with self.turn.taken():
             self.write(lambda _: (more, None), kept, into=tuple(more))
         return 0
 
     def _match(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
-        """Returns the batch as the tables leave it, where 'on.miss' asks for that."""
+        """Returns the batch after the lookup in the tables, if 'on.miss' is set."""
         return Matched(batch) if self._misses is None else self._misses.match(batch, snapshots)
 
     def _errors(self, records: pa.Table) -> Mapping[str, Changes]:
@@ -229,7 +231,7 @@ class RunningStatement(ABC):
         position: Position | None,
         more: Mapping[str, Changes] = NO_MORE,
     ) -> int:
-        """Makes a batch and the position count, in one commit with ``more``."""
+        """Applies a batch and the position, in one commit with ``more``."""
         rows = self.evaluate(batch, snapshots)
         with self.turn.taken():
             self._more = more
@@ -239,14 +241,14 @@ class RunningStatement(ABC):
                 self._more = NO_MORE
 
     def _spoiled(self, spoiled: pa.Table) -> pa.Table:
-        """Error records of messages or records that could not be read."""
+        """Returns error records of messages or records that could not be read."""
         if self.plan.on_error == "fail":
             raise BadData(f"a record cannot be decoded: {spoiled['reason'][0].as_py()}")
         stream = without_passwords(self.plan.batch.stream.relation.name)
         return message_records(self.plan.name, stream, spoiled, self._error_schema, self.stages.clock.now())
 
     def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
-        """Error records of rows of the stream."""
+        """Returns error records of rows of the stream."""
         if aside is None or why is None or not aside.num_rows:
             return self._error_schema.arrow().empty_table()
         stream = without_passwords(self.plan.batch.stream.relation.name)
@@ -260,8 +262,9 @@ class RunningStatement(ABC):
     def _put_aside(
         self, whole: Batch, batch: Batch, snapshots: StoreSnapshot, error: DataError
     ) -> tuple[Batch, pa.Table]:
-        """Returns the rows of a batch that can be processed, and records of the others; ``batch`` is what is left of
-        the ``whole``."""
+        """Returns the rows of a batch that can be processed, and error records of the others; ``batch`` is what is left
+        of the ``whole``.
+        """
         from millpond.engine.batch import Divide
 
         rows = batch.read()
@@ -279,8 +282,9 @@ class RunningStatement(ABC):
         return batch.part(good), self._records(aside, why)
 
     def replay(self) -> int:
-        """Applies the rows of its error records again: in one commit they take effect and their records go, or
-        they stay with a new reason. Answers how many took effect. Called while no batch is applied."""
+        """Applies the rows of its error records again: in one commit they take effect and their records are deleted, or
+        they stay with a new reason. Returns how many took effect. Called while no batch is applied.
+        """
         table = self.store.snapshots().snapshot(self.plan.errors).scan(rows=True)
         if "query" in table.column_names:
             table = table.filter(pc.equal(table["query"], self.plan.name))
@@ -305,7 +309,7 @@ class RunningStatement(ABC):
         return int(table.num_rows - records.num_rows)
 
     def _attempt(self, batch: Batch, snapshots: StoreSnapshot) -> DataError | None:
-        """Returns what would be wrong with a batch; nothing of it counts."""
+        """Returns what would be wrong with a batch; nothing of it is committed."""
         self._trying = True
         try:
             self.commit(self.evaluate(batch, snapshots), None)
@@ -317,11 +321,11 @@ class RunningStatement(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        """Returns what the batch gives with the tables of a snapshot, before anything counts."""
+        """Returns the results of the batch with the tables of a snapshot, before anything is committed."""
 
     @abstractmethod
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        """Makes it and the position count, in one ``write``; answers how many rows it gave."""
+        """Commits the results and the position, in one ``write``; returns the number of results."""
 
     def write(
         self,
@@ -331,7 +335,7 @@ class RunningStatement(ABC):
         sent: Callable[[T], Mapping[str, pa.Table]] | None = None,
         into: Iterable[str] = (),
     ) -> T:
-        """As Store.write, with the error records of the batch. All that a statement changes goes through here."""
+        """Writes like Store.write, with the error records of the batch. All changes of a statement go through here."""
         store, more = self.store, self._more
         if self._trying:
             changes, answer = find(store.snapshots())
@@ -354,7 +358,7 @@ class RunningStatement(ABC):
         return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
 
     def emit(self, emitted: Emitted, rows: pa.Table) -> None:
-        """Hands rows to whoever reads along."""
+        """Passes rows to the readers."""
         if not self._trying:
             emitted.add(self.plan.name, rows, ephemeral=self.ephemeral)
 
@@ -374,7 +378,7 @@ def high_of(rows: pa.Table) -> int | None:
 
 
 def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:
-    """Both; those of one table one after the other."""
+    """Returns both; those of one table one after the other."""
     made = {**others, **changes}
     for name in changes.keys() & others.keys():
         parts = [changes[name], others[name]]

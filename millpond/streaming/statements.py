@@ -1,4 +1,4 @@
-"""Makes the running statement of a plan, by its kind."""
+"""Creates the running statement of a plan, by its kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Every(TypedDict):
 
 
 class Statements:
-    """Makes the running statements of plans."""
+    """Creates the running statements of plans."""
 
     def __init__(
         self,

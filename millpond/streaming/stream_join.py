@@ -1,12 +1,12 @@
 """Joins two streams: a batch of one side is joined with the stored rows of the other.
 
-What is kept is in tables, changed in the same commit as what the batch gives and the position of its side. A batch of
-either side is met by all rows of the other that were committed before it, and kept for all that come after it, so
-each pair is found once: by the one of its rows that comes last. This needs nothing but that the commits of the two
-sides are one after another.
+The stored rows are in tables, changed in the same commit as the results of the batch and the position of its side. A
+batch of either side is joined with all rows of the other that were committed before it, and stored for all that come
+after it, so each pair is found once: by the one of its rows that comes last. This requires only that the commits of the
+two sides are serialized.
 
-A row leaves when the watermark of the other side has passed the times that it could meet; rows behind the
-watermark of their own side are late, and left out. So whether a pair is given does not depend on which side was read
+A row is removed when the watermark of the other side has passed the times that it could match; rows behind the
+watermark of their own side are late, and left out. So whether a pair is emitted does not depend on which side was read
 first.
 """
 
@@ -44,8 +44,9 @@ _MARKS = Schema(
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Holds how far one side was read: its watermark in microseconds, rows that came too late, rows that were taken
-    and rows that its batches have given."""
+    """Contains how far one side was read: its watermark in microseconds, late rows, rows that were read and rows that
+    its batches have emitted.
+    """
 
     at: int | None = None
     late: int = 0
@@ -55,8 +56,9 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Holds what a batch of one side does: the rows that it gives, with ``_seq``, changes of the tables that keep
-    the join, and how far both sides are after it."""
+    """Contains the effect of a batch of one side: the rows that it emits, with ``_seq``, changes of the tables that
+    store the join, and how far both sides are after it.
+    """
 
     joined: pa.Table
     changes: Mapping[str, Changes]
@@ -64,7 +66,7 @@ class Taken:
 
 
 class JoinState:
-    """Holds nothing but its plan: what is kept is in tables."""
+    """Joins batches with stored rows. It contains only its plan: the state is in tables."""
 
     def __init__(self, join: StreamJoin, evaluator: Evaluator, name: str):
         self.join = join
@@ -83,7 +85,7 @@ class JoinState:
         return {**dict(zip(self._names, self._kept, strict=True)), self._marks: _MARKS}
 
     def take(self, side: int, rows: pa.Table, at: int | None, tables: Tables) -> Taken:
-        """``rows`` are the next ones of a side in the order of its stream; ``at`` is how far its time has come."""
+        """Joins a batch. ``rows`` are the next ones of a side in the order of its stream; ``at`` is its watermark."""
         reached = self._reached(tables)
         mine, theirs = reached[side], reached[1 - side]
         me, other = self.join.sides[side], self.join.sides[1 - side]
@@ -131,7 +133,7 @@ class JoinState:
         return Taken(joined, {n: c for n, c in made.items() if len(c)}, both)
 
     def time_of(self, column: str, reached: tuple[Reached, Reached]) -> int | None:
-        """Returns how far a time of the joined rows has come: no row that is given later is before it."""
+        """Returns the lower bound of a time of the joined rows: no row that is emitted later is before it."""
         n = [s.time for s in self.join.sides].index(column)
         mine, theirs, reach = reached[n].at, reached[1 - n].at, self.join.sides[n].reach
         if mine is None or theirs is None or reach is None:
@@ -144,7 +146,7 @@ class JoinState:
         return left, right
 
     def _on_time(self, side: int, rows: pa.Table, mark: int | None) -> pa.Table:
-        """Returns the rows that are not late: what they could meet is still kept."""
+        """Returns the rows that are not late: the rows that they could match are still stored."""
         if mark is None:
             return rows
         late = pc.less(self._times(side, rows), mark)
@@ -165,7 +167,7 @@ class JoinState:
         return self._answer(sides).cast(empty.schema)
 
     def _stays(self, side: int, rows: pa.Table, mark: int | None) -> np.ndarray:
-        """Returns whether a row could meet one that comes later."""
+        """Returns which rows could match one that comes later."""
         me = self.join.sides[side]
         stays = np.ones(rows.num_rows, bool)
         for name in {*(k[side] for k in self.join.keys), *([me.time] if me.time is not None else [])}:
@@ -176,7 +178,7 @@ class JoinState:
         return stays
 
     def _passed(self, side: int, there: Snapshot, mark: int) -> pa.Table:
-        """Returns the kept rows of a side that nothing can meet any more. Only times are read of those that stay."""
+        """Returns the stored rows of a side that nothing can match any more. Of the others only the times are read."""
         me = self.join.sides[side]
         assert me.reach is not None
         times = there.scan([me.time or ID, ID])
@@ -184,7 +186,7 @@ class JoinState:
         return there.get([ID], passed.select([ID])).cast(self._kept[side].arrow())
 
     def _met(self, there: Snapshot, ids: np.ndarray) -> pa.Table:
-        """Kept rows that meet one for the first time."""
+        """Returns the stored rows that match one for the first time."""
         found = there.get([ID], pa.table({ID: pa.array(ids, pa.int64())})).cast(there.schema.arrow())
         found = found.filter(pc.invert(found[MATCHED]))
         at = found.schema.get_field_index(MATCHED)
@@ -193,8 +195,9 @@ class JoinState:
     def _in_order(
         self, side: int, pairs: pa.Table, ids: list[np.ndarray], alone: pa.Table, unmet: pa.Table
     ) -> pa.Table:
-        """Returns what the batch gives: by its own rows, then by those that they meet; at the end the other side's
-        rows that will meet none."""
+        """Returns the results of the batch: ordered by its own rows, then by those that they match; at the end the
+        other side's rows that will match none.
+        """
         came = [ids[side], alone[ID].to_numpy(), np.full(unmet.num_rows, np.iinfo(np.int64).max)]
         theirs = [ids[1 - side], np.full(alone.num_rows, -1), unmet[ID].to_numpy()]
         rows = pa.concat_tables([aligned(t, self._joined) for t in (pairs, alone, unmet)])
@@ -207,7 +210,7 @@ class JoinState:
 
 
 def describe_join(query: str, table: Callable[[str], Backend | None]) -> dict[str, object]:
-    """Returns what is known of the join of streams that fills a table, for a reader."""
+    """Describes the join of streams that fills a table, for a reader."""
     kept = [table(f"{query}${side}") for side in ("left", "right")]
     marks = table(f"{query}$marks")
     if marks is None:

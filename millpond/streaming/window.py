@@ -1,7 +1,7 @@
 """Maintains live aggregates over windows of time: late rows, windows that close, sessions that merge.
 
-How far time has come is a row of a table of its own, changed in the same commit as the groups, so that a batch that
-is repeated decides the same: its rows are late against the watermark that the batch before it left.
+The watermark is a row of a separate table, changed in the same commit as the groups, so that a batch that is repeated
+has the same result: its rows are late against the watermark that the batch before it left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK = Schema((_ONLY, Column("at", pa.int64()), Column("late", pa.int64())), ("
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The watermark in microseconds, and the number of late rows so far."""
+    """Contains the watermark in microseconds, and the number of late rows so far."""
 
     at: int | None
     late: int
@@ -98,7 +98,7 @@ class WindowedAggregate(LiveAggregate):
         return self._times(rows, self._last or self._start) + self._window.size
 
     def _at(self, rows: pa.Table, starts: np.ndarray) -> pa.Table:
-        """Returns the rows with other starts of their windows."""
+        """Returns the rows with other window starts."""
         index = rows.schema.get_field_index(self._start)
         column = pa.array(starts, pa.int64()).cast(rows.schema.field(index).type)
         return rows.set_column(index, rows.schema.field(index), column)
@@ -109,10 +109,10 @@ class WindowedAggregate(LiveAggregate):
         reached = high - self._window.delay
         return reached if before is None else max(before, reached)
 
-    # what a batch brings
+    # what a batch contains
 
     def _spread(self, batch: pa.Table) -> pa.Table:
-        """Each part of hopping windows, once for every window that it belongs to."""
+        """Returns each part of hopping windows, once for every window that it belongs to."""
         window = self._window
         if window.kind != "hopping":
             return batch
@@ -126,7 +126,7 @@ class WindowedAggregate(LiveAggregate):
         return pa.concat_tables(parts)
 
     def _on_time(self, batch: pa.Table, mark: int | None) -> tuple[pa.Table, int]:
-        """Returns the groups whose windows take rows, and how many rows the others have."""
+        """Returns the groups whose windows are open, and how many rows the others have."""
         window = self._window
         if mark is None or (window.late == "update" and window.retention is None):
             return batch, 0
@@ -135,7 +135,7 @@ class WindowedAggregate(LiveAggregate):
         return batch.filter(pa.array(~late)), int(self._times(batch, ROWS)[late].sum())
 
     def _joined(self, batch: pa.Table, tables: Tables, mark: int | None) -> tuple[pa.Table, pa.Table, Moves]:
-        """Returns the sessions of a batch and those kept that they touch, under the start that they have together."""
+        """Returns the sessions of a batch and the stored ones that they touch, under their common start."""
         others = [k for k in self.keys if k != self._start]
         kept = tables.snapshot(self.state_table)
         there = kept.get(others, batch.select(others), nulls=True) if others else kept.scan()
@@ -155,7 +155,7 @@ class WindowedAggregate(LiveAggregate):
         return self._at(batch, starts[len(there) :]), new, Moves(old.select(self.keys), new.select(self.keys))
 
     def _sessions(self, others: list[str]) -> str:
-        """For every row the start of its session, and whether a row of the batch is in it."""
+        """Returns for every row the start of its session, and whether a row of the batch is in it."""
         by = f"PARTITION BY {', '.join(others)} " if others else ""
         within = f"PARTITION BY {', '.join([*others, 'g'])}"
         start, last, gap = self._start, self._last, self._window.size
@@ -168,7 +168,7 @@ class WindowedAggregate(LiveAggregate):
             "FROM b ORDER BY i"
         )
 
-    # what a reader sees, and what ends
+    # what a reader sees, and what expires
 
     def _seen(
         self, groups: Grouped, rest: pa.Table, before: int | None, after: int | None, tables: Tables
@@ -187,7 +187,7 @@ class WindowedAggregate(LiveAggregate):
         return self.shown(pa.concat_tables([closed, closing]), values, tables)
 
     def _ended(self, state: pa.Table, rest: pa.Table, mark: int | None) -> pa.Table:
-        """Returns the groups that no row can change and nobody keeps."""
+        """Returns the groups that no row can change any more and that are not retained."""
         window = self._window
         if mark is None or (window.late == "update" and window.retention is None):
             return state.slice(0, 0)
@@ -210,7 +210,7 @@ class WindowedAggregate(LiveAggregate):
         return changes
 
     def _rows_of(self, state: pa.Table, tables: Tables) -> Iterator[pa.Table]:
-        """Yields the rows that a target has of groups: only their keys count."""
+        """Yields the rows of groups in the target: only their keys matter."""
         if state.num_rows:
             yield from self.shown(state, {}, tables)
 

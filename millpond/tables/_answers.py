@@ -1,4 +1,4 @@
-"""What a lookup on a memory table answers: columns of the rows that it found, or aggregates over them."""
+"""Represents the results of lookups on a memory table: columns of the found rows, or aggregates over them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millpond.types import Schema
 
 
 class ColumnAnswer(Answer):
-    """Columns of rows, by their slots."""
+    """Returns columns of rows, by their slots."""
 
     def __init__(self, schema: Schema, lookup: Lookup, stores: Sequence[ColumnStore]):
         self.schema = lookup.schema
@@ -53,7 +53,7 @@ class ColumnAnswer(Answer):
         ]
 
     def values(self, source: list[Block], found: Sequence[int] | Slots) -> list[Any]:
-        """The values of the one column."""
+        """Returns the values of the one column."""
         return [value for row in self.rows(source, found) for value in row.values()]
 
     def table(self, source: list[Block], found: Sequence[int] | Slots) -> pa.Table:
@@ -62,7 +62,7 @@ class ColumnAnswer(Answer):
 
 
 class AggregateAnswer(Answer):
-    """Aggregates, as one row of values."""
+    """Returns aggregates, as one row of values."""
 
     def __init__(self, schema: Schema, lookup: Lookup, stores: Sequence[ColumnStore]):
         self.schema = lookup.schema
@@ -79,7 +79,7 @@ class AggregateAnswer(Answer):
             )
 
     def over(self, blocks: list[Block], slots: Sequence[int] | Slots) -> list[Any]:
-        """The aggregates over the rows of these slots."""
+        """Returns the aggregates over the rows of these slots."""
         if not self._columns:
             return [len(slots)] * len(self._names)
         make = self._make
@@ -99,7 +99,7 @@ class AggregateAnswer(Answer):
 
 
 class RowAnswer(Answer):
-    """Rows that were made of records."""
+    """Returns rows that were made of records."""
 
     def __init__(self, lookup: Lookup):
         self.schema = lookup.schema

@@ -1,4 +1,4 @@
-"""A block of rows in memory."""
+"""Stores a block of rows in memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _KEPT_READERS = 256
 
 
 class Block:
-    """Room for up to 65,536 rows. ``row`` makes the record of one of them; it is replaced when the first NULL of a
-    column comes, before readers see that row, and so are the ``readers``, functions that others keep here. ``cells``
-    are the single cells by column; those of a ``plain`` block are all there is to a row."""
+    """Stores up to 65,536 rows. ``row`` builds the record of one of them. It is replaced when a column gets its first
+    NULL, before readers see that row, and so are the ``readers``, functions that others cache here. ``cells`` are the
+    single cells by column; a row of a ``plain`` block consists of nothing else.
+    """
 
     __slots__ = ("capacity", "cells", "make_row", "plain", "readers", "room", "row", "stores", "valid")
 
@@ -42,7 +43,7 @@ class Block:
         self._renew()
 
     def set_valid(self, column: int, start: int, flags: npt.NDArray[np.bool_]) -> None:
-        """Notes which of the cells from ``start`` on are not NULL."""
+        """Records which of the cells from ``start`` on are not NULL."""
         valid = self.valid[column]
         if valid is None:
             valid = self._allow_nulls(column)
@@ -50,7 +51,7 @@ class Block:
         valid[start : start + len(flags)] = flags
 
     def write(self, start: int, rows: pa.Table) -> None:
-        """Puts rows into the cells from ``start`` on."""
+        """Writes rows to the cells from ``start`` on."""
         for at, (store, column) in enumerate(zip(self.stores, rows.columns, strict=True)):
             begin = start
             for chunk in column.chunks:
@@ -60,7 +61,7 @@ class Block:
                 begin += len(chunk)
 
     def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
-        """The cells of a column from ``start`` up to ``end``; ``keep`` is a mask over them."""
+        """Returns the cells of a column from ``start`` up to ``end``; ``keep`` is a mask over them."""
         valid = self.valid[at]
         shown = None if valid is None else valid[start:end]
         bits = None if shown is None or shown.all() else bitmap(shown)
@@ -68,7 +69,7 @@ class Block:
         return self.stores[at].plain(array if keep is None else array.filter(keep))
 
     def nbytes(self, *, with_stores: bool = False) -> int:
-        """The bytes of its cells, and of what its stores hold beside them."""
+        """Returns the bytes of its cells, and of what its stores contain in addition."""
         flags = sum(int(v.nbytes) for v in self.valid if v is not None)
         stores = sum(s.nbytes() for s in self.stores) if with_stores else 0
         return flags + stores + sum(int(room.nbytes) for room in self.room)
@@ -82,11 +83,11 @@ class Block:
         flags = [None if v is None else v.data for v in self.valid]
         self.row = self.make_row(self.cells, flags, self.stores)
         self.plain = all(v is None for v in self.valid) and all(s.words == 1 for s in self.stores)
-        # Last: a reader that is made of the cells as they were goes into the old dict.
+        # Last: a reader that is made of the earlier cells goes into the old dict.
         self.readers: dict[Any, Callable[..., Any]] = {}
 
     def reader(self, make: MakeReader) -> Callable[..., Any]:
-        """The function that ``make`` makes for this block."""
+        """Returns the function that ``make`` creates for this block."""
         readers = self.readers
         found = readers.get(make)
         if found is None:

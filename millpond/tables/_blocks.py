@@ -1,7 +1,7 @@
-"""Rows by slot number, in blocks of columns.
+"""Stores rows by slot number, in blocks of columns.
 
-Rows are only appended, in place: readers look at no slot beyond the end that was published to them, so a block that
-is still being filled and one that is full are the same to them. Nothing is merged or copied later.
+Rows are only appended, in place: readers access no slot beyond the end that was published to them, so a partly filled
+block and a full one are the same to them. Nothing is merged or copied later.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Slots = npt.NDArray[np.int64]
 
 _FIRST_CAPACITY = 1024
 _FEW = 16
-"""So many rows are read faster one by one."""
+"""Up to this many rows are faster to read one by one."""
 _ONE_NULL = np.zeros(1, dtype=np.bool_)
 
 
 class Blocks:
-    """All rows of a table that ever were, until a compaction.
+    """Stores all rows that a table ever had, until a compaction.
 
-    With ``copies`` each block has stores of its own, so that all that belongs to it can go to the disk and back.
-    ``filled`` is called when a block is full while rows are being added.
+    With ``copies`` each block has its own stores, so that everything in it can be moved to disk and back. ``filled`` is
+    called when a block becomes full while rows are added.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Blocks:
         self._make_rows = rows_maker(schema.names, self._stores)
         self.blocks: list[Block | Cold] = []
         self.room = 0
-        """How many slots there is room for."""
+        """The number of slots that are allocated."""
 
     def append(self, first: int, rows: pa.Table) -> None:
-        """Writes rows into the slots from ``first`` on, which no reader sees yet."""
+        """Writes rows to the slots from ``first`` on, which no reader sees yet."""
         done, count = 0, rows.num_rows
         while done < count:
             slot = first + done
@@ -66,7 +66,7 @@ class Blocks:
                 self._filled(self)
 
     def put(self, slot: int, values: Sequence[Any]) -> None:
-        """Writes one row of raw values into a slot that no reader sees yet."""
+        """Writes one row of raw values to a slot that no reader sees yet."""
         if slot >= self.room:
             self.reserve(slot + 1)
         block, within = self.blocks[slot >> SHIFT], slot & MASK
@@ -88,7 +88,7 @@ class Blocks:
                 block.set_valid(at, within, _ONE_NULL)
 
     def cells(self, slot: int) -> list[Any]:
-        """The raw values of a row, for ``put``."""
+        """Returns the raw values of a row, for ``put``."""
         block, within = self.blocks[slot >> SHIFT], slot & MASK
         there = [flags is None or flags[within] for flags in block.valid]
         return [
@@ -97,17 +97,18 @@ class Blocks:
         ]
 
     def record(self, slot: int) -> Row:
-        """One row."""
+        """Returns one row."""
         return self.blocks[slot >> SHIFT].row(slot & MASK)
 
     def row_of(self, values: Sequence[Any]) -> pa.Table:
-        """One row of raw values as Arrow."""
+        """Returns one row of raw values as Arrow."""
         columns = [store.one(value) for store, value in zip(self._stores, values, strict=True)]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def reserve(self, end: int) -> None:
-        """Makes room for the slots below ``end``. A block that grows is replaced; readers of the old one see all
-        that is theirs."""
+        """Allocates the slots below ``end``. A block that grows is replaced; readers of the old one see all that is
+        theirs.
+        """
         while end > self.room:
             last = self.blocks[-1] if self.blocks else None
             if last is not None and last.capacity < SIZE:
@@ -121,7 +122,7 @@ class Blocks:
             self.room = ((len(self.blocks) - 1) << SHIFT) + self.blocks[-1].capacity
 
     def cells_for(self, end: int) -> int:
-        """The bytes of the cells of blocks that the slots below ``end`` need and that are not there yet."""
+        """Returns the bytes of the cells of blocks that the slots below ``end`` need and that are not allocated yet."""
         last = next((b for b in reversed(self.blocks) if isinstance(b, Block)), None)
         if last is None or end <= self.room:
             return 0
@@ -129,7 +130,7 @@ class Blocks:
         return max(blocks, 1) * (last.nbytes() * SIZE // last.capacity)
 
     def _to_write(self, slot: int) -> Block:
-        """The block of a slot. One that is on the disk comes back: rows that were never seen are written over."""
+        """Returns the block of a slot. One on disk is loaded again: rows that were never visible are overwritten."""
         number = slot >> SHIFT
         block = self.blocks[number]
         if isinstance(block, Cold):
@@ -137,8 +138,9 @@ class Blocks:
         return block
 
     def spill(self, end: int) -> int:
-        """Brings the oldest full block of the slots below ``end`` to the disk; answers the bytes that it had, 0 if
-        there is none. Readers of the old one keep it. Raises OSError, and nothing has changed."""
+        """Moves the oldest full block of the slots below ``end`` to disk; returns its bytes, 0 if there is none.
+        Readers of the old one continue to use it. Raises OSError, and nothing has changed.
+        """
         assert self._copies is not None
         for number in range(min(len(self.blocks), end >> SHIFT)):
             block = self.blocks[number]
@@ -152,15 +154,15 @@ class Blocks:
         return sum(b.size for b in list(self.blocks) if isinstance(b, Cold))
 
     def spans(self, end: int) -> list[tuple[int, int]]:
-        """The first slot and the slot after the last of each block, of those below ``end``."""
+        """Returns the first slot and the slot after the last of each block, of those below ``end``."""
         return [(start, min(start + SIZE, end)) for start in range(0, end, SIZE)]
 
     def column(self, at: int, start: int, end: int, keep: pa.Array | None = None) -> pa.Array:
-        """A column of slots that are all in one block; ``keep`` is a mask over them."""
+        """Returns a column of slots that are all in one block; ``keep`` is a mask over them."""
         return self.blocks[start >> SHIFT].column(at, start & MASK, end - (start & ~MASK), keep)
 
     def between(self, names: Sequence[str], start: int, end: int) -> pa.Table:
-        """These columns of the slots from ``start`` up to ``end``."""
+        """Returns these columns of the slots from ``start`` up to ``end``."""
         fields = pa.schema([self.schema.field(n) for n in names])
         cuts = [start, *range((start & ~MASK) + SIZE, end, SIZE), end] if end > start else []
         columns = []
@@ -171,12 +173,13 @@ class Blocks:
         return pa.Table.from_arrays(columns, schema=fields)
 
     def take(self, slots: Slots) -> pa.Table:
-        """The rows of these slots, which are in ascending order."""
+        """Returns the rows of these slots, which are in ascending order."""
         return take(self.blocks, slots, range(len(self.schema)), self.schema)
 
     def records(self, slots: Sequence[int] | Slots) -> list[Row]:
-        """The records of these slots: of a few in their order, of many in ascending order, column by column, so that
-        the memory is asked for many cells at once."""
+        """Returns the records of these slots: few in their order, many in ascending order, column by column, so that
+        many cells are loaded from memory at once.
+        """
         blocks = self.blocks
         if len(slots) <= _FEW:
             return [blocks[slot >> SHIFT].row(slot & MASK) for slot in slots]
@@ -196,7 +199,7 @@ class Blocks:
         return found
 
     def nbytes(self) -> int:
-        """The bytes of the blocks that are in memory."""
+        """Returns the bytes of the blocks that are in memory."""
         hot = [b for b in list(self.blocks) if isinstance(b, Block)]
         if self._copies is not None:
             return sum(b.nbytes(with_stores=True) for b in hot) + self._copies.nbytes()
@@ -204,7 +207,7 @@ class Blocks:
 
 
 def take(blocks: Sequence[Block | Cold], slots: Slots, columns: Sequence[int], schema: pa.Schema) -> pa.Table:
-    """These columns, by their places and under the names of the schema, of slots in ascending order."""
+    """Returns these columns, by their places and under the names of the schema, of slots in ascending order."""
     if not len(slots):
         return schema.empty_table()
     picks = _parts(blocks, slots)
@@ -228,7 +231,7 @@ def take(blocks: Sequence[Block | Cold], slots: Slots, columns: Sequence[int], s
 
 
 def _parts(blocks: Sequence[Block | Cold], slots: Slots) -> list[tuple[Block | Cold, Slots]]:
-    """The blocks of slots in ascending order, and where in each they are."""
+    """Returns the blocks of slots in ascending order, and where in each they are."""
     numbers = slots >> SHIFT
     cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(slots)]
     return [(blocks[int(numbers[start])], slots[start:end] & MASK) for start, end in pairwise(cuts)]

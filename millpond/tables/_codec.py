@@ -1,4 +1,6 @@
-"""Single rows: functions that read a record by its key, and what makes cells of the values of a record."""
+"""Reads and encodes single rows: functions that read a record by its key, and that make cells of the values of a
+record.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from millpond.types import Schema
 
 
 def is_plain(dtype: pa.DataType | None) -> bool:
-    """Whether values of the type are keys as they are."""
+    """Returns whether values of the type are keys as they are."""
     return bool(pa.types.is_integer(dtype) or pa.types.is_string(dtype))
 
 
 def make_reads(table: LiveTable, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
-    """``get`` and ``has`` by the key, in half a microsecond where the key is found as it stands.
+    """Returns ``get`` and ``has`` by the key, in half a microsecond if the key is found without conversion.
 
-    A slot that is not published yet is left to ``get`` and ``has``, which take the newest snapshot.
+    A slot that is not published yet is left to ``get`` and ``has``, which use the newest snapshot.
     """
     hot = table.hot
     hot.count_by(step)
@@ -100,7 +102,7 @@ def contains(given=None, **equal):
 
 
 def _plain_key(schema: Schema) -> str:
-    """Whether a key that is not there is of a kind that needs no conversion."""
+    """Returns the test whether a missing key is of a kind that needs no conversion."""
     kinds = ["int" if pa.types.is_integer(c.type) else "str" for k in schema.key if (c := schema.find(k))]
     if len(kinds) == 1:
         return f"type(key) is {kinds[0]}"
@@ -109,7 +111,9 @@ def _plain_key(schema: Schema) -> str:
 
 
 def writers(schema: Schema) -> dict[str, tuple[int, Callable[[Any], Any]]]:
-    """For each column its place and what makes of a value what its store takes. The function raises Unfit."""
+    """Returns for each column its place and the function that converts a value for its store. The function raises
+    Unfit.
+    """
     return {c.name: (at, _writer(c.type)) for at, c in enumerate(schema) if c.type is not None}
 
 

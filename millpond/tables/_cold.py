@@ -1,4 +1,4 @@
-"""Blocks of rows on the disk, and copies in memory of those that were read last."""
+"""Reads blocks of rows from disk, and caches recently read ones in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from millpond.tables._shelf import Shelf
 
 
 class Cold:
-    """A full block whose rows are on the disk. It reads as the block did: single rows from a copy in memory that is
-    kept for a while, columns from the file."""
+    """Represents a full block whose rows are on disk. It reads like the block: single rows from a copy that is cached
+    for a while, columns from the file.
+    """
 
     __slots__ = ("_copies", "_file", "_make_row", "_schema", "size")
     capacity = SIZE
@@ -35,7 +36,7 @@ class Cold:
         self.size = self._file.size
 
     def thawed(self) -> Block:
-        """A block of its own with the rows."""
+        """Returns a new block with the rows."""
         block = Block([store_of(f.type) for f in self._schema], self._make_row, SIZE)
         block.write(0, self._file.read())
         return block
@@ -77,7 +78,7 @@ class Cold:
 
 
 class Copies:
-    """Copies of the blocks of one table that are on its shelf, those that were read last, up to ``keep`` bytes."""
+    """Caches the spilled blocks of one table that were read last, up to ``keep`` bytes."""
 
     def __init__(self, shelf: Shelf, keep: int):
         self.shelf = shelf
@@ -87,7 +88,7 @@ class Copies:
         self._lock = threading.Lock()
 
     def of(self, cold: Cold) -> Block:
-        """The copy of a block, made if need be."""
+        """Returns the copy of a block, made if necessary."""
         with self._lock:
             found = self._blocks.get(cold)
             if found is not None:
@@ -107,7 +108,7 @@ class Copies:
         return self._bytes
 
     def forget(self) -> int:
-        """Lets go of the copies; answers the bytes that they had."""
+        """Drops the copies; returns the bytes that they had."""
         with self._lock:
             freed, self._bytes = self._bytes, 0
             self._blocks.clear()

@@ -1,8 +1,8 @@
-"""The index of keys where memory is limited: recent keys in a dict, the others on the disk.
+"""Implements the key index for limited memory: recent keys are in a dict, the others on disk.
 
-What is on the disk lies in sorted runs, of which the newest that has a key counts; runs of about one size are merged,
-so that they stay few. An integer key is found as it is, another one by a hash of 128 bits under a secret of the
-process, so that no two keys have one.
+The keys on disk are in sorted runs; the newest run that contains a key is valid. Runs of about the same size are
+merged, so that they stay few. An integer key is searched directly, any other by a 128-bit hash under a secret of the
+process, so that no two keys have the same hash.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from millpond.tables._shelf import Shelf
 _SECRET = secrets.token_bytes(32)
 _FIRST_ROOM = 1024
 _ENTRY = 100
-"""Bytes of an entry of a dict beside its key and its slot."""
+"""Bytes of a dict entry in addition to its key and its slot."""
 _INT64 = range(-(2**63), 2**63)
 
 _log = logging.getLogger(__name__)
 
 
 class ColdKeys:
-    """Leads from keys to numbers as a dict does. One thread changes it, others read: they look into the dict first, to
-    which a key goes before it leads elsewhere, and which is emptied after its keys are in a run."""
+    """Maps keys to numbers like a dict. One thread changes it, others read: they search the dict first. A key is added
+    there before its number changes, and is removed only after it is in a run.
+    """
 
     def __init__(self, shelf: Shelf, budget: int, *, integers: bool):
         self._shelf = shelf
@@ -61,7 +62,7 @@ class ColdKeys:
         return default
 
     def find(self, keys: Sequence[Key], default: int) -> npt.NDArray[np.int64]:
-        """What each key leads to."""
+        """Returns the number of each key."""
         recent = self._recent
         found = np.fromiter((recent.get(key, ABSENT) for key in keys), np.int64, len(keys))
         runs = self._runs
@@ -91,7 +92,7 @@ class ColdKeys:
                 self._look()
 
     def _look(self) -> None:
-        """Keeps to what recent keys may take. A disk that is full is the next write's trouble."""
+        """Limits the memory of recent keys. A full disk is left to the next write."""
         if self._recent_bytes() <= self._budget:
             self._room = len(self._recent) + max(_FIRST_ROOM, len(self._recent) // 4)
             return
@@ -102,7 +103,7 @@ class ColdKeys:
             _log.warning("keys cannot be spilled: %s", e)
 
     def spill(self) -> int:
-        """Brings the keys to the disk; answers the bytes that are free then. Raises OSError, having changed nothing."""
+        """Moves the keys to disk; returns the bytes that it frees. Raises OSError, having changed nothing."""
         recent = self._recent
         if not recent:
             return 0
@@ -119,7 +120,7 @@ class ColdKeys:
         return freed
 
     def renumbered(self, number: npt.NDArray[np.int64]) -> ColdKeys:
-        """An index with the slots that have a number, under it."""
+        """Returns an index of the slots that have a new number, with these numbers."""
         other = ColdKeys(self._shelf, self._budget, integers=self._integers)
         runs = (Run(self._shelf, _renumbered(run.parts(), number)) for run in self._runs)
         other._runs = tuple(run for run in runs if run.rows)
@@ -134,7 +135,7 @@ class ColdKeys:
         return sys.getsizeof(self._recent) + len(self._recent) * (_ENTRY + average_size(self._recent))
 
     def nbytes(self) -> int:
-        """The bytes that it takes in memory, about."""
+        """Returns the approximate bytes that it uses in memory."""
         return self._recent_bytes() + sum(run.nbytes() for run in self._runs)
 
     @property
@@ -142,7 +143,7 @@ class ColdKeys:
         return sum(run.size for run in self._runs)
 
     def _codes(self, keys: Sequence[Key]) -> tuple[Matrix, npt.NDArray[np.intp]]:
-        """What stands for each key in a run, and which of the keys can be in one at all."""
+        """Returns the codes of keys in a run, and which of the keys can be in one at all."""
         if self._integers:
             whole = [key if type(key) is int and key in _INT64 else _whole(key) for key in keys]
             there = np.array([at for at, number in enumerate(whole) if number is not None], dtype=np.intp)
@@ -157,14 +158,14 @@ Keys = dict[Key, int] | ColdKeys
 
 
 def is_integer_key(types: Sequence[pa.DataType | None], null_keys: bool) -> bool:
-    """Whether a key of these types is found as it is, by its number."""
+    """Returns whether a key of these types is searched directly, by its number."""
     return len(types) == 1 and not null_keys and bool(pa.types.is_integer(types[0]))
 
 
 def renumber(
     slots: npt.NDArray[np.int64], number: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """What keys lead to when slots have other numbers, and which of them still lead anywhere."""
+    """Returns the values of keys when slots have other numbers, and which of them still exist."""
     ended = slots < 0
     moved = number[np.where(ended, -2 - slots, slots)]
     return np.where(ended, -2 - moved, moved), moved >= 0
@@ -177,7 +178,7 @@ def _renumbered(parts: Iterable[Matrix], number: npt.NDArray[np.int64]) -> Itera
 
 
 def _whole(key: Any) -> int | None:
-    """The integer that equals a value."""
+    """Returns the integer that equals a value."""
     try:
         number, of = key.as_integer_ratio()
     except (AttributeError, OverflowError, ValueError):
@@ -186,14 +187,14 @@ def _whole(key: Any) -> int | None:
 
 
 def _digest(key: Key) -> bytes:
-    """A hash of the key; of one that no index holds nothing."""
+    """Returns a hash of the key; nothing for one that no index contains."""
     if key is MISS or (type(key) is tuple and MISS in key):
         return b""
     return blake2b(_bytes(key), digest_size=16, key=_SECRET).digest()
 
 
 def _bytes(key: Any) -> bytes:
-    """Bytes that are equal when keys are."""
+    """Returns bytes that are equal when keys are."""
     if type(key) is str:
         return b"s" + key.encode("utf-8", "surrogatepass")
     if key is None:

@@ -1,4 +1,5 @@
-"""How a column lies in a block: numbers as they are, texts as codes, what has no fixed width as Arrow pieces.
+"""Defines how a column is stored in a block: numbers as they are, texts as codes, values without fixed width as Arrow
+pieces.
 
 Cells are written beyond the rows that readers see, and never again after that, so readers need no lock.
 """
@@ -22,18 +23,18 @@ from millpond.tables._texts import Texts
 Cells = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 Pick = tuple[Any, npt.NDArray[np.int64]]
-"""A room, and the cells of it that are wanted, in ascending order."""
+"""The cells of a block, and the requested ones among them, in ascending order."""
 
 _WORD = (1 << 64) - 1
 _LOOSE = 200
-"""Bytes of a nested value that is not yet in Arrow, about."""
+"""Approximate bytes of a nested value that is not yet in Arrow."""
 
 
 class ColumnStore(ABC):
-    """The form of one column in all blocks of a table. The room for its cells belongs to the block."""
+    """Defines the layout of one column in all blocks of a table. The memory for its cells belongs to the block."""
 
     nulls_apart = True
-    """Whether a block keeps which cells are NULL beside them."""
+    """Whether a block stores separately which cells are NULL."""
     words = 1
     """How many words a cell has."""
 
@@ -42,32 +43,32 @@ class ColumnStore(ABC):
 
     @abstractmethod
     def room(self, capacity: int) -> Any:
-        """Room for the cells of a block."""
+        """Allocates the cells of a block."""
 
     def copied(self, room: Any, count: int, capacity: int) -> Any:
-        """The first ``count`` cells in a larger room."""
+        """Copies the first ``count`` cells to a larger allocation."""
         larger = self.room(capacity)
         larger[:count] = room[:count]
         return larger
 
     def view(self, room: Any) -> Any:
-        """What single cells are read from and written to, by index."""
+        """Returns what single cells are read from and written to, by index."""
         return memoryview(room)
 
     @abstractmethod
     def write(self, room: Any, at: int, array: pa.Array) -> None:
-        """Puts the values of the array into the cells from ``at`` on; NULLs may leave anything."""
+        """Writes the values of the array to the cells from ``at`` on; NULLs may leave anything."""
 
     def put(self, view: Any, at: int, value: Any) -> None:
         """Writes one cell: a raw value of the type, a text as it is."""
         view[at] = value
 
     def get(self, view: Any, at: int) -> Any:
-        """One cell that is not NULL, for ``put``."""
+        """Returns one cell that is not NULL, for ``put``."""
         return view[at]
 
     def one(self, value: Any) -> pa.Array:
-        """One raw value as Arrow."""
+        """Returns one raw value as Arrow."""
         if value is None:
             return pa.nulls(1, self.dtype)
         room = self.room(1)
@@ -76,10 +77,10 @@ class ColumnStore(ABC):
 
     @abstractmethod
     def arrow(self, room: Any, start: int, end: int, valid: pa.Buffer | None) -> pa.Array:
-        """The cells as Arrow, texts as their codes; ``valid`` is the bitmap of those that are not NULL."""
+        """Returns the cells as Arrow, texts as their codes; ``valid`` is the bitmap of those that are not NULL."""
 
     def pick(self, parts: Sequence[Pick], valid: pa.Buffer | None) -> pa.Array:
-        """As ``arrow``, of some cells of several blocks."""
+        """Returns the same as ``arrow``, for some cells of several blocks."""
         cells = np.concatenate([self._some(room, inside) for room, inside in parts])
         return self.arrow(cells, 0, sum(len(inside) for _, inside in parts), valid)
 
@@ -87,16 +88,16 @@ class ColumnStore(ABC):
         return room[inside]
 
     def plain(self, array: pa.Array) -> pa.Array:
-        """What ``arrow`` gave, as an array of the column's type."""
+        """Converts the result of ``arrow`` to an array of the column's type."""
         return array
 
     def nbytes(self) -> int:
-        """What the column holds beside the blocks."""
+        """Returns the bytes that the column uses in addition to the blocks."""
         return 0
 
 
 class Fixed(ColumnStore):
-    """Numbers, dates and times; long decimals as pairs of words."""
+    """Stores numbers, dates and times; long decimals as pairs of words."""
 
     def __init__(self, dtype: pa.DataType):
         super().__init__(dtype)
@@ -143,7 +144,7 @@ class Fixed(ColumnStore):
 
 
 class ShortDecimals(ColumnStore):
-    """Decimals of at most 18 digits, in one word each."""
+    """Stores decimals of at most 18 digits, in one word each."""
 
     def room(self, capacity: int) -> Cells:
         return np.zeros(capacity, dtype=np.int64)
@@ -162,7 +163,7 @@ class ShortDecimals(ColumnStore):
 
 
 class Bools(ColumnStore):
-    """One byte each."""
+    """Stores booleans, one byte each."""
 
     def room(self, capacity: int) -> Flags:
         return np.zeros(capacity, dtype=np.bool_)
@@ -175,7 +176,7 @@ class Bools(ColumnStore):
 
 
 class Coded(ColumnStore):
-    """Texts as codes; NULL is code 0."""
+    """Stores texts as codes; NULL is code 0."""
 
     nulls_apart = False
 
@@ -213,7 +214,7 @@ class Coded(ColumnStore):
 
 
 class Pieces(ColumnStore):
-    """Nested values and bytes: Arrow arrays one behind the other, and values that came one by one."""
+    """Stores nested values and bytes: a sequence of Arrow arrays, and values that were added one by one."""
 
     nulls_apart = False
 
@@ -238,7 +239,7 @@ class Pieces(ColumnStore):
 
 
 class PieceRoom:
-    """The cells of one block. What a failed write left behind is overwritten."""
+    """Stores the cells of one block. What a failed write left behind is overwritten."""
 
     __slots__ = ("_dtype", "_lock", "_pieces", "_recent", "_written")
 
@@ -291,7 +292,7 @@ class PieceRoom:
 
 
 def flags_of(array: pa.BooleanArray) -> Flags:
-    """The values as bytes, NULL as False. Arrow's own way would load pandas first."""
+    """Returns the values as bytes, NULL as False. Arrow's own conversion would load pandas first."""
     validity, bits = array.buffers()
     flags = _unpacked(bits, array)
     return flags & _unpacked(validity, array) if array.null_count else flags
@@ -310,7 +311,7 @@ def bitmap(flags: Flags) -> pa.Buffer:
 
 
 def store_of(dtype: pa.DataType) -> ColumnStore:
-    """How a column of the type is stored."""
+    """Returns how a column of the type is stored."""
     t = pa.types
     if t.is_boolean(dtype):
         return Bools(dtype)

@@ -1,7 +1,7 @@
-"""Many integer keys at once: an array from a key to its newest slot, where the keys lie close together.
+"""Looks up many integer keys at once: an array maps a key to its newest slot, if the keys are dense.
 
-The dict of the key index waits for the memory three times for each key, one key after the other; an array is asked for
-all keys in one step. It is built when a batch of keys first asks for it, and extended by the batch that needs it.
+The dict of the key index causes three cache misses for each key, one key after the other; an array finds all keys in
+one step. It is built when a batch of keys first needs it, and extended by the batch that needs it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy.typing as npt
 from millpond.tables._blocks import Blocks, Slots
 
 _SPARSE = 4
-"""The array has at most so many places for each row."""
+"""Maximum number of array elements per row."""
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int64)
 
 
 class DenseKeys:
-    """Of a key that is one integer column. Threads may ask at once, with the blocks of any snapshot."""
+    """Maps a key that is one integer column. Thread-safe, with the blocks of any snapshot."""
 
     __slots__ = ("_first", "_lock", "_slots", "_sparse_at", "covered")
 
@@ -34,7 +34,7 @@ class DenseKeys:
         return int(self._slots.nbytes)
 
     def find(self, keys: npt.NDArray[np.int64], column: str, blocks: Blocks, end: int) -> Slots | None:
-        """For each key its newest slot, below ``end`` or above it, or -1; None if the keys are far apart."""
+        """Returns for each key its newest slot, below ``end`` or above it, or -1; None if the keys are not dense."""
         if self.covered < end and not self._extend(column, blocks, end):
             return None
         with self._lock:

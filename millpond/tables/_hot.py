@@ -1,7 +1,7 @@
-"""Records that were read by key, kept as they were handed out: the next reader of the key gets a copy.
+"""Caches records that were read by key: the next reader of the key gets a copy.
 
-A record that is made of the cells of a large table waits for the memory once for each cell. One that was read before
-waits only for its dict, so that a table is read by key about as fast as a dict of dicts.
+Building a record from the cells of a large table causes a cache miss for each cell. A record that was read before costs
+only the access to its dict, so a table is read by key about as fast as a dict of dicts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from millpond.options import Option
+from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.tables._versions import Live
@@ -25,14 +28,19 @@ HOT_OPTION = Option(
     default=100_000,
 )
 _REST = 10
-"""After the room was filled in vain, so many times as many reads go by before it is tried again."""
+"""After the cache was filled in vain, this many times as many reads pass before it is tried again."""
+
+
+def may_stay(schema: Schema) -> bool:
+    """Returns whether records may be cached: copies share their values, which a caller must not be able to change."""
+    return all(c.type is not None and not pa.types.is_nested(c.type) for c in schema)
 
 
 class HotRecords:
-    """``records`` are by key, and only ever of the newest version.
+    """Stores ``records`` by key, and only of the newest version.
 
-    A writer makes the key lead to the new version, then forgets the record, then shows the new version. A reader keeps
-    a record only while the key leads to the version that it read. Both hold the lock, so that no old record stays.
+    A writer points the key to the new version, then drops the record, then publishes the new version. A reader caches a
+    record only while the key points to the version that it read. Both hold the lock, so that no old record remains.
     """
 
     __slots__ = ("_lock", "_most", "_seen", "_skip", "_step", "active", "records")
@@ -40,7 +48,7 @@ class HotRecords:
     def __init__(self, most: int):
         self.records: dict[Any, dict[str, Any]] = {}
         self.active = False
-        """Whether a reader has ever wanted to keep one: if not, a writer has nothing to forget."""
+        """Whether a reader ever wanted to cache one: if not, a writer has nothing to drop."""
         self._most = most
         self._lock = Lock()
         self._step: Iterator[int] = iter(())
@@ -52,15 +60,15 @@ class HotRecords:
         return self._most > 0
 
     def count_by(self, step: Iterator[int]) -> None:
-        """Tells what counts the reads, to know whether it is worth the memory."""
+        """Sets what counts the reads, to know whether the cache is worth the memory."""
         self._step = step
 
     def keep(self, live: Live, key: Any, slot: int, record: dict[str, Any]) -> None:
-        """Keeps a copy of the record that was read from the slot, if it is still the newest."""
+        """Caches a copy of the record that was read from the slot, if it is still the newest."""
         if self._skip:
             self._skip -= 1
             return
-        self.active = True  # before the look at the key: a writer looks here after it has changed the key
+        self.active = True  # before the key is checked: a writer checks this after it has changed the key
         with self._lock:
             if live.current and live.newest.get(key) == slot:
                 if len(self.records) >= self._most:
@@ -68,7 +76,7 @@ class HotRecords:
                 self.records[key] = record.copy()
 
     def _renew(self) -> None:
-        """Begins anew. If fewer than half of the reads since the last time found their record, it rests."""
+        """Clears the cache. If fewer than half of the reads since the last time found their record, it pauses."""
         reads = int(repr(self._step)[len("count(") : -1])
         if reads - self._seen < 2 * self._most:
             self._skip = _REST * self._most
@@ -91,7 +99,7 @@ class HotRecords:
             self.records.clear()
 
     def nbytes(self) -> int:
-        """The bytes that they take, about: a dict each, and numbers of its own."""
+        """Returns the approximate bytes that they use: a dict each, and its own numbers."""
         records = self.records
         try:
             some = list(islice(records.values(), 1))

@@ -1,8 +1,8 @@
-"""An index on columns that are not the key: from values to the slots of all rows that ever had them.
+"""Indexes columns that are not the key: maps values to the slots of all rows that ever had them.
 
-It is built at first use and extended when next used, by the reader that needs it: writers do nothing for it.
-Dead and later rows are in it too; the reader's snapshot knows which it sees. Most slots lie in one array,
-grouped by key; those of recent rows in a dict of lists, folded into the array when they become many.
+It is built at first use and extended at the next use, by the reader that needs it: writers do nothing for it. It
+contains dead and later rows too; the reader's snapshot knows which it sees. Most slots are in one array, grouped by
+key; those of recent rows in a dict of lists, which is merged into the array when it becomes large.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from millpond.tables._columns import store_of
 from millpond.tables._rows import MakeReader, compile_reader
 
 MANY = 256
-"""More slots than these are handled by numpy."""
+"""More slots than this are handled by numpy."""
 _FEW = 64
 _NOTHING = np.iinfo(np.int64).min
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int64)
 
 
 class SecondaryIndex:
-    """``find`` may be called by many threads, with the blocks of any snapshot."""
+    """Finds slots by values. ``find`` may be called by many threads, with the blocks of any snapshot."""
 
     def __init__(self, columns: Sequence[str]):
         self._columns = tuple(columns)
@@ -38,17 +38,17 @@ class SecondaryIndex:
         self._reader: tuple[MakeReader | None] | None = None
 
     def nbytes(self) -> int:
-        """The bytes that it takes, about."""
+        """Returns the approximate bytes that it uses."""
         groups = self.groups
         keys = len(groups.found) * (32 + average_size(groups.found)) + 150 * groups.recent_rows
         return sys.getsizeof(groups.found) + keys + groups.nbytes()
 
     def find(self, keys: Sequence[Key], blocks: Blocks, end: int) -> Slots:
-        """The slots below ``end`` and some above it, in no order, of rows with one of the keys."""
+        """Returns the slots below ``end`` and some above it, in no order, of rows with one of the keys."""
         return self.extended(blocks, end).find(keys)
 
     def extended(self, blocks: Blocks, end: int) -> Groups:
-        """The groups of at least the slots below ``end``."""
+        """Returns the groups of at least the slots below ``end``."""
         groups = self.groups
         if groups.covered >= end:
             return groups
@@ -65,7 +65,7 @@ class SecondaryIndex:
             return groups
 
     def _keys(self, blocks: Blocks, start: int, end: int) -> list[Key]:
-        """The keys of these slots, those of a few by single cells."""
+        """Returns the keys of these slots; of few slots by single cells."""
         if end - start <= _FEW:
             if self._reader is None:
                 self._reader = (_key_reader(blocks, self._columns),)
@@ -76,7 +76,7 @@ class SecondaryIndex:
 
 
 class Groups:
-    """``found`` leads from a key to its slot, or to -1 - n if it has several: those of group n."""
+    """Maps keys to slots: ``found`` returns the slot of a key, or -1 - n if it has several: those of group n."""
 
     def __init__(self, keys: Sequence[Key], slots: Slots, numbers: Slots):
         self._slots = slots
@@ -104,18 +104,18 @@ class Groups:
         return Groups(list(numbers), np.argsort(groups, kind="stable"), groups)
 
     def add(self, keys: list[Key], start: int) -> None:
-        """Slots are added before ``covered`` says so: a reader that sees too many leaves them out."""
+        """Adds slots before ``covered`` includes them: a reader that sees too many leaves them out."""
         for slot, key in enumerate(keys, start):
             self.recent.setdefault(key, []).append(slot)
         self.covered = start + len(keys)
 
     def several(self, number: int) -> Sequence[int] | Slots:
-        """The slots of a group, in ascending order; many as an array."""
+        """Returns the slots of a group, in ascending order; many as an array."""
         found = self._slots[self._offsets[number] : self._offsets[number + 1]]
         return found if len(found) > MANY else found.tolist()
 
     def with_recent(self, key: Key, found: Sequence[int] | Slots) -> Sequence[int] | Slots:
-        """The slots of a key, with those of recent rows."""
+        """Returns the slots of a key, with those of recent rows."""
         recent = self.recent.get(key)
         if recent is None:
             return found
@@ -138,7 +138,9 @@ class Groups:
 
 
 def _key_reader(blocks: Blocks, columns: Sequence[str]) -> MakeReader | None:
-    """What reads a key from the cells of a row, as ``key_list`` makes it; None for types that it alone knows."""
+    """Returns a function that reads a key from the cells of a row, like ``key_list``; None for types that only that
+    supports.
+    """
     places = [blocks.schema.get_field_index(name) for name in columns]
     t = pa.types
     known = (t.is_integer, t.is_string, t.is_decimal128, t.is_date32, t.is_timestamp, t.is_boolean)
@@ -153,7 +155,7 @@ def _key_reader(blocks: Blocks, columns: Sequence[str]) -> MakeReader | None:
 
 
 def _encode(rows: pa.Table) -> tuple[Slots, list[Key]]:
-    """A code for each row, and the key of each code; two codes may have equal keys."""
+    """Returns a code for each row, and the key of each code; two codes may have equal keys."""
     try:
         parts = [pc.dictionary_encode(c.combine_chunks(), null_encoding="encode") for c in rows.columns]
     except pa.ArrowNotImplementedError:

@@ -1,7 +1,7 @@
-"""``max_memory``: what a table may take, and what goes to the disk when it would take more.
+"""Implements ``max_memory``: limits what a table may use, and chooses what spills to disk.
 
-Counted are rows, keys and indexes. Blocks of rows go, the oldest first, and keys, all but the recent ones; what tells
-the versions of rows is in files that the kernel maps. Indexes stay.
+Rows, keys and indexes are counted. Blocks of rows spill, the oldest first, and keys, all but the recent ones; the
+versions of rows are in memory-mapped files. Indexes stay in memory.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ LIMIT_OPTIONS = (
 )
 
 LOOK_EVERY = 1024
-"""Single rows after which the limit is looked at."""
+"""Single rows after which the limit is checked."""
 _SHARE = 4
-"""Recent keys take at most one part of so many."""
+"""Recent keys use at most one of this many parts."""
 _ENTRY = 160
-"""Bytes of an entry of the key index beside its key: its place in the dict, and a slot number."""
+"""Bytes of an entry of the key index in addition to its key: its place in the dict, and a slot number."""
 
 _log = logging.getLogger(__name__)
 
 
 class Limit:
-    """``most`` bytes, or None."""
+    """Limits a table to ``most`` bytes, or None."""
 
     def __init__(self, what: str, values: Mapping[str, Any], home: Path | None):
         self.most: int | None = values.get("max_memory")
@@ -79,13 +79,13 @@ class Limit:
             self.copies = Copies(self.shelf, self.most // 8)
 
     def keys(self, types: Sequence[pa.DataType | None], null_keys: bool) -> Keys:
-        """An index of keys of these types that keeps to the limit."""
+        """Returns an index of keys of these types that respects the limit."""
         if self.most is None or self.shelf is None or not types:
             return {}
         return ColdKeys(self.shelf, self.most // _SHARE, integers=is_integer_key(types, null_keys))
 
     def grown(self, array: Slots, size: int, fill: int) -> Slots:
-        """As ``_versions.grown``; what is large is in a file."""
+        """Grows an array like ``_versions.grown``; large arrays are in a file."""
         if self.shelf is None or size <= max(len(array), SIZE):
             return grown(array, size, fill)
         try:
@@ -97,7 +97,7 @@ class Limit:
         return larger
 
     def put_aside(self, array: Slots, fill: int) -> Slots:
-        """The same numbers, in a file if they are many."""
+        """Returns the same numbers, in a file if they are many."""
         if self.shelf is None or len(array) <= SIZE:
             return array
         other = self.grown(array[:0], len(array), fill)
@@ -105,7 +105,7 @@ class Limit:
         return other
 
     def coming(self, changes: Changes, keys: int) -> tuple[int, int]:
-        """The bytes of versions and of so many new keys, and of rows, that changes bring."""
+        """Returns the bytes of versions and of so many new keys, and of rows, that changes add."""
         rows = int(changes.rows.nbytes)
         if self.shelf is None:
             return len(changes) * 16 + keys * _ENTRY, rows
@@ -115,8 +115,9 @@ class Limit:
         _log.warning("%s cannot spill its rows: %s", self._what, error)
 
     def admit(self, blocks: Blocks, mark: Mark, keys: Keys, fixed: int, coming: int) -> None:
-        """Makes room for ``coming`` bytes of rows beside ``fixed`` bytes of keys and indexes. Raises TableFull before
-        anything has changed."""
+        """Frees memory for ``coming`` bytes of rows in addition to ``fixed`` bytes of keys and indexes. Raises
+        TableFull before anything has changed.
+        """
         if self.most is None or not self.enforced:
             return
         over = fixed + blocks.nbytes() + coming - self.most
@@ -146,7 +147,7 @@ class Limit:
             )
 
     def has_room(self, blocks: Blocks, fixed: int) -> bool:
-        """Whether ``fixed`` bytes of keys and indexes are within the limit, rows going to the disk for them."""
+        """Returns whether ``fixed`` bytes of keys and indexes are within the limit, with rows spilled for them."""
         most = self.most or 0
         return fixed <= most and (self.shelf is not None or fixed + blocks.nbytes() <= most)
 
@@ -157,8 +158,7 @@ class Limit:
         )
 
     def ease(self, blocks: Blocks, fixed: int, end: int) -> None:
-        """Brings blocks below ``end`` to the disk while there is too much in memory. A disk that is full is the next
-        write's trouble."""
+        """Spills blocks below ``end`` while there is too much in memory. A full disk is left to the next write."""
         if self.most is None or self.shelf is None:
             return
         over = fixed + blocks.nbytes() - self.most
@@ -175,7 +175,7 @@ class Limit:
 
 
 def fixed_bytes(generation: Generation, died: Slots) -> int:
-    """The bytes of keys, indexes and versions."""
+    """Returns the bytes of keys, indexes and versions."""
     keys = generation.newest
     if isinstance(keys, ColdKeys):
         total = keys.nbytes()
@@ -186,5 +186,5 @@ def fixed_bytes(generation: Generation, died: Slots) -> int:
 
 
 def _resident(slots: Slots) -> int:
-    """The bytes of numbers that are not in a file."""
+    """Returns the bytes of numbers that are not in a file."""
     return 0 if isinstance(slots.base, mmap.mmap) else int(slots.nbytes)

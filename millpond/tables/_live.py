@@ -1,4 +1,4 @@
-"""What the functions that are generated for a memory table read of it."""
+"""Declares what the generated functions of a memory table read of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from millpond.types import Schema
 
 
 class LiveTable(Protocol):
-    """A memory table, to its readers: ``live`` and ``settled`` are replaced by commits and are read anew each time."""
+    """Represents a memory table to its readers: commits replace ``live`` and ``settled``, which are read again each
+    time.
+    """
 
     schema: Schema
     live: Live

@@ -1,7 +1,7 @@
-"""Lookups on a memory table: a function for each, generated, that takes the values and finds the rows.
+"""Generates lookups on a memory table: for each a function that takes the values and finds the rows.
 
-The way of a lookup is an index, the slots that it leads to, and a result that reads their cells when it is asked: about
-a microsecond. What the function does not know it leaves to the long way: it answers None.
+A lookup uses an index, the slots that it returns, and a result that reads their cells on demand: about a microsecond.
+If the function does not support something, it returns None, and the general path is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.lookup import Every, Given, Lookup, Made, Run, Test, givens_of
+from millpond.lookup import Lookup, Made, Run
+from millpond.predicates import Given, Predicate, all_of, givens_of
 from millpond.tables._answers import AggregateAnswer, ColumnAnswer, RowAnswer
 from millpond.tables._blocks import MASK, SHIFT
 from millpond.tables._columns import store_of
@@ -28,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def compile_lookup(table: LiveTable, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
-    """The function that runs the lookup; it counts its answers by ``next(step)``."""
+    """Returns the function that runs the lookup; it counts its results with ``next(step)``."""
     stores = [store_of(f.type) for f in table.schema.arrow()]
     way = _Way(table, lookup)
     scope: dict[str, Any] = {
@@ -59,7 +60,7 @@ def compile_lookup(table: LiveTable, lookup: Lookup, step: Iterator[int], made: 
 
 
 class _Way:
-    """How a lookup finds its slots, as lines of Python."""
+    """Describes how a lookup finds its slots, as lines of Python."""
 
     def __init__(self, table: LiveTable, lookup: Lookup):
         self._schema = table.schema
@@ -67,9 +68,8 @@ class _Way:
         self._equal = {c.column: c.value for c in lookup.equal}
         self.columns = lookup.columns(table.key, table.declared)
         self._by_key = self.columns == table.key
-        tests: list[Test] = [c for c in lookup.equal if c.column not in self.columns]
-        tests += [] if lookup.test is None else [lookup.test]
-        self.test: Test | None = None if not tests else tests[0] if len(tests) == 1 else Every(tuple(tests))
+        tests = [c for c in lookup.equal if c.column not in self.columns]
+        self.test: Predicate | None = all_of(*tests, lookup.test)
         self._limit = lookup.limit
         keys = [self._equal[c] for c in self.columns] if lookup.among is None else lookup.among.values
         self.givens = [*keys, *givens_of(self.test), *([] if lookup.limit is None else [lookup.limit])]
@@ -95,7 +95,7 @@ class _Way:
             yield f"if len(slots) > {self.names[id(self._limit)]}: slots = slots[:{self.names[id(self._limit)]}]"
 
     def _slots(self) -> Iterator[str]:
-        """The slots that the index leads to."""
+        """Yields the lines that find the slots by the index."""
         snapshot = "view = table.snapshot(); blocks = view.blocks"
         among = self._lookup.among
         if among is not None:
@@ -119,7 +119,7 @@ class _Way:
             yield "    slots = () if slot is None else (slot,) if slot >= 0 else several(-1 - slot)"
 
     def _index_value(self, column: str, given: Given) -> str:
-        """What an index has for the value of a column."""
+        """Returns the expression of a column's value in an index."""
         name, found = self.names[id(given)], self._schema.find(column)
         assert found is not None
         if pa.types.is_date(found.type):
@@ -128,7 +128,7 @@ class _Way:
 
 
 def _check(number: int, given: Given) -> str:
-    """Whether a value is of the type that the lookup was made for."""
+    """Returns the test whether a value is of the type that the lookup was made for."""
     name = f"v{given.at}"
     if given.kind is int:
         return f"type({name}) is int and {-_LONG} <= {name} < {_LONG}"

@@ -1,4 +1,4 @@
-"""A bounded set of rows in memory: the least recently used goes first."""
+"""Implements a bounded set of rows in memory: the least recently used is evicted first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.tables.memory import MemoryTable
 from millpond.types import Schema
 
 ROW_OVERHEAD = 200
-"""Bytes that a row takes beside its values: its key, its place in the index and in the order of use."""
+"""Bytes of a row in addition to its values: its key, its place in the index and in the order of use."""
 
 
 class _Entry(NamedTuple):
@@ -27,7 +27,9 @@ class _Entry(NamedTuple):
 
 
 class BoundedRows:
-    """Rows of a memory table, at most ``max_size`` of them and ``max_memory`` bytes, each for ``ttl`` seconds."""
+    """Stores rows of a memory table, at most ``max_size`` of them and ``max_memory`` bytes, each for
+    ``ttl`` seconds.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class BoundedRows:
         return self.table.schema
 
     def apply(self, changes: Changes, position: Position | None = None, commit: int | None = None) -> bool:
-        """As Backend.apply, on changes that were checked; then what is too much goes."""
+        """Applies checked changes like Backend.apply; then evicts what exceeds the limits."""
         with self.lock:
             self.expire()
             first = self.table.next_row or 0
@@ -113,7 +115,7 @@ class BoundedRows:
         return self._max_memory is not None and self.bytes > self._max_memory
 
     def expire(self) -> None:
-        """Takes out rows whose time is over."""
+        """Removes rows whose time is over."""
         if not self._until:
             return
         with self.lock:
@@ -137,7 +139,7 @@ class BoundedRows:
         self.table.apply(Changes(pa.table(columns), pa.array([True] * len(entries), pa.bool_())))
 
     def use(self, rows: pa.Table, wanted: int) -> None:
-        """Notes that these rows were asked for by their identity, and found; ``wanted`` were asked for."""
+        """Records that these rows were requested by their identity, and found; ``wanted`` were requested."""
         keys = key_list([rows[name] for name in self._identity])
         with self.lock:
             self.hits += len(keys)
@@ -147,7 +149,7 @@ class BoundedRows:
                     self._used.move_to_end(key)
 
     def use_key(self, key: Any) -> None:
-        """As ``use``, for one key that is a value or a tuple."""
+        """Records the use of one key that is a value or a tuple, like ``use``."""
         with self.lock:
             if key in self._used:
                 self.hits += 1
@@ -156,12 +158,12 @@ class BoundedRows:
                 self.misses += 1
 
     def missing(self, keys: Sequence[pa.Array]) -> pa.Array:
-        """Which of the keys are not here."""
+        """Returns which of the keys are not here."""
         there = self._used
         return pa.array([key not in there for key in key_list(keys)], pa.bool_())
 
     def drop(self, changes: Changes) -> None:
-        """Forgets the rows that changes are about."""
+        """Removes the rows that changes affect."""
         with self.lock:
             keys = key_list([changes.rows[name] for name in self._identity])
             there = np.fromiter((key in self._used for key in keys), np.bool_, len(keys))

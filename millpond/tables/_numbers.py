@@ -1,7 +1,7 @@
-"""The row numbers of a table without a key: which row a slot is a version of, and where a row's newest version is.
+"""Maps the row numbers of a table without a key: from a slot to its row, and from a row to its newest version.
 
-Numbers grow, so almost every row is found by search in the order of the slots. Only a row that was replaced, or put
-back under an old number, is in a dict.
+Numbers grow, so almost every row is found by search in the order of the slots. Only a row that was replaced, or
+restored under an old number, is in a dict.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 class RowNumbers:
-    """Only the writer changes it. Readers of earlier commits may see more than is theirs, as in ``Generation``."""
+    """Stores row numbers. Only the writer changes it. Readers of earlier commits may see later entries, as in
+    ``Generation``.
+    """
 
     __slots__ = ("_ends", "_firsts", "_moved", "_numbers", "_starts", "next", "slots")
 
@@ -26,7 +28,7 @@ class RowNumbers:
         """How many slots there are."""
         self.next = 0
         """The number of the next new row."""
-        # While no row was replaced and no number left out, a slot is its row's number and nothing is stored.
+        # While no row was replaced and no number skipped, a slot is its row's number and nothing is stored.
         self._numbers: Slots | None = None
         # Runs of slots whose numbers grow: the first number, the first slot, the slot after the last.
         self._firsts: list[int] = []
@@ -35,7 +37,9 @@ class RowNumbers:
         self._moved: dict[int, int] = {}
 
     def add(self, count: int, numbers: Slots | None = None) -> None:
-        """The next ``count`` slots are versions of these rows, each row once; without numbers, of new rows."""
+        """Records that the next ``count`` slots are versions of these rows, each row once; without numbers, of new
+        rows.
+        """
         if not count:
             return
         if numbers is None:
@@ -49,28 +53,37 @@ class RowNumbers:
         self.slots += count
         self.take(int(numbers.max()))
 
+    def given(self, numbers: Slots) -> tuple[Slots, Flags]:
+        """Gives rows that have none, which is -1, a number; returns also which is the last of its number."""
+        fresh = numbers < 0
+        highest = max(self.next, int(numbers.max(initial=-1)) + 1)
+        numbers[fresh] = np.arange(highest, highest + int(np.count_nonzero(fresh)))
+        last = np.zeros(len(numbers), dtype=np.bool_)
+        last[len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]] = True
+        return numbers, last
+
     def take(self, number: int) -> None:
-        """The number, and those before it, are given to no new row."""
+        """Reserves the number, and those before it: no new row gets them."""
         self.next = max(self.next, number + 1)
 
     def of(self, slots: Slots) -> Slots:
-        """The rows that these slots are versions of."""
+        """Returns the rows that these slots are versions of."""
         numbers = self._numbers
         return slots if numbers is None else numbers[slots]
 
     @property
     def ordered(self) -> bool:
-        """Whether the slots are in the order of their rows."""
+        """Returns whether the slots are in the order of their rows."""
         return not self._moved
 
     def newest(self, rows: Slots) -> Slots:
-        """The newest slot of each row, -1 where there is none."""
+        """Returns the newest slot of each row, -1 if there is none."""
         if self._numbers is None:
             return np.where((rows >= 0) & (rows < self.slots), rows, -1)
         return np.fromiter(map(self._find, rows.tolist()), np.int64, len(rows))
 
     def kept(self, keep: Flags) -> RowNumbers:
-        """The numbers of only the slots to keep."""
+        """Returns the numbers of only the remaining slots."""
         other = RowNumbers()
         slots = np.flatnonzero(keep)
         if len(slots):
@@ -121,6 +134,6 @@ class RowNumbers:
 
 
 def _runs(flags: Flags) -> Iterator[tuple[int, int]]:
-    """Where the true ones begin and end."""
+    """Yields where the runs of true values begin and end."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

@@ -1,6 +1,6 @@
-"""A memory table goes back: what a change that failed half way has left behind is taken out.
+"""Rolls a memory table back: removes what a change that failed half way has left behind.
 
-A published moment is not disturbed by what comes after it, so its rows can be laid out anew at any time.
+Later changes do not affect a published version, so its rows can be rebuilt at any time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from millpond.tables._versions import NEVER, Generation, Moment
 
 
 class Point(NamedTuple):
-    """The rows of a table, and the number that its next new row gets if it has no key."""
+    """Contains the rows of a table, and the number of its next new row if it has no key."""
 
     moment: Moment
     next: int
 
 
 class Rebuilt(NamedTuple):
-    """The rows of a point, each in one slot."""
+    """Contains the rows of a point, each in one slot."""
 
     generation: Generation
     blocks: Blocks
@@ -37,8 +37,9 @@ class Rebuilt(NamedTuple):
 def rebuilt(
     key: tuple[str, ...], point: Point, blocks: Blocks, keys: Keys, ease: Callable[[Blocks], None]
 ) -> Rebuilt:
-    """Copies the rows of the point into ``blocks``, which are empty, and makes their index of ``keys``, which is empty
-    too. ``ease`` is called between the parts, to keep to a limit of memory."""
+    """Copies the rows of the point into the empty ``blocks``, and adds them to the empty index ``keys``. ``ease`` is
+    called between the parts, to keep to a limit of memory.
+    """
     moment = point.moment
     kept = np.flatnonzero(moment.died[: moment.mark.slots] > moment.mark.version)
     generation = Generation(keys, replaced=np.full(max(1024, len(kept)), -1, dtype=np.int64))
@@ -58,7 +59,7 @@ def rebuilt(
 
 
 def broken(what: str, why: BaseException) -> Error:
-    """What readers and writers of a table get that could not be brought back."""
+    """Returns the error for readers and writers of a table that could not be restored."""
     return StoreStopped(
         f"{what} could not take a change, nor go back to what it was: {why!r}",
         hint="start the app again: with a state directory all that was committed is there",

@@ -1,7 +1,7 @@
-"""Records out of the cells of a block, by functions made for a schema.
+"""Builds records from the cells of a block, by functions generated for a schema.
 
-A function is one dict display with an expression for each column over the raw cells: about 40 ns a cell, where an
-Arrow scalar costs 300 and more.
+A function is one dict display with an expression for each column over the raw cells: about 40 ns a cell, while an Arrow
+scalar costs 300 and more.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ _WORD = (1 << 64) - 1
 
 
 def row_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeReader:
-    """A function from the cells of a block, what tells which of them are not NULL (None where all are not), and its
-    stores, to the function that reads a row of it."""
+    """Returns a function from the cells of a block, the flags of those that are not NULL (None if all are not), and its
+    stores, to the function that reads a row of it.
+    """
     return compile_reader(stores, range(len(stores)), lambda cells, _: f"{{{_pairs(names, cells)}}}")
 
 
 def rows_maker(names: Sequence[str], stores: Sequence[ColumnStore]) -> MakeRows | None:
-    """A function from the cells of rows, one list for each column, texts as they are, and lists that tell which of them
-    are not NULL (None where all are not), to the records. None for types whose cells are no lists."""
+    """Returns a function from the cells of rows, one list for each column, texts as they are, and the flags of those
+    that are not NULL (None if all are not), to the records. None for types whose cells are not lists.
+    """
     if not names or any(isinstance(s, Pieces) or s.words > 1 for s in stores):
         return None
     every = range(len(stores))
@@ -67,10 +69,10 @@ def compile_reader(
     *,
     times: bool = True,
 ) -> MakeReader:
-    """A function from the cells of a block, what tells which are not NULL, and the block's stores, to a function of
-    ``arguments``, one of which is ``i``, the row. ``write`` makes its expression of one for the cell of each of the
-    columns, and of whether it may be NULL. Without ``times`` dates and times are the numbers that they are stored
-    as."""
+    """Returns a function from the cells of a block, the flags of those that are not NULL, and the block's stores, to a
+    function of ``arguments``, one of which is ``i``, the row. ``write`` makes its expression from one for the cell of
+    each of the columns, and from whether it may be NULL. Without ``times`` dates and times are the stored numbers.
+    """
     plain = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
     cells = [
         _cell(stores[at], f"c{at}[i]", at)
@@ -116,7 +118,7 @@ def _run(code: str, stores: Sequence[ColumnStore], columns: Sequence[int]) -> di
 
 @lru_cache(256)
 def _compiled(code: str) -> CodeType:
-    """Tables of equal columns, as every transaction makes them, share the code."""
+    """Compiles the code once: tables of equal columns, as every transaction makes them, share it."""
     return compile(code, "<rows>", "exec")
 
 
@@ -125,7 +127,7 @@ def _pairs(names: Sequence[str], cells: Sequence[str]) -> str:
 
 
 def _cell(store: ColumnStore, raw: str, at: int) -> str:
-    """The expression for a cell that is not NULL, of its raw value."""
+    """Returns the expression for a cell that is not NULL, of its raw value."""
     t, dtype = pa.types, store.dtype
     if t.is_string(dtype):
         return f"(x if (x := t{at}[{raw}]) is not ... else r{at}({raw}))"

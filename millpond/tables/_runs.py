@@ -1,4 +1,4 @@
-"""Sorted rows of integers in files, of which only a page is read at a time."""
+"""Stores sorted rows of integers in files, and reads only a page at a time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from millpond.errors import StateCorrupt
 from millpond.tables._shelf import Shelf
 
 Matrix = npt.NDArray[np.int64]
-"""Rows with what stands for a key in the first columns, by the first of which they are sorted, and its slot in the
-last."""
+"""Rows with the columns that identify a key first, sorted by the first of them, and its slot last."""
 
 ABSENT = int(np.iinfo(np.int64).min)
-"""No slot, and no slot that has ended."""
+"""Neither a slot nor a deleted slot."""
 _PAGE = 256
 _PART = 65_536
 _NEAR = 8
-"""Pages that are read although nobody asks for them, to read others with them."""
+"""Pages that are read without being needed, to read others with them."""
 
 
 class Run:
-    """One file of rows. In memory is the first number of each page. The file has no name, and goes with the object."""
+    """Represents one file of rows. The first number of each page is in memory. The file has no name, and is removed
+    with the object.
+    """
 
     def __init__(self, shelf: Shelf, parts: Iterable[Matrix]):
-        """Writes the rows of all parts. Raises OSError, and leaves nothing."""
+        """Writes the rows of all parts. Raises OSError, and leaves nothing behind."""
         self._file = shelf.nameless()
         weakref.finalize(self, os.close, self._file)
         self.rows, self._width = 0, 2
@@ -46,7 +47,7 @@ class Run:
         return int(self._firsts.nbytes)
 
     def read(self, start: int, end: int) -> Matrix:
-        """The rows from ``start`` up to ``end``."""
+        """Returns the rows from ``start`` up to ``end``."""
         width = self._width * 8
         wanted, found = (end - start) * width, []
         while wanted:
@@ -60,18 +61,18 @@ class Run:
         return np.frombuffer(b"".join(found), dtype=np.int64).reshape(-1, self._width)
 
     def parts(self) -> Iterator[Matrix]:
-        """All rows."""
+        """Yields all rows."""
         for start in range(0, self.rows, _PART):
             yield self.read(start, min(start + _PART, self.rows))
 
     def find(self, codes: Matrix) -> npt.NDArray[np.int64]:
-        """The slots of keys, which are sorted as the rows are; ABSENT for one that is not there."""
+        """Returns the slots of keys, which are sorted as the rows are; ABSENT for a missing one."""
         found = np.full(len(codes), ABSENT, dtype=np.int64)
         first = np.maximum(np.searchsorted(self._firsts, codes[:, 0], side="left") - 1, 0).tolist()
         last = np.searchsorted(self._firsts, codes[:, 0], side="right").tolist()
         start = 0
         while start < len(codes):
-            # What lies close together is read together.
+            # What is close together is read together.
             low = first[start]
             stop = start + 1
             while (
@@ -87,14 +88,14 @@ class Run:
         return found
 
     def place(self, number: int) -> int:
-        """How many rows are below the number."""
+        """Returns how many rows are below the number."""
         page = max(int(np.searchsorted(self._firsts, number, side="left")) - 1, 0)
         start = page * _PAGE
         rows = self.read(start, min(start + _PAGE, self.rows))
         return start + int(np.searchsorted(rows[:, 0], number, side="left"))
 
     def bounds(self) -> Matrix:
-        """Numbers that divide the rows into parts."""
+        """Returns numbers that divide the rows into parts."""
         return self._firsts[:: _PART // _PAGE]
 
 
@@ -115,7 +116,7 @@ def _matching(rows: Matrix, codes: Matrix) -> npt.NDArray[np.int64]:
 
 
 def merged(older: Run, newer: Run) -> Iterator[Matrix]:
-    """The rows of both; where both have a key, those of the newer one."""
+    """Yields the rows of both; if both have a key, those of the newer one."""
     bounds = np.unique(np.concatenate((older.bounds(), newer.bounds())))[1:].tolist()
     runs = (older, newer)
     begin = [0, 0]

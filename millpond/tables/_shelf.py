@@ -1,7 +1,7 @@
-"""Where a table puts rows that it has no memory for: Arrow IPC files in a directory of its own.
+"""Stores spilled rows of a table: Arrow IPC files in a directory of its own.
 
-The directory goes with the table. One that a killed process left is known by its lock, which nobody holds, and removed
-by the next table that uses the place.
+The directory is removed with the table. One that a killed process left is recognised by its lock, which nobody holds,
+and removed by the next table that uses the place.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from millpond.errors import StateCorrupt, StateUnwritable
 _PREFIX = "millpond-spill-"
 _LOCK = "lock"
 _FILLED = 1 << 20
-"""Numbers that are filled in before their pages are let go."""
+"""Numbers that are filled in before their pages are released."""
 
 
 class SpillFile:
-    """One batch of rows. The file goes with the object."""
+    """Stores one batch of rows. The file is removed with the object."""
 
     __slots__ = ("__weakref__", "_path", "size")
 
@@ -40,7 +40,7 @@ class SpillFile:
         weakref.finalize(self, _remove, str(path))
 
     def read(self, columns: Sequence[int] | None = None) -> pa.Table:
-        """The rows, or these columns of them."""
+        """Returns the rows, or these columns of them."""
         options = pa.ipc.IpcReadOptions(included_fields=None if columns is None else list(columns))
         try:
             with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file, options=options) as reader:
@@ -53,7 +53,7 @@ class SpillFile:
 
 
 class Shelf:
-    """The files of one table."""
+    """Manages the files of one table."""
 
     def __init__(self, parent: Path | None, compression: str):
         try:
@@ -84,14 +84,15 @@ class Shelf:
             raise
 
     def nameless(self) -> int:
-        """A file that nobody else sees, and that is gone when it is closed. Raises OSError."""
+        """Opens a file without a name, which is removed when it is closed. Raises OSError."""
         file, name = tempfile.mkstemp(dir=self.path)
         os.unlink(name)
         return file
 
     def slots(self, size: int, fill: int) -> npt.NDArray[np.int64]:
-        """So many numbers in a file that is mapped: the kernel takes their pages back when it needs the memory. Raises
-        OSError."""
+        """Returns so many numbers in a memory-mapped file: the kernel reclaims their pages when it needs the memory.
+        Raises OSError.
+        """
         file = self.nameless()
         try:
             os.posix_fallocate(file, 0, size * 8)
@@ -109,7 +110,7 @@ class Shelf:
 
 
 def _directory(parent: Path | None) -> tuple[Path, int]:
-    """A directory of our own, with its lock. Another process may take it for one that was left, until it is locked."""
+    """Creates a directory of our own, with its lock. Another process may treat it as abandoned, until it is locked."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with suppress(FileNotFoundError):
@@ -119,7 +120,7 @@ def _directory(parent: Path | None) -> tuple[Path, int]:
 
 
 def _locked(path: Path) -> int | None:
-    """The lock of a directory, if nobody has it."""
+    """Returns the lock of a directory, if nobody has it."""
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Changes of one row by the short way: no Arrow, a few microseconds."""
+"""Changes single rows on the fast path: without Arrow, in a few microseconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from millpond.tables._codec import is_plain, writers
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
 from millpond.tables._rewind import Point
+from millpond.tables._room import Room
 from millpond.tables._versions import NEVER, Generation, Live, Mark
 from millpond.tables.base import Patch
 from millpond.types import Schema
 
 
 class Edit(NamedTuple):
-    """One row: its key, what the index leads to from it, and its new cells, None if the row ends."""
+    """Describes a change of one row: its key, what the index returns for it, and its new cells, None to
+    delete the row.
+    """
 
     key: Any
     old: int
@@ -31,16 +34,16 @@ class Edit(NamedTuple):
 
 
 NOTHING = Edit(None, -1, None)
-"""There is no such row to change."""
+"""The edit if there is no such row to change."""
 
 _DELETED = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(b"\x01")])
 
 
 class SingleRows:
-    """The part of a memory table that puts, changes and ends single rows.
+    """Inserts, changes and deletes single rows of a memory table.
 
-    Answers are None for what the short way does not know: another spelling of a field, a value that must be converted
-    or refused, a key of another kind. The long way then does it, or says what is wrong.
+    Methods return None for what the fast path does not support: another spelling of a field, a value that must be
+    converted or refused, a key of another kind. The general path then handles it, or reports the error.
     """
 
     schema: Schema
@@ -53,13 +56,13 @@ class SingleRows:
     _mark: Mark
     _writing: Turns
     _limit: Limit
+    _room: Room | None
     hot: HotRecords
 
     if TYPE_CHECKING:
 
         def _publish(self, made: int, ended: int, commit: int) -> None: ...
         def _compact(self, *, forced: bool = False) -> None: ...
-        def _make_room(self, fixed: int, rows: int) -> None: ...
         def _check_open(self) -> None: ...
         def _apply(self, changes: Changes, commit: int) -> None: ...
         def check(self, changes: Changes) -> Changes: ...
@@ -78,7 +81,7 @@ class SingleRows:
         self._plain_key = all(is_plain(columns[at].type) for at in self._key_at)
 
     def put_record(self, record: Mapping[str, Any], fresh: bool = False) -> bool | None:
-        """Adds the record, in the place of the one with its key."""
+        """Adds the record, or replaces the one with its key."""
         with self._writing:
             edit = self.put_edit(record, fresh)
             if edit is None:
@@ -87,8 +90,7 @@ class SingleRows:
         return True
 
     def patch_record(self, key: Any, record: Patch) -> int | None:
-        """Changes fields of the record with the key, which are not of the key; answers how many records those
-        were."""
+        """Changes fields of the record with the key, which are not of the key; returns how many records there were."""
         with self._writing:
             edit = self.patch_edit(key, record)
             if edit is None or edit is NOTHING:
@@ -97,7 +99,7 @@ class SingleRows:
         return 1
 
     def drop_record(self, key: Any) -> int | None:
-        """Ends the record with the key; answers how many those were."""
+        """Deletes the record with the key; returns how many there were."""
         with self._writing:
             edit = self.drop_edit(key)
             if edit is None or edit is NOTHING:
@@ -118,7 +120,7 @@ class SingleRows:
     # an edit is made and applied with no other change of its row in between, and no compaction
 
     def put_edit(self, record: Mapping[str, Any], fresh: bool = False) -> Edit | None:
-        """The edit that adds a record; with ``fresh`` only if its key is not there."""
+        """Returns the edit that adds a record; with ``fresh`` only if its key does not exist."""
         self._check_open()
         values: list[Any] = [None] * self._width
         if not self._plain_key or not self._fill(values, record):
@@ -138,7 +140,7 @@ class SingleRows:
         return Edit(key, old, values)
 
     def patch_edit(self, key: Any, record: Patch) -> Edit | None:
-        """The edit that changes a record, or NOTHING."""
+        """Returns the edit that changes a record, or NOTHING."""
         self._check_open()
         if not self._is_key(key):
             return None
@@ -163,12 +165,12 @@ class SingleRows:
         return Edit(key, old, cells) if cells else NOTHING
 
     def _look(self) -> None:
-        """Makes room for the next rows."""
-        if self._limit.most is not None:
-            self._make_room(LOOK_EVERY * 200, 0)
+        """Frees memory for the next rows."""
+        if self._room is not None:
+            self._room.make(LOOK_EVERY * 200, 0)
 
     def drop_edit(self, key: Any) -> Edit | None:
-        """The edit that ends a record, or NOTHING."""
+        """Returns the edit that deletes a record, or NOTHING."""
         self._check_open()
         if not self._is_key(key):
             return None
@@ -203,16 +205,16 @@ class SingleRows:
         self._publish(1, 1 if old >= 0 else 0, commit)
 
     def tidy(self) -> None:
-        """Leaves out rows that nobody needs, if it is time to: after edits."""
+        """Removes rows that nobody needs, if it is time to: after edits."""
         self._compact()
 
     @property
     def limited(self) -> bool:
-        """Whether memory is limited; then making an edit may make room, which moves rows."""
+        """Returns whether memory is limited; then preparing an edit may free memory, which moves rows."""
         return self._limit.most is not None
 
     def edit_changes(self, edit: Edit, point: Point | None = None) -> Changes:
-        """The edit as rows, for a journal; it was made on the newest rows, or on those of the point."""
+        """Returns the edit as rows, for a journal; it was made on the newest rows, or on those of the point."""
         if edit.cells is not None:
             return Changes(self._blocks.row_of(edit.cells))
         cells = (self._blocks if point is None else point.moment.blocks).cells(edit.old)
@@ -220,7 +222,7 @@ class SingleRows:
         return Changes(self._blocks.row_of(kept), _DELETED)
 
     def change(self, find: Callable[[Any], tuple[Changes | None, int]]) -> int:
-        """Applies what ``find`` makes of the newest snapshot, with no other change in between; answers its count."""
+        """Applies what ``find`` computes on the newest snapshot, with no other change in between; returns its count."""
         with self._writing:
             changes, count = find(self.snapshot())
             if changes is not None:
@@ -231,7 +233,9 @@ class SingleRows:
             return count
 
     def _fill(self, values: list[Any], record: Mapping[str, Any]) -> bool:
-        """Puts what the record names in its places, as cells take it; False if the short way does not know it."""
+        """Converts the fields of the record to cells in their places; returns False if the fast path does not support
+        it.
+        """
         writers = self._writers
         try:
             for name, value in record.items():
@@ -243,7 +247,7 @@ class SingleRows:
         return True
 
     def _is_key(self, key: Any) -> bool:
-        """Whether the index can be asked for the key as it stands."""
+        """Returns whether the key can be looked up in the index without conversion."""
         if not self._key or not self._plain_key:
             return False
         parts = key if isinstance(key, tuple) else (key,)

@@ -1,4 +1,4 @@
-"""A memory table as it was after one commit."""
+"""Represents a memory table as it was after one commit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
 Settled = dict[tuple[str, ...], tuple[Any, Any, Any]]
-"""By columns: what leads from a key to its slot or group, from a group to its slots, and the blocks."""
+"""By columns: the maps from a key to its slot or group, and from a group to its slots, and the blocks."""
 
 _MANY = 64
-"""More integer keys than these are looked up together."""
+"""More integer keys than this are looked up together."""
 _FEW = 16
 
 
 class FoundSlots:
-    """Rows by their slots."""
+    """Reads rows by their slots."""
 
     __slots__ = ("_blocks", "_slots")
 
@@ -49,7 +49,7 @@ class FoundSlots:
 
 
 def way_of(schema: Schema, key: tuple[str, ...], columns: tuple[str, ...]) -> Way | None:
-    """How rows are found by values of these columns, as they stand; None if they are not."""
+    """Returns how rows are found by values of these columns, without conversion; None if they are not."""
     asked = [schema.find(name) for name in columns]
     names = [c.name for c in asked if c is not None]
     kinds = [kind for c in asked if c is not None and (kind := _kind(c.type)) is not None]
@@ -73,7 +73,7 @@ def _fits(key: Any, kinds: tuple[type, ...]) -> bool:
 
 
 class MemorySnapshot(Snapshot):
-    """Immutable, but for what it remembers of its own answers. Holding it keeps its rows in memory."""
+    """Represents a snapshot. It is immutable, except for cached results. While it exists, its rows stay in memory."""
 
     def __init__(self, schema: Schema, key: tuple[str, ...], moment: Moment):
         self.schema = schema
@@ -96,8 +96,8 @@ class MemorySnapshot(Snapshot):
     def get(
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
     ) -> pa.Table:
-        """As Snapshot.get, in the order of the rows; the key is found in its index, others in one made for
-        them.
+        """Returns the same as Snapshot.get, in the order of the rows; the key is found in its index, other columns in
+        one made for them.
         """
         asked = [self._column(name) for name in columns]
         if len(asked) != keys.num_columns or not asked:
@@ -154,8 +154,9 @@ class MemorySnapshot(Snapshot):
         return FoundSlots(self._blocks, self.slots_of_all(names, keys))
 
     def slots_of_all(self, columns: tuple[str, ...], keys: Sequence[Any]) -> Sequence[int] | Slots:
-        """The slots of the rows whose columns equal one of the keys, each of which is there once; many as an array. The
-        columns are those of the primary key, or others, sorted."""
+        """Returns the slots of the rows whose columns equal one of the keys, each of which occurs once; many as an
+        array. The columns are those of the primary key, or others, sorted.
+        """
         end, died, generation = self.mark.slots, self._died, self._generation
         if columns == self._key:
             if len(keys) <= _FEW:
@@ -170,14 +171,15 @@ class MemorySnapshot(Snapshot):
         return found if len(found) > MANY else found.tolist()
 
     def _quick_slots(self, key: Sequence[Column], wanted: npt.NDArray[np.int64] | None) -> Slots | None:
-        """The slots of many integer keys, in ascending order; None if they are found by the index."""
+        """Returns the slots of many integer keys, in ascending order; None if they are found by the index."""
         if wanted is None or len(wanted) <= _MANY or len(key) > 1 or not pa.types.is_integer(key[0].type):
             return None
         return self._generation.int_slots_before(wanted, key[0].name, self._blocks, self.mark.slots)
 
     def slots_of(self, columns: tuple[str, ...], key: Any) -> Sequence[int] | Slots:
-        """The slots of the rows whose columns equal the key, in ascending order; many as an array. The columns are
-        sorted, and not those of the primary key."""
+        """Returns the slots of the rows whose columns equal the key, in ascending order; many as an array. The columns
+        are sorted, and not those of the primary key.
+        """
         generation, end = self._generation, self.mark.slots
         index = generation.others.get(columns) or generation.index_on(columns, self._blocks, end)
         groups = index.groups
@@ -197,15 +199,16 @@ class MemorySnapshot(Snapshot):
         return [slot for slot in found if slot < end and self._died[slot] > self.version]
 
     def settle(self, settled: Settled, columns: tuple[str, ...]) -> None:
-        """Notes the index on the columns, if it leads to just the rows of this snapshot. What is noted goes with the
-        next commit: ``settled`` was taken before the snapshot was."""
+        """Publishes the index on the columns, if it returns exactly the rows of this snapshot. The next commit drops
+        it: ``settled`` was read before the snapshot.
+        """
         index = self._generation.others.get(columns)
         groups = None if index is None else index.groups
         if groups is not None and self.whole and groups.covered == self.mark.slots and not groups.recent:
             settled[columns] = (groups.found.get, groups.several, self.blocks)
 
     def slots_of_key(self, key: Any) -> Sequence[int]:
-        """The slot of the row with the key, if there is one."""
+        """Returns the slot of the row with the key, if there is one."""
         generation, end = self._generation, self.mark.slots
         slot = generation.newest.get(key, -1)
         if slot < -1:
@@ -261,12 +264,12 @@ class MemorySnapshot(Snapshot):
             raise NotSupported("the rows of a table with a primary key are known by it: they have no numbers")
 
     def _row_numbers(self) -> Slots:
-        """The number of each row, in the order of the slots."""
+        """Returns the number of each row, in the order of the slots."""
         seen = np.flatnonzero(self._died[: self.mark.slots] > self.mark.version)
         return self._generation.numbers.of(seen)
 
     def _order(self) -> pa.Array | None:
-        """The order of the rows of a table without a key, if it is not that of the slots."""
+        """Returns the order of the rows of a table without a key, if it is not that of the slots."""
         if self._key or self._generation.numbers.ordered:
             return None
         numbers = self._row_numbers()
@@ -275,7 +278,7 @@ class MemorySnapshot(Snapshot):
         return pa.array(np.argsort(numbers, kind="stable"))
 
     def _visible(self, name: str) -> pa.ChunkedArray:
-        """The column of the rows that are seen; numbers in a block without a dead row are not copied."""
+        """Returns the column of the visible rows; numbers in a block without a dead row are not copied."""
         found = self._columns.get(name)
         if found is None:
             spans = self._blocks.spans(self.mark.slots)

@@ -1,4 +1,4 @@
-"""Exact sums of decimals over the raw cells: a fraction of a millisecond for a million."""
+"""Computes exact sums of decimals over the raw cells: a fraction of a millisecond for a million."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOW = (1 << 32) - 1
 
 
 def decimal_sum(moment: Moment, column: int) -> Decimal | None:
-    """The sum of a DECIMAL column of at most 18 digits; NULL if no row has a value."""
+    """Returns the sum of a DECIMAL column of at most 18 digits; NULL if no row has a value."""
     dtype = moment.blocks.schema.field(column).type
     assert pa.types.is_decimal128(dtype) and dtype.precision <= 18
     total, there = 0, False

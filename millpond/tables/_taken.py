@@ -1,4 +1,4 @@
-"""A key that a table must not have twice."""
+"""Reports a key that a table must not contain twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refuse_doubles(keys: pa.Table, what: str) -> None:
 
 
 def duplicate(keys: pa.Table, what: str, how: str) -> DuplicateKey:
-    """The error for the first of the keys."""
+    """Returns the error for the first of the keys."""
     named = ", ".join(f"{name} = {value!r}" for name, value in to_rows(keys.slice(0, 1))[0].items())
     return DuplicateKey(
         f"the key {named} {how} in {what}",

@@ -1,25 +1,27 @@
-"""Tests of a lookup as functions over the cells of a block."""
+"""Compiles the condition of a lookup to a function over the cells of a block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from millpond.lookup import Compare, Either, Every, Holds, IsNull, OneOf, Test, columns_of, givens_of
+from millpond.predicates import All, Any_, Compare, Given, IsNull, OneOf, Predicate, columns_of, givens_of
 from millpond.tables._columns import ColumnStore
 from millpond.tables._rows import MakeReader, compile_reader
 from millpond.types import Schema
 
-_PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_PYTHON = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _NEGATED = {">": "<=", ">=": "<"}
 
 
 def compile_test(
-    test: Test, schema: Schema, stores: Sequence[ColumnStore], names: Mapping[int, str]
+    test: Predicate, schema: Schema, stores: Sequence[ColumnStore], names: Mapping[int, str]
 ) -> MakeReader:
-    """For a block, the function of a row and of the test's values, in order, that tells whether the row passes.
-    ``names`` are the values' names by their id."""
+    """Returns, for a block, the function of a row and of the test's values, in order, that says whether the row passes.
+    ``names`` are the values' names by their id.
+    """
     columns = columns_of(test)
     places = [schema.names.index(column) for column in columns]
 
@@ -42,26 +44,28 @@ class _Writer:
         self._names = names
         self._is_float = is_float
 
-    def text(self, test: Test) -> str:
+    def text(self, test: Predicate) -> str:
         match test:
-            case Every(parts):
+            case All(parts):
                 return f"({' and '.join(self.text(p) for p in parts)})"
-            case Either(parts):
+            case Any_(parts):
                 return f"({' or '.join(self.text(p) for p in parts)})"
-            case IsNull(column, negated):
-                return f"({self._cells[column][0]} is {'not ' if negated else ''}None)"
-            case Holds(column, wanted):
-                return f"({self._cells[column][0]} is {wanted})"
+            case IsNull(column, is_null):
+                return f"({self._cells[column][0]} is {'' if is_null else 'not '}None)"
+            case Compare(column, "=" | "!=" as operator, bool(value)):
+                return f"({self._cells[column][0]} is {value == (operator == '=')})"
             case Compare(column, operator, value):
-                return self._of(
-                    column, self._compared(operator, self._names[id(value)], self._is_float(column))
-                )
+                return self._of(column, self._compared(operator, self._value(value), self._is_float(column)))
             case OneOf(column, values, negated):
-                listed = "".join(f"{self._names[id(v)]}, " for v in values)
+                listed = "".join(f"{self._value(v)}, " for v in values)
                 return self._of(column, f"y {'not ' if negated else ''}in ({listed})")
 
+    def _value(self, value: Any) -> str:
+        """Returns the expression of a value of the run, or TRUE or FALSE, which no statement leaves open."""
+        return self._names[id(value)] if isinstance(value, Given) else repr(value)
+
     def _of(self, column: str, condition: str) -> str:
-        """A condition on ``y``, the value of the column; NULL does not pass."""
+        """Returns a condition on ``y``, the value of the column; NULL does not pass."""
         cell, nullable = self._cells[column]
         if nullable:
             return f"((y := {cell}) is not None and {condition})"

@@ -1,7 +1,7 @@
-"""The texts of one column, each stored once and known by a number.
+"""Stores the texts of one column, each once, by a code.
 
-A column whose texts hardly repeat gives every text a number of its own: there is nothing to gain by comparing. Texts
-that came as Arrow stay so until a reader first asks for one.
+In a column whose texts hardly repeat every text gets a new code: comparing would gain nothing. Texts that were added as
+Arrow stay so until a reader first needs one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import pyarrow as pa
 Codes = npt.NDArray[np.int32]
 
 UNREAD = ...
-"""Stands in ``values`` for a text that is only in Arrow yet."""
+"""Represents in ``values`` a text that is only in Arrow yet."""
 _READ_AT_ONCE = 1024
 _SAMPLE = 1024
 _ONE_PIECE = 1 << 30
 _MOST_PIECES = 256
 _OBJECT = 49
-"""Bytes of a text of Python beside its letters."""
+"""Bytes of a Python text in addition to its letters."""
 
 
 class Texts:
-    """One writer adds, many readers read. Code 0 is NULL; a code never changes its text."""
+    """Stores texts: one writer adds, many readers read. Code 0 is NULL; a code never changes its text."""
 
     __slots__ = ("_added", "_codes", "_in_pieces", "_lock", "_pieces", "_read", "values")
 
@@ -39,10 +39,10 @@ class Texts:
         # The first code of each piece, and the pieces. The pair is replaced as a whole: ``read`` takes no lock.
         self._pieces: tuple[list[int], list[pa.Array]] = ([0], [pa.nulls(1, pa.string())])
         self._in_pieces = 1
-        self._read = 0  # bytes of the texts that are Python's, about
+        self._read = 0  # approximate bytes of the Python texts
 
     def code(self, text: str) -> int:
-        """The code of one text."""
+        """Returns the code of one text."""
         codes = self._codes
         if codes is None:
             self._read += _OBJECT + len(text)
@@ -58,7 +58,7 @@ class Texts:
         return found
 
     def encode(self, array: pa.Array) -> Codes:
-        """The codes of many texts."""
+        """Returns the codes of many texts."""
         if len(array) < 64:
             code = self.code
             return np.array([0 if text is None else code(text) for text in array.to_pylist()], dtype=np.int32)
@@ -74,11 +74,14 @@ class Texts:
         new = [0 if text is None else self.code(text) for text in encoded.dictionary.to_pylist()]
         self._added += len(array) - len(new)
         by_index = np.array([*new, 0], dtype=np.int32)
-        found: Codes = by_index[encoded.indices.fill_null(len(new)).to_numpy()]
+        indices = encoded.indices.fill_null(len(new)) if array.null_count else encoded.indices
+        found: Codes = by_index[
+            np.frombuffer(indices.buffers()[1], np.int32, len(indices), 4 * indices.offset)
+        ]
         return found
 
     def read(self, code: int) -> str | None:
-        """The text of a code that is UNREAD in ``values``; its neighbours are read with it."""
+        """Returns the text of a code that is UNREAD in ``values``; its neighbours are read with it."""
         starts, pieces = self._pieces
         at = bisect_right(starts, code) - 1
         start = starts[at]
@@ -91,19 +94,19 @@ class Texts:
         return text
 
     def text(self, code: int) -> str | None:
-        """The text of a code."""
+        """Returns the text of a code."""
         text = self.values[code]
         return self.read(code) if text is UNREAD else cast(str | None, text)
 
     def texts(self, codes: list[int]) -> list[Any]:
-        """The texts of many codes."""
+        """Returns the texts of many codes."""
         found = list(map(self.values.__getitem__, codes))
         if UNREAD in found:
             found = list(map(self.text, codes))
         return found
 
     def take(self, codes: pa.Array) -> pa.Array:
-        """The texts of the codes."""
+        """Returns the texts of the codes as Arrow."""
         with self._lock:
             self._flush()
             starts, pieces = list(self._pieces[0]), list(self._pieces[1])
@@ -138,7 +141,7 @@ class Texts:
         return known + 8 * len(self.values) + self._read + sum(int(p.nbytes) for p in list(self._pieces[1]))
 
     def _flush(self) -> None:
-        """Brings the texts that came one by one into Arrow."""
+        """Moves the texts that were added one by one to Arrow."""
         fresh = self.values[self._in_pieces :]
         if fresh:
             for array in _arrays(fresh):
@@ -160,7 +163,7 @@ class Texts:
 
 
 def _arrays(texts: list[str]) -> list[pa.Array]:
-    """The texts as Arrow. ``pa.array`` would load pandas, a quarter of a second, when it is first called."""
+    """Returns the texts as Arrow. ``pa.array`` would load pandas, a quarter of a second, at its first call."""
     encoded = [text.encode() for text in texts]
     ends = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in encoded], out=ends[1:])
@@ -172,7 +175,7 @@ def _arrays(texts: list[str]) -> list[pa.Array]:
 
 
 def _take(piece: pa.Array, places: Codes, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
-    """The texts at these places; texts that lie side by side are not copied."""
+    """Returns the texts at these places; contiguous texts are not copied."""
     if nulls is None and len(places) and int(places[-1]) - int(places[0]) == len(places) - 1:
         if (places[1:] > places[:-1]).all():
             return piece.slice(int(places[0]), len(places))
@@ -180,7 +183,7 @@ def _take(piece: pa.Array, places: Codes, nulls: npt.NDArray[np.bool_] | None) -
 
 
 def _repeat(array: pa.Array) -> bool:
-    """Whether the texts seem to repeat, by a sample."""
+    """Returns whether the texts seem to repeat, by a sample."""
     size = max(_SAMPLE, len(array) // 16)
     if len(array) < _SAMPLE:
         return True

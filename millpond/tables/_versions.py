@@ -1,8 +1,8 @@
-"""Which rows a reader sees.
+"""Determines which rows a reader sees.
 
-A slot is one version of a row; slots are numbered in the order in which they were made. A reader that came at
-version v, when there were n slots, sees the slots below n that had not died by v. So a snapshot is two
-numbers, and rows that are made or ended later do not disturb it.
+A slot is one version of a row; slots are numbered in the order of their creation. A reader of version v, with n slots,
+sees the slots below n that were alive at v. So a snapshot is two numbers, and rows that are added or deleted later do
+not affect it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ NEVER = np.iinfo(np.int64).max
 
 
 Way = tuple[tuple[str, ...], tuple[type, ...], list[int] | None]
-"""The columns of an index, in its order; the Python types of the values that are asked for; and where among these each
-column of the index is, None if they are in its order."""
+"""The columns of an index, in its order; the Python types of the requested values; and where among these each column of
+the index is, None if they are in its order.
+"""
 
 
 class Mark(NamedTuple):
-    """The table after a commit: its version, how many slots there were, and how many of them were alive."""
+    """Describes the table after a commit: its version, its number of slots, and how many of them were alive."""
 
     commit: int
     version: int
@@ -42,7 +43,7 @@ class Mark(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """All that a reader needs, published by one assignment."""
+    """Contains all that a reader needs, published by one assignment."""
 
     generation: Generation
     blocks: Blocks
@@ -51,31 +52,51 @@ class Moment(NamedTuple):
     marks: deque[Mark]
     """The last few commits in the same numbering of the slots; the writer adds to it."""
 
+    def at(self, commit: int) -> Moment:
+        """Returns what was visible after an earlier commit. Raises ValueError for one that is not stored."""
+        marks = list(self.marks)
+        past = [m for m in marks if m.version < self.mark.version and m.commit <= commit]
+        if not past:
+            raise ValueError(f"commit {commit} is no longer kept; the oldest is {marks[0].commit}")
+        return self._replace(mark=past[-1])
+
+    def alive(self, slots: Slots) -> Slots:
+        """Returns those of the slots that exist, and that no commit has deleted."""
+        there: Slots = slots[slots >= 0]
+        found: Slots = there[self.died[there] == NEVER]
+        return found
+
+    def make_index(self, columns: tuple[str, ...]) -> bool:
+        """Makes an index of all rows; returns False if there is no memory to keep it."""
+        index = self.generation.index_on(columns, self.blocks, self.mark.slots)
+        index.extended(self.blocks, self.mark.slots)
+        return columns in self.generation.others
+
 
 @dataclass(slots=True)
 class Generation:
-    """The indexes over one numbering of the slots. Compaction makes another; readers of the old one keep it.
+    """Contains the indexes over one numbering of the slots. Compaction creates another; readers of the old one continue
+    to use it.
 
-    ``newest`` leads from a key to its newest slot s, or to -2 - s if the row has ended, and ``replaced`` from a
-    slot to the one that had its key before, or -1. Only the writer changes them, and readers may see changes of
-    commits after theirs: they walk back from slots that are too new. A table without a key has ``numbers`` for
-    ``newest``.
+    ``newest`` maps a key to its newest slot s, or to -2 - s if the row was deleted, and ``replaced`` a slot to the one
+    that had its key before, or -1. Only the writer changes them, and readers may see changes of later commits: they go
+    back from slots that are too new. A table without a key has ``numbers`` for ``newest``.
     """
 
     newest: Keys = field(default_factory=dict)
     numbers: RowNumbers = field(default_factory=RowNumbers)
-    """Of a table without a key."""
+    """For a table without a key."""
     replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
     others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
     admit: Callable[[SecondaryIndex], bool] | None = None
-    """Where memory is limited, whether there is room for an index."""
+    """With limited memory, whether there is memory for an index."""
     dense: DenseKeys = field(default_factory=DenseKeys)
     ways: dict[tuple[str, ...], Way] = field(default_factory=dict)
-    """How rows are found by values of some columns, which the columns alone decide."""
+    """How rows are found by values of some columns; this depends on the columns alone."""
     _lock: Lock = field(default_factory=Lock)
 
     def newest_slots(self, keys: list[Key]) -> Slots:
-        """The newest slot of each key, dead or alive, -1 where there is none."""
+        """Returns the newest slot of each key, dead or alive, -1 if there is none."""
         if isinstance(self.newest, ColdKeys):
             found = self.newest.find(keys, -1)
         else:
@@ -87,14 +108,15 @@ class Generation:
         self.newest.update(zip(keys, slots, strict=True))
 
     def slots_before(self, keys: list[Key], end: int) -> Slots:
-        """The newest slot below ``end`` of each key that has one."""
+        """Returns the newest slot below ``end`` of each key that has one."""
         return self._before(self.newest_slots(keys), end)
 
     def int_slots_before(
         self, keys: npt.NDArray[np.int64], column: str, blocks: Blocks, end: int
     ) -> Slots | None:
-        """As ``slots_before``, of a key that is one integer column, in ascending order and each slot once; None if
-        the other way is to be taken."""
+        """Returns the same as ``slots_before``, for a key that is one integer column, in ascending order and each slot
+        once; None if the other method is to be used.
+        """
         found = None if self.admit is not None else self.dense.find(keys, column, blocks, end)
         return None if found is None else np.unique(self._before(found, end))
 
@@ -106,8 +128,9 @@ class Generation:
         return slots[slots >= 0]
 
     def index_on(self, columns: tuple[str, ...], blocks: Blocks, end: int) -> SecondaryIndex:
-        """The index on the columns, which is built when it is first asked. Where memory is limited it is built here;
-        if there is no room for it, it is for its one reader only."""
+        """Returns the index on the columns, which is built at first use. If memory is limited it is built here; if
+        there is no memory for it, it is for its one reader only.
+        """
         index = self.others.get(columns)
         if index is None:
             index = SecondaryIndex(columns)
@@ -123,10 +146,9 @@ class Generation:
         return list(self.others)
 
     def kept(self, keep: Flags) -> Generation:
-        """The key index over only the slots to keep, numbered anew.
+        """Returns the key index over only the remaining slots, numbered again.
 
-        A slot that is kept has died later than all that it replaced, so of a chain only the old end is cut
-        off.
+        A remaining slot has died later than all that it replaced, so of a chain only the old end is cut off.
         """
         number = np.cumsum(keep, dtype=np.int64) - 1
         number[~keep] = -1
@@ -143,9 +165,10 @@ class Generation:
 
 
 class Live:
-    """The newest rows for readers of single keys: they take what ``newest`` leads to if it is a slot below ``end``,
-    else a snapshot. While several keys are changed ``end`` is 0, so that nobody sees half of a commit. It is
-    ``current`` until a compaction replaces it."""
+    """Contains the newest rows for readers of single keys: they use the slot in ``newest`` if it is below ``end``, else
+    a snapshot. While several keys are changed ``end`` is 0, so that nobody sees half of a commit. It is ``current``
+    until a compaction replaces it.
+    """
 
     __slots__ = ("blocks", "current", "end", "newest")
 
@@ -157,8 +180,9 @@ class Live:
 
 
 def grown(array: Slots, size: int, fill: int) -> Slots:
-    """The array with room for ``size`` items: itself, or a larger copy. Readers of the old one lose nothing,
-    since they need nothing that is written later."""
+    """Returns the array with room for ``size`` items: itself, or a larger copy. Readers of the old one lose nothing,
+    since they need nothing that is written later.
+    """
     if size <= len(array):
         return array
     larger = np.full(max(size, len(array) * 3 // 2, 1024), fill, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""``cache``: a bounded table, by itself or in front of a slower one.
+"""Implements ``cache``: a bounded table, standalone or in front of a slower one.
 
-By itself it holds the rows that were used last, and is empty after a restart. In front of another backend it holds
-copies: a row that is not here is read through, a change is written through. Eviction is no change of the table.
+Standalone it stores the rows that were used last, and is empty after a restart. In front of another backend it stores
+copies: a missing row is read through, a change is written through. Eviction is no change of the table.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from millpond.predicates import Predicate
 from millpond.records.fitting import fitting_keys
 from millpond.tables._codec import is_plain
 from millpond.tables._lru import BoundedRows
-from millpond.tables.base import Backend, Database, Get, Has, Snapshot, find_backend
+from millpond.tables.base import Backend, Database, Get, Has, Snapshot
 from millpond.tables.memory import MemoryTable
+from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
 _SCHEMES = {"postgres": "postgresql", "rediss": "redis", "jdbc": "sqlite"}
 
 
 class CacheTable(Backend):
-    """At most ``max_size`` rows, the last used ones."""
+    """Stores at most ``max_size`` rows, the most recently used ones."""
 
     journalled = False
     options = (
@@ -135,8 +136,9 @@ class CacheTable(Backend):
 
     @contextmanager
     def changing(self, changes: Changes) -> Iterator[None]:
-        """Between the commit behind and the note of it, rows may be read there that are newer than those here: nothing
-        is put here meanwhile, and what is changed is not here any more."""
+        """Prevents stale copies: between the commit behind and its record, rows read there may be newer than those
+        here. So nothing is cached meanwhile, and changed rows are no longer cached.
+        """
         with self.rows.lock:
             self.in_change += 1
             self.rows.drop(changes)
@@ -147,7 +149,7 @@ class CacheTable(Backend):
                 self.in_change -= 1
 
     def noted(self, changes: Changes) -> None:
-        # The number goes up first: a reader that began before must not put back what it read.
+        # The number is increased first: a reader that began before must not put back what it read.
         self.changes_seen += 1
         self.rows.drop(changes)
 
@@ -194,8 +196,9 @@ class CacheTable(Backend):
         return use_get, use_has
 
     def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run | None:
-        """As that of a table in memory, which the rows are in. A lookup of a cache in front of another table goes the
-        long way, which reads through it."""
+        """Compiles like a table in memory, which contains the rows. A lookup of a cache in front of another table takes
+        the general path, which reads through it.
+        """
         if self.over is not None:
             return None
         rows, table = self.rows, self.rows.table
@@ -263,7 +266,9 @@ class CacheTable(Backend):
 
 
 class _UsedSnapshot(Snapshot):
-    """A moment of a cache by itself: a row that is found by its key is used. Readers ask for keys, not for all rows."""
+    """Represents a snapshot of a standalone cache: finding a row by its key counts as use. Readers request keys, not
+    all rows.
+    """
 
     remote = True
 
@@ -289,7 +294,7 @@ class _UsedSnapshot(Snapshot):
 
 
 class _ThroughSnapshot(Snapshot):
-    """What a reader sees through a cache: rows by key from it where they are there, all else from behind."""
+    """Reads through a cache: cached rows by key from it, all else from the table behind it."""
 
     remote = True
 
@@ -350,7 +355,7 @@ class _ThroughSnapshot(Snapshot):
 
 
 class _Unknown(Exception):
-    """The short way does not know the key."""
+    """Reports that the fast path does not know the key."""
 
 
 def _unknown(*key: Any, **equal: Any) -> Any:
@@ -370,7 +375,7 @@ def _is_key(schema: Schema, columns: Sequence[str]) -> bool:
 
 
 def behind(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of the backend behind the cache, and the values of its options."""
+    """Returns the name of the backend behind the cache, and the values of its options."""
     over = str(values["cache.over"])
     scheme, colon, _ = over.partition(":")
     name = _SCHEMES.get(scheme.lower(), scheme)

@@ -1,4 +1,4 @@
-"""Cases as files: SQL, rows that come in, rows that are expected.
+"""Runs test cases that are files: SQL, input rows, expected rows.
 
     === a match brings the columns of the table
 
@@ -19,7 +19,7 @@
     id | name
     T1 | Alice
 
-`cases` has the whole form, `values` the text of a value, `run` the ways in which a case is run.
+`cases` has the whole form, `values` the text of a value, `run` the modes in which a case runs.
 """
 
 from __future__ import annotations

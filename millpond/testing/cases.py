@@ -1,29 +1,29 @@
-"""The form of a ``.test`` file.
+"""Parses ``.test`` files.
 
-A file holds cases; a case has its own app and its steps run in order, each with all its effects before the next.
+A file contains cases. A case has its own app. Its steps run in order; all effects of a step come before the next.
 A line that starts with ``#`` is a comment.
 
     === name                        a case
-    --- only spark: reason          DuckDB has no way to answer its queries; strict: it fails when it has
+    --- only spark: reason          DuckDB cannot run its queries; strict: the case fails once it can
     --- file name                   a file; ``{files}`` in SQL is the directory of a case's files
-    --- app [file.sql]              the app's SQL, below or in a file beside; `emits` looks at its running SELECTs
+    --- app [file.sql]              the app's SQL, below or in a file next to it; `emits` checks its running SELECTs
     --- sql                         statements, run one after another
-    --- query                       a statement whose answer is expected
+    --- query                       a statement whose result is checked
     --- send stream                 rows for a stream, or for kafka://topic: a table, or JSON lines
     --- insert table                rows for a table, by the Python API
-    --- clock 2024-03-01T10:00Z     it is that time from now on; a case begins in 2024, on the 1st of January, UTC
-    --- advance 5m                  time passes; it stands still otherwise
+    --- clock 2024-03-01T10:00Z     sets the time; a case begins on the 1st of January 2024, UTC
+    --- advance 5m                  moves the time, which does not move otherwise
     --- restart                     the app is cut off and started again on its state
 
-After a step comes what is expected of it:
+The expected result follows a step:
 
-    --- rows [in order]             the answer of the query, a table; nothing below it means no rows
-    --- count 3                     how many rows the statement touched
+    --- rows [in order]             the result of the query, a table; nothing below it means no rows
+    --- count 3                     how many rows the statement changed
     --- error code [at line:column] the step fails; every line below is part of the message or the hint
 
-And of the running SELECTs, the first unless a number is given:
+And for the running SELECTs, the first unless a number is given:
 
-    --- emits [2] [in order]        what it has emitted since the last look; what nobody looked at is a failure
+    --- emits [2] [in order]        rows emitted since the last check; rows that no step checks are a failure
 
 A table has a line of names, each with its type if that matters, and a line for each row:
 
@@ -53,7 +53,7 @@ _READS_STREAM = re.compile(r"\bCREATE\s+(OR\s+REPLACE\s+)?STREAM\b|\bkafka(://|_
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table as text: names, the types that are given, and rows of cells."""
+    """Contains a table as text: names, the given types, and rows of cells."""
 
     names: tuple[str, ...]
     types: tuple[str | None, ...]
@@ -62,7 +62,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Expected rows. Without a grid there are none, whatever the columns."""
+    """Contains expected rows. Without a grid there are none, whatever the columns."""
 
     grid: Grid | None
     ordered: bool
@@ -77,7 +77,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Fails:
-    """An expected error; ``parts`` are in its message or hint, ``at`` is line and column."""
+    """Contains an expected error; ``parts`` are in its message or hint, ``at`` is line and column."""
 
     code: str
     parts: tuple[str, ...]
@@ -87,7 +87,7 @@ class Fails:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; ``argument`` is the stream or table, or which SELECT."""
+    """Contains one step; ``argument`` is the stream or table, or the number of the SELECT."""
 
     kind: StepKind
     line: int
@@ -106,7 +106,7 @@ class FixtureFile:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case, with its place in its file. ``only_spark`` is the reason why DuckDB cannot answer it."""
+    """Contains a case, with its place in its file. ``only_spark`` is the reason why DuckDB cannot run it."""
 
     name: str
     path: Path
@@ -117,7 +117,7 @@ class Case:
 
     @property
     def app(self) -> str:
-        """The app's SQL."""
+        """Returns the app's SQL."""
         return next((s.text for s in self.steps if s.kind == "app"), "")
 
     @property
@@ -141,17 +141,17 @@ class _Section:
 
 
 def read_cases(path: Path) -> list[Case]:
-    """The cases of a file."""
+    """Returns the cases of a file."""
     return parse_cases(path.read_text(encoding="utf-8"), path)
 
 
 def parse_cases(text: str, path: Path) -> list[Case]:
-    """The cases of a text; raises SqlSyntaxError with the place in it."""
+    """Returns the cases of a text; raises SqlSyntaxError with the place in it."""
     return [_Parser(text, sections).case(path) for sections in _split(text)]
 
 
 def _split(text: str) -> Iterator[list[_Section]]:
-    """The sections of each case; the first is its name."""
+    """Yields the sections of each case; the first is its name."""
     case: list[_Section] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("==="):
@@ -253,7 +253,7 @@ class _Parser:
             raise _wrong(self.text, section.line, f"write: {form}") from None
 
     def _app_of(self, section: _Section) -> str:
-        """The SQL of a file that is named from where the cases are; what stands below comes after it."""
+        """Returns the SQL of a file, whose path is relative to the file of the cases, followed by the text below."""
         path = self.path.parent / section.rest
         try:
             text = path.read_text(encoding="utf-8")
@@ -308,7 +308,7 @@ class _Parser:
 
 
 def split_cells(line: str) -> list[str]:
-    """The cells of a line; a bar in double quotes is text."""
+    """Returns the cells of a line; a bar in double quotes is text."""
     cells = re.findall(r'((?:"(?:[^"\\]|\\.)*"|[^|"])*)(?:\||$)', line.strip())
     return [c.strip() for c in cells[: -1 if len(cells) > 1 else None]]
 

@@ -1,4 +1,4 @@
-"""An app that ends as a kill would end it."""
+"""Ends an app as a kill would."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from millpond.app.app import App, runtime_of
 
 
 def crash(app: App) -> None:
-    """Ends the app as a kill would, but in this process: nothing is finished, written or tidied up."""
+    """Ends the app as a kill would, but in this process: nothing is finished, written or cleaned up."""
     parts = runtime_of(app)
     parts.lifetime.closed = True
     parts.loader.close()

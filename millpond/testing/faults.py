@@ -1,4 +1,4 @@
-"""Faults for tests: what fails, or dies, at a named point of the code (``millpond.faults``)."""
+"""Injects faults in tests: an error, or a kill, at a named point of the code (``millpond.faults``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond import faults
 
 
 class Injected(Exception):
-    """Raised at a point where a test wants a failure that no code expects."""
+    """Is raised at a point where a test wants a failure that no code expects."""
 
 
 @contextmanager
@@ -45,7 +45,8 @@ def failing(
     point: str, error: BaseException | None = None, *, visit: int = 1
 ) -> AbstractContextManager[None]:
     """Raises ``error`` at the point; by default one that no code expects. An interrupt comes only to the main thread,
-    as in life."""
+    as in reality.
+    """
 
     def fail() -> None:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is not threading.main_thread():
@@ -56,7 +57,7 @@ def failing(
 
 
 def killing(point: str, *, visit: int = 1) -> AbstractContextManager[None]:
-    """Ends the process by SIGKILL at the point."""
+    """Kills the process by SIGKILL at the point."""
     return at(point, lambda: os.kill(os.getpid(), signal.SIGKILL), visit=visit)
 
 

@@ -1,4 +1,5 @@
-"""pytest collects ``.test`` files: each case is a test. On where the package is installed; ``-p no:millpond`` is off.
+"""Lets pytest collect ``.test`` files: each case is a test. It is on where the package is installed; ``-p no:millpond``
+turns it off.
 
 ``--millpond-cuts N`` sends the rows of each step in up to N batches.
 """
@@ -52,7 +53,7 @@ class CaseItem(pytest.Item):
                 run_case(self.case, "plain", Path(scratch), cuts=cuts)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The difference alone; anything else with its traceback."""
+        """Returns only the difference; for other errors the traceback."""
         if isinstance(excinfo.value, CaseFailed):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)

@@ -1,13 +1,13 @@
-"""Running a case, in several ways that must come to the same.
+"""Runs a case, in several modes that must lead to the same result.
 
     plain     as it is
-    duckdb    table queries answered in process; one that DuckDB cannot answer fails
-    spark     table queries answered by Spark
+    duckdb    table queries run in process; one that DuckDB cannot run fails
+    spark     table queries run in Spark
     restart   the app is cut off in the middle and started again on its state directory
 
-A case without streams runs on both paths and with a restart. One with streams runs plain, where its statements are
-handed their batches directly and answer them in process, and with a restart, where a query of Spark reads the stream
-and Spark answers.
+A case without streams runs on both paths and with a restart. A case with streams runs plain: its
+statements get their batches directly and process them in process. It also runs with a restart: a query of Spark reads
+the stream and processes it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Mode = Literal["plain", "duckdb", "spark", "restart"]
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 """The time at which a case begins, unless it says another."""
 DRAIN = 120.0
-"""Seconds that a step's effects may take."""
+"""Seconds until the effects of a step must be complete."""
 
 
 class CaseFailed(AssertionError):
-    """A case that did not come out as written; the message shows where and the difference."""
+    """Is raised if a case fails; the message shows the place and the difference."""
 
 
 def modes_of(case: Case) -> tuple[Mode, ...]:
-    """The ways in which a case is run."""
+    """Returns the modes in which a case runs."""
     if case.has_stream:
         return ("plain",) if _is_refused(case) else ("plain", "restart")
     if case.only_spark is not None:
@@ -56,12 +56,12 @@ def modes_of(case: Case) -> tuple[Mode, ...]:
 
 
 def _is_refused(case: Case) -> bool:
-    """Whether the app itself does not start: then nothing is evaluated."""
+    """Returns whether the app itself does not start: then nothing is evaluated."""
     return any(s.kind == "app" and isinstance(s.expected, Fails) for s in case.steps)
 
 
 def run_case(case: Case, mode: Mode, directory: Path, *, cuts: int = 1) -> None:
-    """Runs a case in a new directory; raises CaseFailed. Rows that are sent come in so many batches."""
+    """Runs a case in a new directory; raises CaseFailed. Sent rows come in that many batches."""
     run = _Run(case, mode, directory, cuts)
     try:
         if mode == "duckdb" and case.only_spark is not None:
@@ -89,7 +89,7 @@ class _Run:
         for file in case.files:
             self._write(file)
 
-    # the way through the steps
+    # the order of the steps
 
     def all(self) -> None:
         cut = self._cut()
@@ -114,7 +114,7 @@ class _Run:
             self.app.close()
 
     def _cut(self) -> int:
-        """The step after which the app is cut off: the middle one of those that send, else of all."""
+        """Returns the step after which the app is cut off: the middle one of those that send, else of all."""
         numbers = [i for i, s in enumerate(self.case.steps) if s.kind == "send" and s.expected is None]
         numbers = numbers or list(range(len(self.case.steps)))
         return numbers[len(numbers) // 2] if numbers else -1
@@ -167,7 +167,7 @@ class _Run:
         return None
 
     def _send(self, step: Step) -> None:
-        """Sends the rows of a step, in as many batches as were asked for."""
+        """Sends the rows of a step, in as many batches as requested."""
         app, topic = self._running(), self.topics.find(step.argument)
         rows: Sequence[Any] = self._records(step) if topic is None else messages_of(step)
         size = max(1, -(-len(rows) // self.cuts))
@@ -252,7 +252,7 @@ class _Run:
     # rows out
 
     def _emitted(self) -> list[Result]:
-        """What the running SELECTs have emitted, in the order of the SQL also after a restart."""
+        """Returns what the running SELECTs have emitted, in the order of the SQL also after a restart."""
         emitted = runtime_of(self._running()).emitted.results
         self.names += [name for name in emitted if name not in self.names]
         return [emitted[name] for name in self.names if name in emitted]
@@ -328,7 +328,7 @@ def _grid_records(grid: Grid, schema: Schema) -> list[dict[str, Any]]:
 
 
 class _Texts(NamedTuple):
-    """An answer as text."""
+    """Contains a result as text."""
 
     names: list[str]
     types: list[str]
@@ -358,7 +358,7 @@ def _same(expected: tuple[str, ...], actual: tuple[str, ...]) -> bool:
 
 
 def _unordered(expected: tuple[tuple[str, ...], ...], actual: list[tuple[str, ...]]) -> Iterator[Line]:
-    """Lines with `` ``, ``-`` for missing and ``+`` for unexpected rows."""
+    """Returns lines with `` ``, ``-`` for missing and ``+`` for unexpected rows."""
     left = list(actual)
     missing = []
     for row in expected:

@@ -1,5 +1,6 @@
-"""Topics in tests: nobody asks Kafka. The messages that a case sends lie in the journal of its app, are decoded as
-those of Kafka are, and tell the columns where the SQL declares none."""
+"""Replaces topics in tests, without Kafka. The messages that a case sends are stored in the journal of its app. They
+are decoded as those of Kafka are, and determine the columns where the SQL declares none.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _MESSAGES = Schema(
     )
 )
 _OWN = ("_key", "_timestamp", DELETED)
-"""What a row may say of its message, beside its value."""
+"""The fields of a row that describe its message, in addition to its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Message:
 
 
 def topic_of(uri: str) -> str:
-    """The topic that a URI names."""
+    """Returns the topic that a URI names."""
     return uri.removeprefix(SCHEME).partition("?")[0].strip("/").rpartition("/")[2]
 
 
 def are_envelopes(messages: Sequence[Message]) -> bool:
-    """Whether what a case sends to a topic are Debezium's envelopes, and not the rows themselves."""
+    """Returns whether a case sends Debezium's envelopes to a topic, and not the rows themselves."""
     found = []
     for message in messages:
         with suppress(ValueError):
@@ -67,12 +68,12 @@ def are_envelopes(messages: Sequence[Message]) -> bool:
 
 
 def stream_of(topic: str) -> str:
-    """Where the journal has the messages of a topic."""
+    """Returns the stream in the journal that has the messages of a topic."""
     return f"topic {topic}"
 
 
 def messages_of(step: Step) -> list[Message]:
-    """The messages of a step that sends rows: lines of JSON as they stand, or the rows of a table as JSON."""
+    """Returns the messages of a step that sends rows: lines of JSON unchanged, or the rows of a table as JSON."""
     if step.grid is None:
         return [_of_line(line) for line in step.text.splitlines() if line.strip()]
     names = step.grid.names
@@ -101,7 +102,7 @@ def _of_record(record: dict[str, Any]) -> Message:
 
 
 class Topics:
-    """The topics of a case, with all that it sends to them."""
+    """Contains the topics of a case, with all that it sends to them."""
 
     def __init__(self, case: Case, state: Path):
         self._state = state
@@ -114,17 +115,17 @@ class Topics:
                 self._given.setdefault(topic, []).extend(messages_of(step))
 
     def find(self, name: str) -> str | None:
-        """The topic that a step sends to, by its URI or by a stream over it; None for an embedded stream."""
+        """Returns the topic that a step sends to, by its URI or by a stream over it; None for an embedded stream."""
         return topic_of(name) if name.startswith(SCHEME) else self._streams.get(name.lower())
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source | None:
-        """What is read in place of a topic."""
+        """Returns the source that is read in place of a topic."""
         if not uri.startswith(SCHEME):
             return None
         return GivenTopic(uri, values, declared, self._state, tuple(self._given.get(topic_of(uri), ())))
 
     def rows(self, topic: str, messages: Sequence[Message], now: datetime) -> pa.Table:
-        """Messages as the journal keeps them, with the next offsets."""
+        """Returns messages as the journal stores them, with the next offsets."""
         first = self._offsets.get(topic, 0)
         self._offsets[topic] = first + len(messages)
         records = [
@@ -141,7 +142,7 @@ class Topics:
 
 
 def _streams(case: Case) -> Iterator[tuple[str, str]]:
-    """The streams over topics that the SQL of a case declares."""
+    """Yields the streams over topics that the SQL of a case declares."""
     for step in case.steps:
         if step.kind in ("app", "sql"):
             for statement in _parsed(step.text):
@@ -154,11 +155,11 @@ def _parsed(text: str) -> Iterable[object]:
     try:
         return parse(text).statements
     except Error:
-        return ()  # whoever runs it is told
+        return ()  # the error is reported when it runs
 
 
 class GivenTopic(StreamSource, Rejects, Keyed):
-    """A topic whose messages a case sends."""
+    """Reads a topic whose messages a case sends."""
 
     kind: ClassVar[str] = "kafka"
     options: ClassVar[tuple[Option, ...]] = (*KafkaSource.options, *StreamSource.options)
@@ -172,12 +173,12 @@ class GivenTopic(StreamSource, Rejects, Keyed):
         given: tuple[Message, ...],
     ):
         known = KafkaSource(uri, values, declared)
-        # Rows are sent as JSON, whatever the app will read; a registry is a server that nobody asks.
+        # Rows are sent as JSON, whatever the app will read; a registry is a server that tests do not use.
         name = "debezium" if known.values["format"] == "debezium" and are_envelopes(given) else "json"
         plain = {"format": name, "schema.registry.url": None, "avro.schema": None, "key.format": "text"}
         self._topic = KafkaSource(uri.partition("?")[0], {**known.values, **plain}, declared)
         if declared is None and not known.values["schema.registry.url"]:
-            self._topic.found = known._format.columns()
+            self._topic.found = known.value_format.columns()
         super().__init__(stream_uri(state, stream_of(known.topic)), {"start": known.reset}, _MESSAGES)
         self.uri = uri
         self._given = given
@@ -202,7 +203,7 @@ class GivenTopic(StreamSource, Rejects, Keyed):
                     f'the case sends no rows to "{self.uri}", and its columns are not declared',
                     hint=f"send it some: --- send {self.uri}",
                 )
-            self._topic.found = self._topic._format.discover(values)
+            self._topic.found = self._topic.value_format.discover(values)
         return self._topic.schema()
 
     def receive(self, split: Split) -> Iterator[Received]:

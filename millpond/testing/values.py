@@ -1,10 +1,10 @@
-"""Values as text that tells them apart.
+"""Formats values as text that distinguishes them.
 
     NULL  true  12  10.50  0.1  NaN  2024-03-01  2024-03-01T10:00:00Z (TIMESTAMP)  2024-03-01T10:00:00 (NTZ)
     Alice  "12"  ""  0x00ff  [1, 2]  {"a": 1, "b": "x"}
 
-A string stands bare unless it would read as something else. A decimal has all digits of its scale.
-In an expected cell ``~1.5`` is any number that near.
+A string has no quotes unless it would read as something else. A decimal has all digits of its scale.
+In an expected cell ``~1.5`` is any number within 1e-9 of it, relative or absolute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEAR = 1e-9
 
 
 def show(value: Any, dtype: pa.DataType | None = None, *, inside: bool = False) -> str:
-    """The text of a value; ``inside`` an array or a struct strings always have quotes."""
+    """Returns the text of a value; ``inside`` an array or a struct strings always have quotes."""
     match value:
         case None:
             return "NULL"
@@ -89,7 +89,7 @@ def _is_bare(text: str) -> bool:
 
 
 def matches(expected: str, actual: str) -> bool:
-    """Whether the text of a value is what a cell expects."""
+    """Returns whether the text of a value is what a cell expects."""
     if expected.startswith("~"):
         try:
             return math.isclose(float(expected[1:]), float(actual), rel_tol=_NEAR, abs_tol=_NEAR)
@@ -101,7 +101,7 @@ def matches(expected: str, actual: str) -> bool:
 
 
 def parse_cell(text: str, dtype: pa.DataType | None) -> Any:
-    """The Python value of a cell, for a column of a type."""
+    """Returns the Python value of a cell, for a column of a type."""
     if text == "NULL":
         return None
     if text.startswith('"'):
@@ -120,12 +120,12 @@ def parse_cell(text: str, dtype: pa.DataType | None) -> Any:
 
 
 def parse_json(text: str, dtype: pa.DataType | None) -> Any:
-    """A JSON value, its numbers as the type wants them."""
+    """Returns a JSON value, with its numbers in the requested type."""
     return _typed(json.loads(text, parse_float=_Text, parse_constant=_Text), dtype)
 
 
 class _Text(str):
-    """A number as it is written."""
+    """Contains a number as it is written."""
 
 
 def _typed(value: Any, dtype: pa.DataType | None) -> Any:
@@ -141,7 +141,7 @@ def _typed(value: Any, dtype: pa.DataType | None) -> Any:
 
 
 def _known(dtype: pa.DataType | None) -> Any:
-    """The types of fields, by name in any case; None for one that is not there."""
+    """Returns the types of fields, by name in any case; None for one that does not exist."""
     if dtype is not None and pa.types.is_struct(dtype):
         by_name = {f.name.lower(): f.type for f in dtype}
         return lambda name: by_name.get(name.lower())

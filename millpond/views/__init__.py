@@ -1,1 +1,1 @@
-"""Maintains materialized views: tables that follow queries over tables."""
+"""Maintains materialized views: tables that are kept equal to queries over tables."""

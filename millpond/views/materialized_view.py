@@ -1,8 +1,8 @@
-"""Maintains materialized views: tables that follow queries over tables.
+"""Maintains materialized views: tables that are kept equal to queries over tables.
 
-A view hangs on the commits of its inputs. In a round all inputs are read as of one commit; a view that reads another
-view sees that one as it is after its own step of the same round. What a view holds is made of its inputs alone, so that
-a restart needs no position: the first round answers every query anew and applies the difference.
+A view follows the commits of its inputs. A round reads all inputs as of one commit; a view that reads another view sees
+the result of that view in the same round. The rows of a view come from its inputs alone, so a restart needs no
+position: the first round runs every query again and applies the difference.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +20,7 @@ from millpond import faults
 from millpond.changes import Changes
 from millpond.connectors.source import Source
 from millpond.engine.states import State, asked
-from millpond.errors import Closed, Error, TimedOut, known
+from millpond.errors import Closed, TimedOut, known
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.side_inputs import SideInputs
 from millpond.plan.plans import ViewPlan
@@ -31,142 +29,21 @@ from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import View
 from millpond.sql.catalog import Relation
-from millpond.steps import Steps, recording, timed
+from millpond.steps import recording
 from millpond.store.change_feed import Touched
 from millpond.store.query_states import QueryStates
-from millpond.store.store import Store, StoreSnapshot
+from millpond.store.snapshot import StoreSnapshot
+from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
+from millpond.views.live_view import Emit, LiveView
 
 log = logging.getLogger("millpond")
 
-_FEW = 1_000
-"""Parts that are always worth their lookups; more of them must be fewer than a quarter of the rows."""
-Tables = Callable[[str], Snapshot]
-Emit = Callable[[Changes], None]
-
-
-class LiveView:
-    """Keeps one table equal to its query."""
-
-    def __init__(
-        self,
-        plan: ViewPlan,
-        schema: Schema,
-        store: Store,
-        evaluator: Evaluator,
-        side_inputs: Callable[[LiveView, Mapping[str, Relation]], SideInputs],
-        emit: Emit | None = None,
-    ):
-        self.plan = plan
-        self.schema = schema
-        self.emit = emit
-        """Is given what changes, once the table is filled."""
-        self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
-        self.error: Error | None = None
-        self.held = State.RUNNING
-        """What it was told: a view that is paused or stopped stays as it is."""
-        self.steps = Steps()
-        self.rounds = self.rows = 0
-        self.milliseconds: int | None = None
-        self.whole = True
-        """The next round answers the query as a whole."""
-        self.renewed = 0
-        """How often a source that it reads has changed."""
-        self._store = store
-        self._evaluator = evaluator
-        sources = {i.view: i.relation for i in plan.query.inputs if i.relation.kind == "source"}
-        self.inputs = side_inputs(self, sources)
-
-    def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
-        """Returns what the table must take to be as its query says ``now``; it was right ``before``."""
-        parts = None if self.whole else self._parts(now, before, touched)
-        own = self._store.backend(self.plan.target.name).snapshot()
-        keyed = bool(self.schema.key)
-        if parts is None:
-            inputs = {
-                i.view: timed(f"read table {i.relation.name}", now(i.relation.name).scan)
-                for i in self._table_inputs()
-            }
-            there = own.scan(rows=not keyed)
-        else:
-            assert self.plan.parts is not None
-            inputs = {}
-            for i in self._table_inputs():
-                columns, name = list(self.plan.parts.inputs[i.view]), i.relation.name
-                get = partial(now(name).get, columns, parts, nulls=True)
-                inputs[i.view] = timed(f"look up in table {name}", get)
-            there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
-        rows = self._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
-        rows = rows.cast(self.schema.arrow())
-        return self._evaluator.difference(there, rows, self.schema.key)
-
-    def _table_inputs(self) -> Iterator[Any]:
-        return (i for i in self.plan.query.inputs if i.relation.kind == "table")
-
-    def _parts(
-        self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]
-    ) -> pa.Table | None:
-        """Returns the values of the dividing columns whose parts may have changed; None if that is not to be known,
-        or if there are so many that the whole is cheaper."""
-        if self.plan.parts is None:
-            return None
-        names = list(self.plan.parts.columns)
-        types = pa.schema([self.schema.arrow().field(n) for n in names])
-        found = []
-        for i in self._table_inputs():
-            name = i.relation.name
-            change = touched.get(name.lower())
-            if change is None:
-                continue
-            if change.everything or name.lower() not in before:
-                return None
-            rows, key = change.rows(), list(i.relation.schema.key)
-            if key:
-                rows = pa.concat_tables(
-                    [t.get(key, rows, nulls=True) for t in (before[name.lower()], now(name))]
-                )
-            try:
-                found.append(
-                    rows.select(list(self.plan.parts.inputs[i.view])).rename_columns(names).cast(types)
-                )
-            except pa.ArrowInvalid:
-                return None
-        values = pa.concat_tables(found).group_by(names).aggregate([])
-        size = max(len(now(i.relation.name)) for i in self._table_inputs())
-        return values if values.num_rows <= max(_FEW, size // 4) else None
-
-    @property
-    def state(self) -> State:
-        if self.held is State.RUNNING and self.error is not None:
-            return State.FAILED
-        return self.held
-
-    @property
-    def wanted(self) -> bool:
-        """Whether it follows its inputs."""
-        return self.held is State.RUNNING
-
-    def check(self) -> None:
-        """Raises the error of the last round."""
-        if self.error is not None and self.wanted:
-            raise self.error
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.plan.name,
-            "state": str(self.state),
-            "batches": self.rounds,
-            "rows": self.rows,
-            "last_batch_ms": self.milliseconds,
-            "error": str(self.error) if self.error is not None else None,
-            "statement": self.plan.text,
-        }
-
 
 class Views:
-    """Maintains the live views of an app in one thread, which starts with the first of them."""
+    """Maintains the materialized views of an app in one thread, which starts with the first of them."""
 
     def __init__(
         self,
@@ -201,7 +78,7 @@ class Views:
         return self._views.get(name)
 
     def add_emitting(self, plan: ViewPlan, give: Callable[[pa.Table], object]) -> None:
-        """Gives what comes to the answer of a query from now on; its rows are kept in a table that nobody sees."""
+        """Emits the later changes of a query's result; its rows are in a hidden table."""
         schema = plan.query.schema
         hidden = Schema(tuple(Column(f"c{i}", c.type) for i, c in enumerate(schema)))
         self._store.create_hidden(plan.target.name, hidden)
@@ -215,9 +92,9 @@ class Views:
         self.add(dataclasses.replace(plan, query=renamed, parts=find_parts(renamed)), hidden, emit=emit)
 
     def add(self, plan: ViewPlan, schema: Schema, *, restored: bool = False, emit: Emit | None = None) -> int:
-        """Fills the table and follows the inputs from now on. Answers its number of rows.
+        """Fills the table and follows the inputs from now on. Returns its number of rows.
 
-        A query that fails is not taken; a ``restored`` one is, and tried again when its inputs change.
+        A query that fails is not added; a ``restored`` one is, and is retried when its inputs change.
         """
         for i in plan.query.inputs:
             if i.relation.captured:
@@ -234,7 +111,7 @@ class Views:
                 self.remove(plan.name)
                 raise view.error
         if self._thread is None:
-            self._store.listen(self._news.set)
+            self._store.visibility.listen(self._news.set)
             self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
             self._thread.start()
         if view.inputs.follows:
@@ -248,7 +125,7 @@ class Views:
         return SideInputs(relations, self._open_source, self._mask, lambda name, rows: self.renew(view))
 
     def control(self, name: str, action: str, undo: Undo) -> None:
-        """PAUSE, RESUME, STOP or START; a restart finds it as it was left."""
+        """Runs PAUSE, RESUME, STOP or START; the state survives a restart."""
         with self._turn:
             view = self._views[name]
             state, before, held = asked(name, view.state, action), view.held, self._held.get(name)
@@ -266,13 +143,14 @@ class Views:
 
     @contextmanager
     def between_rounds(self) -> Iterator[None]:
-        """Does something while no view is brought up to date."""
+        """Runs a function while no view is updated."""
         with self._turn:
             yield
 
     def replace(self, view: LiveView, plan: ViewPlan | None, schema: Schema) -> None:
-        """An input of a view has other columns, and it may have another ``plan`` by that. Called between rounds; the
-        next one answers the query as a whole."""
+        """Gives a view its new ``plan``, if it has one, after an input got other columns. Called between rounds; the
+        next one runs the whole query.
+        """
         if plan is not None:
             fresh = self._views[plan.name] = self._make(plan, schema, view.emit)
             fresh.held = view.held
@@ -283,7 +161,7 @@ class Views:
         self._follow()
 
     def renew(self, view: LiveView) -> None:
-        """A source that a view reads has changed: the view is answered as a whole."""
+        """Runs the whole query of a view in the next round: a source that it reads has changed."""
         view.renewed += 1
         view.whole = True
         self._news.set()
@@ -303,7 +181,7 @@ class Views:
         return [v for v in self if table.lower() in v.tables]
 
     def close(self) -> None:
-        """Ends after the round that runs; nothing is committed afterwards."""
+        """Stops after the current round; nothing is committed afterwards."""
         self._stopped = True
         self._news.set()
         with self._turn, self._progress:
@@ -357,7 +235,7 @@ class Views:
                     target = view.plan.target.name
                     fresh[target.lower()] = self._store.backend(target).snapshot()
                     touched.setdefault(target.lower(), Touched(view.schema)).add(changes)
-        # A table of a database is not held: only the whole query tells what a change there did.
+        # A table of a database has no stable snapshot: only the whole query shows what a change there did.
         names = {name for view in self for name in view.tables}
         self._before = {n: now.snapshot(n) for n in names if self._store.backend(n).database is None}
         with self._progress:
@@ -365,7 +243,7 @@ class Views:
             self._progress.notify_all()
 
     def _step(self, view: LiveView, now: StoreSnapshot, touched: Mapping[str, Touched]) -> Changes | None:
-        """Returns what a view has changed; None if its query failed."""
+        """Returns the changes of a view; None if its query failed."""
         began, target, renewed = time.perf_counter(), view.plan.target.name, view.renewed
         try:
             with recording(view.steps):
@@ -389,7 +267,7 @@ class Views:
         return changes
 
     def _ordered(self) -> list[LiveView]:
-        """Those that others read come first."""
+        """Returns the views in order: those that others read come first."""
         by_target = {v.plan.target.name.lower(): v for v in self}
         ordered: list[LiveView] = []
 
@@ -405,8 +283,7 @@ class Views:
 
 
 def told(changes: Changes, hidden: Schema, schema: Schema, op: str | None) -> pa.Table:
-    """Returns what someone who reads along is given: the rows that come, or, with a column ``op``, also those that
-    go."""
+    """Returns what a reader receives: the inserted rows, or, with a column ``op``, also the deleted ones."""
     put = changes.put.select(list(hidden.names)).rename_columns(list(schema.names))
     if op is None:
         return put

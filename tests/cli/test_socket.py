@@ -28,6 +28,7 @@ from millpond.cli.sessions import RemoteSession
 from millpond.errors import (
     CheckFailed,
     Closed,
+    Conflict,
     EngineError,
     Error,
     InvalidRecord,
@@ -427,6 +428,16 @@ def test_a_statement_that_runs_when_the_app_stops(tmp_path):
             server.close()
         asking.join()
         assert [type(e) for e in told] == [Closed]
+
+
+def test_an_error_gets_the_class_that_declares_its_code():
+    class Inside(Closed):
+        """As those that an app catches itself: its code is the one of its parent."""
+
+    data = {"code": "closed", "message": "the app stops", "hint": None}
+    for declared in (Closed, Conflict, Error):
+        assert type(load_error({**data, "code": declared.code})) is declared
+    assert issubclass(Inside, Closed)
 
 
 def test_a_statement_that_is_left_does_not_answer_the_next_one(served, monkeypatch):

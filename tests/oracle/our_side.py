@@ -53,7 +53,7 @@ class OurSide:
         self.catalog = Catalog()
         self.catalog.add(Relation("t", "table", self.schema))
         # A connection as queries have it, with every function that rendered SQL may call.
-        _, self.connection = Duck()._connection(" ".join(FUNCTIONS))
+        self.connection = Duck()._connection(" ".join(FUNCTIONS), {}).cursor
         self._decimals: set[str] = set()
         self.connection.execute(f"SET VARIABLE {NOW} = now()")
         # In one piece: threads that read several would make lists in any order.

@@ -133,7 +133,7 @@ class Engines:
 
     def connection(self, **tables: pa.Table) -> duckdb.DuckDBPyConnection:
         """A connection without the network, set up as the SQL wants it."""
-        _, found = Duck()._connection(" ".join(FUNCTIONS))
+        found = Duck()._connection(" ".join(FUNCTIONS), {}).cursor
         found.execute(f"SET VARIABLE {NOW} = now()")
         for name, table in tables.items():
             found.register(name, table)

@@ -1,1 +1,1 @@
-"""What the sources share that follow the log of changes of a database."""
+"""Shares code among the sources that read the changelog of a database."""

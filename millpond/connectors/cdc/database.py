@@ -1,4 +1,4 @@
-"""Databases with a driver of their own below SQLAlchemy, a login, and a log of changes."""
+"""Connects databases that have a driver of their own below SQLAlchemy, a login, and a changelog."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class Named(Protocol):
     @property
     def name(self) -> str:
-        """What the database is called in messages."""
+        """Returns the name of the database in messages."""
 
 
 class HostedDatabase(Database):
-    """SQLAlchemy gets the connections that the login makes."""
+    """Provides SQLAlchemy with the connections that the login makes."""
 
     drivername: ClassVar[str]
-    """What SQLAlchemy calls the dialect and the driver."""
+    """SQLAlchemy's name of the dialect and the driver."""
     login: Named
 
     @property
@@ -42,8 +42,8 @@ class HostedDatabase(Database):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """A connection of the driver."""
+        """Opens a connection of the driver."""
 
     @abstractmethod
     def log(self, owner: str, schema: Schema) -> Log:
-        """The log of changes of the table, for one who follows it."""
+        """Returns the changelog of the table, for one follower."""

@@ -1,7 +1,7 @@
-"""Databases that log their changes: a table over one follows the log.
+"""Reads databases with a changelog: a table over one follows the log.
 
-An offset is a place in the log. The rows before the first one are read as they were at exactly that place. Where the
-log cannot be followed the table is polled, if a column for that is named, or read once.
+An offset is a place in the log. The rows before the first offset are read as they were at exactly that place. If the
+log cannot be followed, the table is polled, if a column for that is named, or read once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -25,23 +25,23 @@ from millpond.types import Schema
 
 log = logging.getLogger("millpond")
 CHANGES = 50_000
-"""Changes that are taken at once, about: a transaction is never divided."""
+"""Approximate number of changes that are read at once: a transaction is never divided."""
 AGAIN = 10.0
-"""Seconds between two looks whether changes can be followed by now."""
+"""Seconds between two checks whether changes can be followed by now."""
 POLL = 10.0
-"""Seconds between two looks at a table that is polled because its changes cannot be followed."""
+"""Seconds between two polls of a table whose changes cannot be followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSplit(Split):
-    """What a log has between two places."""
+    """Contains what a log has between two offsets."""
 
     start: Mapping[str, Any]
     end: Mapping[str, Any]
 
 
 class CapturingSource(SqlSource, Captures):
-    """A database with a log of changes."""
+    """Reads a database with a changelog."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         super().__init__(uri, values, declared)
@@ -51,7 +51,7 @@ class CapturingSource(SqlSource, Captures):
         """Why the log is not followed."""
         self._loads = True
         self._turn = threading.RLock()
-        """A log has one user at a time: whoever follows it, or asks whether there is more."""
+        """A log has one user at a time: the follower, or a check whether there is more."""
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -99,22 +99,23 @@ class CapturingSource(SqlSource, Captures):
 
     @property
     def origin(self) -> dict[str, str | None]:
-        """What envelopes say of where they come from."""
+        """Returns what envelopes contain about their origin."""
         rows = self.database.rows
         return {"connector": self.kind, "db": self.place.database, "schema": rows.schema, "table": rows.table}
 
     # whose log it is
 
-    def claimed(self, owner: str) -> CapturingSource:
-        """The same source for one who follows the changes from now on: a log has one reader. The name says which of
-        the things that the database keeps for such readers are its own."""
-        own = type(self)(self.uri, self.values, self.declared)
+    def claimed(self, owner: str) -> Self:
+        """Returns the same source for one follower of the changes: a log has one reader. The name identifies what the
+        database stores for this reader.
+        """
+        own: Self = type(self)(self.uri, self.values, self.declared)
         own.take_columns(self.schema())
         own._log = own._log_of(owner, own.schema())
         return own
 
     def forget(self, owner: str) -> None:
-        """What the database keeps for a table that is gone goes."""
+        """Removes what the database stores for a table that was dropped."""
         self._log = self._log_of(owner, Schema(()))
         self._again(self._log.drop)
 
@@ -125,7 +126,7 @@ class CapturingSource(SqlSource, Captures):
         return self.database.log(owner, schema)
 
     def begin_capture(self) -> Offset:
-        """A place in the log, whose rows before it ``splits(None, place)`` reads. Raises CaptureRefused."""
+        """Returns a place in the log; ``splits(None, place)`` reads the rows before it. Raises CaptureRefused."""
         assert self._log is not None
         held = self._log
         self._instead = None
@@ -143,20 +144,20 @@ class CapturingSource(SqlSource, Captures):
         return {"log": dict(self._begun[0])}
 
     def begun(self) -> None:
-        """The rows before the first place were read."""
+        """Records that the rows before the first place were read."""
         if self._begun is not None and self._log is not None:
             self._log.begun()
         self._begun = None
 
     def fall_back(self, why: Error) -> None:
-        """The log is not followed, until ``begin_capture``."""
+        """Stops following the log, until ``begin_capture``."""
         self._instead = why
 
     def _again(self, work: Any) -> Any:
         return self._patience().wait_for(work, issues=self.issues)
 
     def release(self) -> None:
-        """The table is gone: what the database keeps for it is not needed any more."""
+        """Removes what the database stores for the table, which was dropped."""
         if self._log is not None:
             self._log.drop()
 
@@ -204,7 +205,7 @@ class CapturingSource(SqlSource, Captures):
         return self._held() if self._begun is not None else super()._moment()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Of a log the rows are those of ``log_schema``."""
+        """Yields the rows of a split; those of a log have the columns of ``log_schema``."""
         if not isinstance(split, LogSplit):
             return super().read(split)
         assert self._log is not None
@@ -212,7 +213,7 @@ class CapturingSource(SqlSource, Captures):
             return iter(list(self._log.read(split.start, split.end)))
 
     def notice(self, splits: Sequence[Split]) -> None:
-        """Columns that came to the table are taken in, unless the columns were declared."""
+        """Adds columns that were added to the table, unless the columns were declared."""
         for split in splits:
             if not isinstance(split, LogSplit):
                 continue
@@ -245,7 +246,7 @@ class CapturingSource(SqlSource, Captures):
 
     @property
     def _pause(self) -> float:
-        """Seconds between two looks while the log is not followed."""
+        """Returns the seconds between two polls while the log is not followed."""
         polled = self.values["incremental.column"] is not None
         return (self.values["poll.interval"] or POLL) if polled else AGAIN
 

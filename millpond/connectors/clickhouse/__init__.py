@@ -1,1 +1,1 @@
-"""ClickHouse: tables and queries as a source."""
+"""Reads ClickHouse: tables and queries as a source."""

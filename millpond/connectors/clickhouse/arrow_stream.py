@@ -1,4 +1,4 @@
-"""Rows of ClickHouse as an Arrow stream, in which an error may stand after some rows."""
+"""Reads rows of ClickHouse as an Arrow stream, in which an error may come after some rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAID = re.compile(rb"Code: (\d+)\. (DB::Exception: .*)", re.DOTALL)
 
 
 class _Body:
-    """The body of an answer as a file that is read once, forwards."""
+    """Wraps the body of a response as a file that is read once, forwards."""
 
     closed = False
 
@@ -30,7 +30,7 @@ class _Body:
         self._chunks = chunks
         self._left = b""
         self.last = b""
-        """The end of what came."""
+        """The last bytes that were received."""
 
     def readable(self) -> bool:
         return True
@@ -55,7 +55,7 @@ class _Body:
 def stream(
     client: Client, sql: str, values: Mapping[str, Any], settings: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that a SELECT answers, as they come."""
+    """Yields the rows of a SELECT, as they arrive."""
     response: Any = client.raw_stream(sql, dict(values), {**SETTINGS, **settings}, fmt="ArrowStream")
     body = _Body(response.stream(CHUNK))
     try:

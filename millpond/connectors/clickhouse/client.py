@@ -1,4 +1,4 @@
-"""ClickHouse, over HTTP: rows come as an Arrow stream."""
+"""Queries ClickHouse over HTTP: rows come as an Arrow stream."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from millpond.types import Column, Schema, type_name
 
 PORT, SECURE_PORT = 8123, 8443
 _EVER = 1_000_000
-"""Seconds of a time-out that does not come; the driver wants one."""
+"""Seconds of a time-out that never occurs; the driver requires one."""
 
 
 class ClickhouseDatabase(Database):
-    """A table of ClickHouse may have many rows of one primary key, so there is no key here."""
+    """Represents a ClickHouse database. A table may have many rows of one primary key, so there is no key here."""
 
     dialect: ClassVar[str] = "clickhouse"
     first_day: ClassVar[date] = date(1970, 1, 1)
     _wires: dict[str, Wire] | None = None
-    """How each column comes, by its name."""
+    """How each column is transferred, by its name."""
 
     # connections
 
@@ -69,7 +69,7 @@ class ClickhouseDatabase(Database):
         }
 
     def _tls(self, password: str) -> dict[str, Any]:
-        """What the driver is told of TLS; nothing without it."""
+        """Returns the driver's TLS settings; nothing without TLS."""
         mode, ca, cert, key = (self.values[f"ssl.{name}"] for name in ("mode", "ca", "cert", "key"))
         if mode is None:
             mode = "disable" if ca is None and cert is None else "verify-full"
@@ -92,7 +92,7 @@ class ClickhouseDatabase(Database):
         except OSError as error:
             raise InvalidOption(f"a certificate cannot be read: {error}") from None
         found: dict[str, Any] = {"pool_mgr": manager, "verify": mode.startswith("verify")}
-        if cert is not None:  # who has no password logs in by the certificate
+        if cert is not None:  # a user without a password logs in by the certificate
             found |= {"client_cert": cert, "tls_mode": "strict" if password else "mutual"}
         return found
 
@@ -115,7 +115,7 @@ class ClickhouseDatabase(Database):
             raise explain(error, self.name, self._names, asked=asked) from None
 
     def _names(self, query: str) -> list[str]:
-        """Names of the system, for a hint: nothing if they cannot be had."""
+        """Returns names of the system, for a hint: nothing if they are not available."""
         with suppress(Exception):
             arguments = self.connect_args()
             for database in (arguments.pop("database"), "default"):
@@ -178,20 +178,24 @@ class ClickhouseDatabase(Database):
         return made.replace("{0}", _quoted(name)) if made != "{0}" else made
 
     def compares(self, dtype: pa.DataType, operator: str) -> bool:
-        """Texts by their bytes, as Spark. But NaN, which is greater than every number here, is nothing there."""
+        """Returns whether values are compared as in Spark: texts are, by their bytes; but NaN, which is greater than
+        every number here, is not.
+        """
         types = pa.types
         exact = types.is_string(dtype) or types.is_integer(dtype) or types.is_decimal(dtype)
         return bool(exact or types.is_boolean(dtype) or types.is_date(dtype) or types.is_timestamp(dtype))
 
     def condition(self, predicate: Predicate) -> sa.ColumnElement[bool]:
-        """Of columns as they come: an Enum, say, is no error beside a text that it does not know."""
+        """Returns a condition on columns as they are transferred: then comparing an Enum with an unknown text is no
+        error.
+        """
         return condition(predicate, lambda name: self.wire(Column(name, None)))
 
     def batches(
         self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema
     ) -> Iterator[pa.RecordBatch]:
         text, values = sent(statement, connection.dialect)
-        # Where a column is cast, its name still means the column.
+        # If a column is cast, its name still means the column.
         settings = {"prefer_column_name_to_alias": "1"} if self.rows.table is not None else {}
         settings["max_block_size"] = str(self.values["fetch.size"])
         arrow = schema.arrow()
@@ -221,7 +225,7 @@ def _quoted(name: str) -> str:
 
 
 def _gathered(columns: Sequence[tuple[str, str]], *, table: bool) -> list[tuple[str, Any]]:
-    """The columns with their types; those of a Nested, which a table keeps apart, together."""
+    """Returns the columns with their types; those of a Nested, which a table stores separately, together."""
     found: dict[str, Any] = {}
     for name, kind in columns:
         whole, dot, part = name.partition(".")
@@ -233,7 +237,7 @@ def _gathered(columns: Sequence[tuple[str, str]], *, table: bool) -> list[tuple[
 
 
 def _settled(column: Column, came: pa.Array) -> pa.Array:
-    """What came for a column as the type that it is here."""
+    """Converts a received column to its type here."""
     if came.type == column.type:
         return came
     try:

@@ -1,4 +1,4 @@
-"""What ClickHouse, its driver and the network say when something is wrong, in our words."""
+"""Translates errors of ClickHouse, its driver and the network to errors of Millpond."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from millpond.errors import (
 
 LOGIN = {192, 193, 194, 516}
 BUSY = {202, 203, 209, 210, 236, 279, 394, 425, 439, 999}
-"""Too many queries at once, the network within a cluster, a server that ends."""
+"""Too many queries at once, the network within a cluster, a server that shuts down."""
 TIME = {159, 160}
 DENIED, NO_TABLE, NO_DATABASE = 497, 60, 81
 DIGITS = {69, 407}
 WRONG = {36, 42, 43, 46, 47, 53, 62, 70, 184, 215, 386, 456, 457}
-"""What is wrong with the text of a query."""
+"""Errors in the text of a query."""
 Names = Callable[[str], Sequence[str]]
-"""The names that a query about the system answers."""
+"""The names that a query about the system returns."""
 
 _CODE = re.compile(r"[Cc]ode: (\d+)")
 _SAID = re.compile(r"DB::Exception: (.*?)(?: \(version [^)]*\))?(?: \(for url .*\))?\s*$", re.DOTALL)
@@ -42,7 +42,9 @@ _TABLE = re.compile(r"[Tt]able (?:expression identifier )?[`'\"]?([\w.$]+)")
 
 
 def explain(error: BaseException, name: str, names: Names, *, asked: str | None) -> Error:
-    """``name`` is what the database is called; ``asked`` the option that holds SQL, if there is one."""
+    """Translates an error. ``name`` is the name of the database; ``asked`` the option that contains SQL, if there is
+    one.
+    """
     while isinstance(error, exc.DBAPIError) and error.orig is not None:
         error = error.orig
     found = _CODE.search(str(error)) if isinstance(error, ClickHouseError) else None
@@ -88,7 +90,7 @@ def _no_table(said: str, text: str, names: Names) -> Error:
 
 
 def _lost(error: BaseException, name: str) -> Error:
-    """What the network, or nobody, has said."""
+    """Translates an error of the network, or without a message."""
     chain: list[BaseException] = [error]
     while (below := chain[-1].__cause__ or chain[-1].__context__ or _reason(chain[-1])) is not None:
         if below in chain:

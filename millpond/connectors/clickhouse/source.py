@@ -1,4 +1,4 @@
-"""ClickHouse: a table, or what a SELECT answers there."""
+"""Implements the ClickHouse source: a table, or the result of a SELECT there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ClickhouseSource(SqlSource):
-    """Reads over HTTP, by clickhouse-connect."""
+    """Reads over HTTP, with clickhouse-connect."""
 
     kind: ClassVar[str] = "clickhouse"
     schemes: ClassVar[tuple[str, ...]] = ("clickhouse",)

@@ -1,4 +1,6 @@
-"""SQL for ClickHouse: each value is sent beside the statement, as text with its type; the server puts them together."""
+"""Writes SQL for ClickHouse: each value is sent separately from the statement, as text with its type; the server binds
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ DRIVER = "millpond.clickhouse"
 
 
 class Compiler(ChStatementCompiler):
-    """The driver's takes the type of a value from SQLAlchemy, by which decimals and times lose digits."""
+    """Compiles parameters. The driver's compiler takes the type of a value from SQLAlchemy, by which decimals and times
+    lose digits.
+    """
 
     def bindparam_string(self, name: str, *_: Any, **__: Any) -> str:
         value = self.binds[name].value
@@ -34,7 +38,7 @@ class Compiler(ChStatementCompiler):
         return dict.fromkeys(self.binds, text_of)
 
     def visit_max_func(self, function: Any, **more: Any) -> str:
-        """Of no rows it is NULL, as elsewhere."""
+        """Renders MAX, which is NULL without rows, as elsewhere."""
         return f"maxOrNull{self.function_argspec(function, **more)}"
 
     def visit_min_func(self, function: Any, **more: Any) -> str:
@@ -57,7 +61,7 @@ registry.register(DRIVER, __name__, "Dialect")
 
 
 def type_of(value: Any) -> str:
-    """The type of ClickHouse that holds a value exactly."""
+    """Returns the ClickHouse type that represents a value exactly."""
     match value:
         case bool():
             return "Bool"
@@ -76,7 +80,7 @@ def type_of(value: Any) -> str:
 
 
 def text_of(value: Any) -> Any:
-    """A value as it is sent; texts and bytes are escaped by the driver. What has no zone is of UTC."""
+    """Returns a value as it is sent; texts and bytes are escaped by the driver. A time without a zone is UTC."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -94,7 +98,7 @@ def text_of(value: Any) -> Any:
 
 
 def sent(statement: sa.ClauseElement, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
-    """A statement as it is sent, and its values by their names."""
+    """Returns a statement as it is sent, and its values by their names."""
     compiled: Any = statement.compile(dialect=dialect)
     names = compiled.escaped_bind_names
     values = compiled.construct_params(escape_names=False)

@@ -1,7 +1,7 @@
-"""The types of ClickHouse: how each comes, and what it is in Arrow.
+"""Maps the types of ClickHouse: how each is transferred, and its Arrow type.
 
-A column comes as its own type, or is cast by the server to one that every version writes to Arrow alike. Texts come as
-bytes, as ClickHouse does not look whether they are UTF-8.
+A column is transferred as its own type, or is cast by the server to one that every version writes to Arrow alike. Texts
+are transferred as bytes, as ClickHouse does not check whether they are UTF-8.
 
 | ClickHouse                              | here                                               |
 |-----------------------------------------|----------------------------------------------------|
@@ -16,7 +16,7 @@ bytes, as ClickHouse does not look whether they are UTF-8.
 | JSON, Dynamic, Variant                  | STRING, as JSON                                    |
 | Interval of a fixed length              | INTERVAL DAY TO SECOND                             |
 | Array, Map, Tuple, Nested, geometries   | ARRAY, MAP, STRUCT, ARRAY<STRUCT>, of these        |
-| Nullable, LowCardinality, SimpleAggregateFunction | what they hold                           |
+| Nullable, LowCardinality, SimpleAggregateFunction | what they contain                        |
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ _NAMED = re.compile(r"\s*(?:`((?:[^`\\]|\\.|``)+)`|(\w+))\s+(\S.*)", re.DOTALL)
 
 
 class Unreadable(ValueError):
-    """A type that has no place here, with what to do in a query."""
+    """Reports a type that is not supported, with what to do in a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a column comes: ``made`` is the SQL that makes it, with {0} for the column; ``type`` what it is here."""
+    """Describes how a column is transferred: ``made`` is its SQL, with {0} for the column; ``type`` its type here."""
 
     type: pa.DataType
     made: str = "{0}"
 
 
 def wire_of(text: str) -> Wire:
-    """How a type comes. Raises Unreadable."""
+    """Returns how a type is transferred. Raises Unreadable."""
     bare = _bare(text)
     name, _ = _split(bare)
     if name in _ANY:
@@ -99,7 +99,7 @@ def wire_of(text: str) -> Wire:
     sent, dtype = _walk(text)
     if _same(sent, text):
         return Wire(dtype)
-    # ClickHouse makes no decimals of the widest integers, but of their digits.
+    # ClickHouse cannot cast the widest integers to decimals, but can cast their digits.
     digits, _ = _walk(text, wide="String")
     made = "{0}" if digits == sent else _cast("{0}", digits)
     return Wire(dtype, _cast(made, sent))
@@ -111,12 +111,12 @@ def _cast(made: str, sent: str) -> str:
 
 
 def nested(parts: dict[str, str]) -> str:
-    """The type of a Nested whose columns are kept apart, by the types of these, which are arrays."""
+    """Returns the type of a Nested whose columns are stored separately, by the types of these, which are arrays."""
     return f"Nested({', '.join(f'{_quoted(name)} {_split(kind)[1][0]}' for name, kind in parts.items())})"
 
 
 def _walk(text: str, wide: str = "Decimal(76, 0)") -> tuple[str, pa.DataType]:
-    """The type that is sent and the Arrow type; ``wide`` is what the widest integers are sent as."""
+    """Returns the type that is sent and the Arrow type; ``wide`` is what the widest integers are sent as."""
     name, arguments = _split(text)
     if name in _WIDE:
         return wide, pa.decimal128(38, 0)
@@ -173,7 +173,7 @@ def _tuple(arguments: list[str], wide: str) -> tuple[str, pa.DataType]:
 
 
 def _element(text: str) -> tuple[str | None, str]:
-    """The name, if it has one, and the type of an element of a Tuple."""
+    """Returns the name, if it has one, and the type of an element of a Tuple."""
     match = _NAMED.fullmatch(text)
     if match is None:
         return None, text
@@ -195,7 +195,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """A type's name, and its arguments: what stands between commas that are in no brackets or quotes."""
+    """Returns a type's name, and its arguments: what is between commas outside of brackets and quotes."""
     name, bracket, rest = text.strip().partition("(")
     if not bracket:
         return name.strip(), []

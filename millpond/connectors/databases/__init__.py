@@ -1,1 +1,1 @@
-"""What databases share, as sources and as places for tables. A driver is imported by those who use it, at first use."""
+"""Shares code among databases, as sources and as table backends. A driver is imported at first use."""

@@ -1,4 +1,4 @@
-"""Types of SQLAlchemy as Arrow's, and values of drivers in Arrow arrays: for databases without a faster way."""
+"""Converts SQLAlchemy types to Arrow's, and values of drivers to Arrow arrays: for databases without a faster path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millpond.formats.text import Misfit, convert
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema, type_name
 
 DECIMAL = pa.decimal128(38, 18)
-"""What a decimal is whose digits are not declared."""
+"""The type of a decimal whose digits are not declared."""
 
 _TYPES: tuple[tuple[type[t.TypeEngine[Any]], pa.DataType], ...] = (
     (t.Boolean, pa.bool_()),
@@ -32,7 +32,7 @@ _TYPES: tuple[tuple[type[t.TypeEngine[Any]], pa.DataType], ...] = (
     (t.Time, pa.string()),
     (t.Interval, pa.duration("us")),
     (t.LargeBinary, pa.binary()),
-    (t._Binary, pa.binary()),
+    (t._Binary, pa.binary()),  # noqa: SLF001  the only base of every dialect's BINARY and BLOB
     (t.JSON, pa.string()),
 )
 
@@ -40,7 +40,7 @@ _ANOTHER = "declare the column as another type, or cast it in a query"
 
 
 def arrow_type(name: str, kind: t.TypeEngine[Any]) -> pa.DataType:
-    """The Arrow type for a column of a database."""
+    """Returns the Arrow type for a column of a database."""
     if isinstance(kind, t.DateTime):
         return TIMESTAMP if kind.timezone else TIMESTAMP_NTZ
     if isinstance(kind, t.ARRAY):
@@ -71,7 +71,7 @@ def cannot_hold(name: str, kind: str) -> NotSupported:
 
 
 def discovered(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Schema:
-    """The columns of some rows. One without a value is text."""
+    """Returns the columns of some rows. One without a value is text."""
     columns = []
     for name, values in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
         there = [v for v in values if v is not None]
@@ -97,7 +97,7 @@ def _type_of(name: str, values: list[Any]) -> pa.DataType:
 
 
 def array_of(name: str, dtype: pa.DataType | None, values: list[Any]) -> pa.Array:
-    """Values of a driver as an array of a type. Raises BadData with the column's name."""
+    """Converts values of a driver to an array of a type. Raises BadData with the column's name."""
     assert dtype is not None
     try:
         if not _is_text(dtype) and any(isinstance(v, str) for v in values):

@@ -1,4 +1,4 @@
-"""What is asked of a database, on SQLAlchemy. Each kind is a subclass with what is its own."""
+"""Queries a database through SQLAlchemy. Each kind of database is a subclass."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     pass
 
 SAMPLE = 1_000
-"""Rows that the columns of a query are discovered from, where the database does not tell them."""
+"""Rows from which the columns of a query are discovered, if the database does not describe them."""
 
 
 _EARLY = (-(2**53), "0001-01-01")
-"""What the ? of a query for what is new may be before the type of its column is known."""
+"""Possible values of the ? of an incremental query before the type of its column is known."""
 
 
 class Database(ABC):
-    """A database and the rows that are read of it. Its methods may be called by several threads."""
+    """Represents a database and the rows that are read from it. Thread-safe."""
 
     dialect: ClassVar[str] = ""
     """The name that sqlglot has for its SQL."""
     first_day: ClassVar[date] = date(1000, 1, 1)
-    """A day that its times can be compared with, before all others."""
+    """A day before all others that its times can be compared with."""
 
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         self.uri = uri
@@ -61,17 +61,17 @@ class Database(ABC):
 
     @property
     def name(self) -> str:
-        """What it is called in messages: without a login, without parameters."""
+        """Returns its name in messages: without a login, without parameters."""
         return without_passwords(self.uri.partition("?")[0])
 
     # connections
 
     @abstractmethod
     def url(self) -> sa.URL:
-        """Where SQLAlchemy connects to."""
+        """Returns the URL that SQLAlchemy connects to."""
 
     def connect_args(self) -> dict[str, Any]:
-        """What the driver's connect is given besides."""
+        """Returns further arguments of the driver's connect."""
         return {}
 
     def prepared(self, connection: sa.Connection) -> None:
@@ -118,7 +118,7 @@ class Database(ABC):
         return engine
 
     def _validate(self, engine: sa.Engine, connection: Any, query: str) -> None:
-        """Asks a kept connection before it is used; one that is lost is replaced by the pool."""
+        """Checks a pooled connection before it is used; a lost one is replaced by the pool."""
         cursor = connection.cursor()
         try:
             cursor.execute(query)
@@ -134,8 +134,9 @@ class Database(ABC):
 
     @contextmanager
     def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
-        """A connection in a transaction, which sees the database at a ``moment`` if one is named. What the driver
-        raises is explained."""
+        """Opens a connection in a transaction, which sees the database at a ``moment`` (snapshot) if one is named.
+        Errors of the driver are translated.
+        """
         with self.explaining(), self.engine.connect() as connection:
             self.enter(connection, moment)
             self.prepared(connection)
@@ -143,7 +144,7 @@ class Database(ABC):
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """What the driver raises, in our words."""
+        """Translates errors of the driver."""
         try:
             yield
         except Error:
@@ -152,7 +153,7 @@ class Database(ABC):
             raise self.explained(error) from None
 
     def explained(self, error: exc.SQLAlchemyError) -> Error:
-        """An error of SQLAlchemy or its driver as one of ours."""
+        """Returns an error of SQLAlchemy or its driver as one of Millpond's."""
         said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         text = without_passwords(f"{self.name}: {said}")
         if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
@@ -167,21 +168,22 @@ class Database(ABC):
                 self._engine.dispose()
                 self._engine = None
 
-    # moments
+    # snapshots
 
     def moment(self) -> str | None:
-        """The name of a moment that several connections can see, held until the next one or ``close``; None where the
-        database has none."""
+        """Returns the name of a snapshot that several connections can see, held until the next one or ``close``; None
+        if the database has none.
+        """
         return None
 
     def enter(self, connection: sa.Connection, moment: str | None) -> None:
-        """Lets a connection see the database as it was at a moment, all the time of its transaction."""
+        """Makes a connection see the database at a snapshot, for the duration of its transaction."""
         return
 
     # columns
 
     def discover(self, connection: sa.Connection) -> Schema:
-        """The columns, and the key if there is one."""
+        """Returns the columns, and the key if there is one."""
         if self.rows.table is None:
             return self.discover_query(connection)
         inspector = sa.inspect(connection)
@@ -189,7 +191,7 @@ class Database(ABC):
             columns = inspector.get_columns(self.rows.table, self.rows.schema)
         except exc.NoSuchTableError:
             self.refuse_table(inspector)
-        except (NotImplementedError, exc.DBAPIError):  # a dialect that cannot tell
+        except (NotImplementedError, exc.DBAPIError):  # a dialect that cannot describe it
             connection.rollback()
             return from_information_schema(connection, self.rows) or self.refuse_table(inspector)
         if not columns:
@@ -206,7 +208,7 @@ class Database(ABC):
         return Schema(found, tuple(key))
 
     def discover_query(self, connection: sa.Connection) -> Schema:
-        """The columns of a query: from its first rows."""
+        """Returns the columns of a query: from its first rows."""
         found: tuple[list[str], list[Any]] = ([], [])
         for since in (None,) if self.rows.query is not None else _EARLY:
             relation = self.rows.relation(since=since, poll=self.rows.query is None)
@@ -217,7 +219,7 @@ class Database(ABC):
         return discovered(*found)
 
     def refuse_table(self, inspector: sa.Inspector) -> NoReturn:
-        """Raises TableMissing, with the names that are there."""
+        """Raises TableMissing, with the names that exist."""
         schema, _table = self.rows.schema, self.rows.table
         try:
             known = [*inspector.get_table_names(schema), *inspector.get_view_names(schema)]
@@ -234,22 +236,23 @@ class Database(ABC):
     # rows
 
     def reads(self, found: Column, wanted: Column) -> Column:
-        """How a column that the database has is read if it is declared as ``wanted``; what comes is cast to that."""
+        """Returns how an existing column is read if it is declared as ``wanted``; the result is cast to that."""
         return found
 
     def wire(self, column: Column) -> sa.ColumnElement[Any]:
-        """What is selected for a column."""
+        """Returns what is selected for a column."""
         return named(column.name)
 
     def condition(self, predicate: Predicate) -> sa.ColumnElement[bool]:
-        """A predicate that it is asked to look for, as it is sent."""
+        """Returns the condition of a predicate as it is sent."""
         return condition(predicate)
 
     def batches(
         self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a SELECT of exactly the columns of ``schema``, as they come: no more of them are in memory than
-        ``fetch.size`` and what was handed on."""
+        """Yields the rows of a SELECT of exactly the columns of ``schema``, as they arrive: no more of them are in
+        memory than ``fetch.size`` and what was passed on.
+        """
         size = self.values["fetch.size"]
         options = {"stream_results": True, "max_row_buffer": size}
         result = connection.execution_options(**options).execute(statement)
@@ -260,13 +263,13 @@ class Database(ABC):
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
     def compares(self, dtype: pa.DataType, operator: str) -> bool:
-        """Whether the database compares values of a type with a constant as Spark does. Texts are only looked for by
-        ``=``: which of two comes first, and which are alike, is a matter of collations, and those that are equal are
-        alike in all of them."""
+        """Returns whether the database compares values of a type with a constant as Spark does. Texts are only compared
+        by ``=``: their order, and which are alike, depends on collations, and equal texts are alike in all of them.
+        """
         return (pa.types.is_string(dtype) and operator == "=") or pa.types.is_integer(dtype)
 
     def estimate(self, connection: sa.Connection) -> int | None:
-        """How many rows there are, about; None where only a query would tell."""
+        """Returns the approximate number of rows; None if only a query would tell."""
         if self.rows.table is None or self.rows.cut:
             return None
         return int(connection.execute(self.rows.one(sa.func.count())).scalar() or 0)

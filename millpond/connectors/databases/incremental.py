@@ -1,7 +1,7 @@
-"""How far a table was polled: the last value of a column that grows, and the rows that had it.
+"""Tracks how far a table was polled: the last value of a column that grows, and the rows that had it.
 
-A row that comes later with the same value is new; one that was seen is not. So the rows at the last value are known by
-digests of all their columns.
+A row that comes later with the same value is new; one that was seen is not. So the rows at the last value are
+identified by digests of all their columns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pyarrow as pa
 from millpond.errors import InvalidOption
 
 MANY = 10_000
-"""Rows with the last value that are known one by one; of more of them only the number is known."""
+"""Rows with the last value that are stored one by one; of more of them only the number is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The last value, and the rows at it: ``ties`` are digests, or None if there are too many of them."""
+    """Contains the last value, and the rows at it: ``ties`` are digests, or None if there are too many of them."""
 
     value: Any
     count: int
@@ -45,7 +45,7 @@ class Mark:
 
 
 def _noted(value: Any) -> list[str] | None:
-    """A value of a driver, for JSON."""
+    """Returns a value of a driver, for JSON."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | datetime | date | str):
@@ -72,7 +72,7 @@ def _value(noted: list[str] | None) -> Any:
 
 
 def before(value: Any) -> Any:
-    """A value right before another one: what is greater than it is that one, or greater."""
+    """Returns a value right before another one: what is greater than it is that one, or greater."""
     match value:
         case int():
             return value - 1
@@ -90,7 +90,7 @@ def before(value: Any) -> Any:
 
 
 def lowest(dtype: pa.DataType, first_day: date) -> Any:
-    """A value before all of a type; times begin with a day."""
+    """Returns a value before all of a type; times begin with a day."""
     if pa.types.is_integer(dtype):
         return -(2 ** (dtype.bit_width - 1))
     if pa.types.is_decimal(dtype):
@@ -123,7 +123,7 @@ def check_column(name: str, dtype: pa.DataType | None) -> None:
 
 
 def digests(batch: pa.RecordBatch) -> list[str]:
-    """What tells the rows of a batch from others."""
+    """Returns digests that distinguish the rows of a batch."""
     return [
         hashlib.blake2b(repr(row).encode(), digest_size=9).hexdigest()
         for row in zip(*_columns(batch), strict=True)
@@ -136,7 +136,7 @@ def _columns(batch: pa.RecordBatch) -> Iterator[list[Any]]:
 
 
 class Sieve:
-    """Lets rows at one value pass: those that are ``among`` some, as often as they are, without the ``seen``."""
+    """Filters rows at one value: passes those that are ``among`` some, as often as they are, without the ``seen``."""
 
     def __init__(self, among: tuple[str, ...] | None, seen: tuple[str, ...] = ()):
         self._among = None if among is None else Counter(among) - Counter(seen)

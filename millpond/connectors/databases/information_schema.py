@@ -1,4 +1,4 @@
-"""The columns of a table from ``information_schema``, for dialects of SQLAlchemy that cannot tell them."""
+"""Reads the columns of a table from ``information_schema``, for SQLAlchemy dialects that cannot describe them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _KEY = sa.text(
 
 
 def from_information_schema(connection: sa.Connection, rows: Rows) -> Schema | None:
-    """The columns and the key of a table; None if there is no such table."""
+    """Returns the columns and the key of a table; None if there is no such table."""
     found = connection.execute(_COLUMNS, {"name": rows.table}).fetchall()
     schemas = [schema for schema, *_ in found if rows.schema in (None, schema)]
     if not schemas:

@@ -1,6 +1,6 @@
-"""Nested values as JSON text, exactly and always the same for equal values, for backends that have no such types.
+"""Writes nested values as JSON text, exactly and always the same for equal values, for backends without such types.
 
-Decimals, times and what JSON has no number for are texts; a map is a list of pairs.
+Decimals, times and values that are no JSON numbers are texts; a map is a list of pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_json(values: pa.Array) -> list[str | None]:
-    """Each value of a nested array as text."""
+    """Writes each value of a nested array as text."""
     return [
         None
         if value is None
@@ -28,7 +28,7 @@ def to_json(values: pa.Array) -> list[str | None]:
 
 
 def from_json(texts: list[Any], dtype: pa.DataType) -> pa.Array:
-    """The values of that type that ``to_json`` made texts of."""
+    """Parses the texts of ``to_json`` to values of that type."""
     read = _reader(dtype)
     return pa.array([None if text is None else read(json.loads(text)) for text in texts], dtype)
 

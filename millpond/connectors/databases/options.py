@@ -1,4 +1,4 @@
-"""The options that sources in databases share."""
+"""Declares the options that database sources share."""
 
 from __future__ import annotations
 
@@ -123,5 +123,6 @@ SOCKET_OPTION = Option(
     "socket.timeout", "duration", "the time to wait for data from the server; without it there is no limit"
 )
 SHARED_OPTIONS = (*ROWS_OPTIONS, *POLLING_OPTIONS, *CONNECTION_OPTIONS)
-"""What every database has. Those with hosts have ``LOGIN_OPTIONS`` and ``SOCKET_OPTION`` too, those with a log
-``CAPTURE_OPTIONS``."""
+"""The options of every database. Those with hosts have ``LOGIN_OPTIONS`` and ``SOCKET_OPTION`` too, those with a
+changelog ``CAPTURE_OPTIONS``.
+"""

@@ -1,4 +1,4 @@
-"""One record by its key by a short way: no Arrow, one statement, which is a moment of its own."""
+"""Reads one record by its key on a fast path: no Arrow, one statement, which sees its own point in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.tables.base import Get, Has
 from millpond.types import Schema
 
 Convert = Callable[[Any], Any] | None
-"""Makes of a cell what a record has; None leaves it as it is."""
+"""Converts a cell to a value of a record; None leaves it as it is."""
 Fetch = Callable[[tuple[Any, ...]], Sequence[Any] | None]
 """The cells of the row with a key, in the order of the columns."""
 
@@ -21,7 +21,9 @@ Fetch = Callable[[tuple[Any, ...]], Sequence[Any] | None]
 def quick_reads(
     schema: Schema, convert: Sequence[Convert] | None, fetch: Fetch, step: Iterator[int], get: Get, has: Has
 ) -> tuple[Get, Has]:
-    """``get`` and ``has`` that fetch a key of ints and texts at once, and leave all others to the long way."""
+    """Returns ``get`` and ``has`` that fetch a key of ints and texts directly, and leave all others to the general
+    path.
+    """
     key = [c for k in schema.key if (c := schema.find(k)) is not None]
     plain = all(pa.types.is_integer(c.type) or pa.types.is_string(c.type) for c in key)
     if convert is None or not key or not plain:
@@ -65,8 +67,9 @@ def quick_reads(
 
 
 def converters(schema: Schema, form: Literal["driver", "sqlite", "text"]) -> list[Convert] | None:
-    """What makes values of the cells, as a driver with all types, SQLite, or texts give them; None if a type needs
-    the long way."""
+    """Returns converters from cells to values, for a driver with all types, SQLite, or texts; None if a type needs the
+    general path.
+    """
     found: list[Convert] = []
     t = pa.types
     for column in schema:

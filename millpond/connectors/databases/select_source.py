@@ -1,4 +1,4 @@
-"""Rows of a database, as a source sees them: where they are, their columns, and the SELECTs that are sent."""
+"""Describes rows of a database to a source: where they are, their columns, and the SELECTs that are sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millpond.connectors.databases.uri import Place, options_in, place_of
 from millpond.connectors.source import Source, Split
 from millpond.errors import BadData, InvalidOption, without_passwords
 from millpond.packages import needed
-from millpond.predicates import All, Any_, Compare, IsNull, Need, Predicate, all_of
+from millpond.predicates import All, Any_, Compare, IsNull, Need, OneOf, Predicate, all_of
 from millpond.retry import Patience, for_connections
 from millpond.types import Schema, type_name
 
@@ -31,16 +31,16 @@ _ALL = Need(None, None, None)
 
 
 class SqlRows(Drifts, Narrows):
-    """A table or a query of a database. Each kind is a subclass that names its ``Database``."""
+    """Represents a table or a query of a database. Each kind is a subclass that names its ``Database``."""
 
     extra: ClassVar[str]
-    """The extra of the package that brings its driver."""
+    """The extra of the package that installs its driver."""
     driver: ClassVar[str] = "sqlalchemy"
-    """The package that it needs besides."""
+    """The other package that it needs."""
 
     @abstractmethod
     def _open(self) -> Database:
-        """Its database. What is needed for that is imported here, and is there."""
+        """Opens its database. The required packages are imported here."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         said, rest = options_in(uri, self.options)
@@ -53,7 +53,7 @@ class SqlRows(Drifts, Narrows):
         self._database: Database | None = None
         self._need = _ALL
         self._origin: SqlRows | None = None
-        """The one that this is a part of."""
+        """The source that this is a part of."""
         self._lock = threading.Lock()
         self._check_options()
 
@@ -102,7 +102,7 @@ class SqlRows(Drifts, Narrows):
 
     @property
     def address(self) -> str:
-        """What is read may hold secrets: it is told apart by a digest."""
+        """Returns the address. What is read may contain secrets, so a digest identifies it."""
         read = {
             k: v
             for k, v in self.values.items()
@@ -114,7 +114,7 @@ class SqlRows(Drifts, Narrows):
     # columns
 
     def schema(self) -> Schema:
-        """Declared, or as the database has them; with the key that the database has."""
+        """Returns the columns: declared, or those of the database; with the key of the database."""
         if self._schema is None:
             found = self._discovered()
             if self.declared is not None:
@@ -133,7 +133,7 @@ class SqlRows(Drifts, Narrows):
         return self._physical
 
     def _look_for(self, declared: Schema, found: Schema) -> None:
-        """A declared column that is not there is NULL; one of them must be there."""
+        """Checks declared columns: a missing one is NULL; at least one must exist."""
         missing = [c.name for c in declared if c.name not in found]
         if len(missing) == len(declared):
             raise InvalidOption(
@@ -145,7 +145,7 @@ class SqlRows(Drifts, Narrows):
             log.warning("%s has no column %s: it is NULL", self.database.rows.what, listed)
 
     def _column(self, schema: Schema) -> str:
-        """The incremental column as the database spells it."""
+        """Returns the incremental column as the database spells it."""
         from millpond.connectors.databases.incremental import check_column
 
         name = self.values["incremental.column"]
@@ -159,8 +159,7 @@ class SqlRows(Drifts, Narrows):
         return column.name
 
     def notice(self, splits: Sequence[Split]) -> None:
-        """Columns that came to the table are taken in, unless the columns were declared; those that it has lost are
-        NULL."""
+        """Adds columns that were added to the table, unless the columns were declared; dropped ones are NULL."""
         if self._physical is None or not splits or self._need.columns is not None:
             return
         found = self._asked(self.database.discover)
@@ -171,7 +170,7 @@ class SqlRows(Drifts, Narrows):
             self.take_columns(Schema((*known, *fresh), known.key))
 
     def take_columns(self, columns: Schema) -> None:
-        """There are other columns by now."""
+        """Replaces the columns."""
         self._schema, self._physical = columns, None
         if self._origin is not None:
             self._origin.take_columns(columns)
@@ -181,7 +180,7 @@ class SqlRows(Drifts, Narrows):
         return self.declared is None
 
     def _asked(self, ask: Any) -> Any:
-        """What a database answers; a lost connection is tried again for a while."""
+        """Runs a query on the database; a lost connection is retried for a while."""
 
         def once() -> Any:
             with self.database.connected() as connection:
@@ -190,18 +189,20 @@ class SqlRows(Drifts, Narrows):
         return self._patience().wait_for(once, issues=self.issues)
 
     def _patience(self) -> Patience:
-        """How long a lost connection is retried."""
+        """Returns how long a lost connection is retried."""
         return for_connections(self.values["retry.timeout"] if self.patient else 0.0)
 
     # what the query needs
 
     def narrowed(self, need: Need) -> Source:
-        """Columns, rows and their number are looked for by the database; not while a column tells what is new."""
+        """Returns a source whose database selects columns, rows and their number; not if a column determines what is
+        new.
+        """
         if self.values["incremental.column"] is not None or self.database.rows.cut or need == _ALL:
             return self
         physical, schema = self._discovered(), self.schema()
         sound = None if need.predicate is None else _sound(need.predicate, physical, self.database.compares)
-        found = copy(self)
+        found: SqlRows = copy(self)
         found._database, found._origin = self.database, self
         found._need = Need(need.columns, sound, need.limit if _finds_just(sound, need, physical) else None)
         if need.columns is not None:
@@ -210,7 +211,7 @@ class SqlRows(Drifts, Narrows):
 
     @property
     def sent(self) -> str:
-        """The SELECT that the database is sent, for people."""
+        """Returns the SELECT that is sent to the database, for people."""
         statement = self._select(*self._pushed())
         dialect = self.database.engine.dialect
         try:
@@ -232,15 +233,15 @@ class SqlRows(Drifts, Narrows):
 
     @property
     def _read_schema(self) -> Schema:
-        """The columns that are read, with the types in which they are."""
+        """Returns the columns that are read, with the types in which they are."""
         physical = self._discovered()
         columns = (
             (c, physical.find(c.name)) for c in self.schema()
-        )  # one that the table has lost is not read
+        )  # a dropped column of the table is not read
         return Schema(tuple(self.database.reads(found, c) for c, found in columns if found is not None))
 
     def _rows(self, connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[pa.RecordBatch]:
-        """The rows of a SELECT, with the types of ``schema()``."""
+        """Yields the rows of a SELECT, with the types of ``schema()``."""
         physical, schema = self._read_schema, self.schema()
         target = schema.arrow()
         places = {c.name.lower(): i for i, c in enumerate(physical)}
@@ -267,15 +268,16 @@ class SqlRows(Drifts, Narrows):
 
 
 def _finds_just(sound: Predicate | None, need: Need, schema: Schema) -> bool:
-    """Whether what the database looks for finds no row more than the query would: not by texts, which are equal there
-    that are not here, nor by times, which may have more digits."""
+    """Returns whether the database finds no more rows than the query would: not by texts, of which more are equal there
+    than here, nor by times, which may have more digits.
+    """
     if need.predicate is None:
         return True
     t = pa.types
 
     def exact(predicate: Predicate) -> bool:
         match predicate:
-            case Compare(column, _, _):
+            case Compare(column, _, _) | OneOf(column, _, _):
                 known = schema.find(column)
                 kinds = (t.is_integer, t.is_boolean, t.is_decimal, t.is_date)
                 return known is not None and any(is_so(known.type) for is_so in kinds)
@@ -290,12 +292,16 @@ def _finds_just(sound: Predicate | None, need: Need, schema: Schema) -> bool:
 def _sound(
     predicate: Predicate, schema: Schema, compares: Callable[[pa.DataType, str], bool]
 ) -> Predicate | None:
-    """What of a condition the database looks for as Spark would; at least the rows that meet all of it are found."""
+    """Returns the part of a condition that the database evaluates as Spark would; at least the rows that match all of
+    it are found.
+    """
     match predicate:
         case Compare(column, operator, _):
             known = schema.find(column)
             dtype = known.type if known is not None else None
             return predicate if dtype is not None and compares(dtype, operator) else None
+        case OneOf():
+            return predicate if _sound(predicate.spelled_out, schema, compares) is not None else None
         case IsNull(column, _):
             return predicate if column in schema else None
         case All(parts):

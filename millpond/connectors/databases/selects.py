@@ -1,4 +1,4 @@
-"""What is read of a database: a table or a query, and the SELECTs over it."""
+"""Writes the SELECTs over a table or a query of a database."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from millpond.connectors.databases.sqltext import (
     params_of,
 )
 from millpond.errors import InvalidOption
-from millpond.predicates import All, Any_, Compare, IsNull, Predicate
+from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
 from millpond.types import Column, Schema
 
 Wire = Callable[[Column], "sa.ColumnElement[Any]"]
 
 
 class Rows:
-    """The rows that the options name. Names are quoted, values are bound."""
+    """Represents the rows that the options name. Names are quoted, values are bound."""
 
     def __init__(self, table: str | None, values: Mapping[str, Any], dialect: str):
         self.query: str | None = values["query"]
@@ -56,7 +56,7 @@ class Rows:
 
     @property
     def what(self) -> str:
-        """Its name for people."""
+        """Returns its name for people."""
         if self.table is None:
             return "the query"
         return f'table "{self.schema}.{self.table}"' if self.schema else f'table "{self.table}"'
@@ -64,7 +64,7 @@ class Rows:
     def relation(
         self, columns: Sequence[str] = (), since: Any = None, *, poll: bool = False
     ) -> sa.FromClause:
-        """What stands after FROM. With ``poll`` that is the query for what is new ``since`` a value."""
+        """Returns what follows FROM. With ``poll`` that is the query for what is new ``since`` a value."""
         if poll and self.poll_query is not None:
             text = bound("poll.query", self.poll_query, [since], self._dialect)
         elif self.query is not None:
@@ -86,7 +86,9 @@ class Rows:
         poll: bool = False,
         ordered: bool = True,
     ) -> sa.Select[Any]:
-        """The columns of a schema, of the rows that meet the conditions and those of the options."""
+        """Returns the SELECT of the columns of a schema, of the rows that match the conditions and those of the
+        options.
+        """
         statement = sa.select(*(_as(wire(c), c.name) for c in schema))
         statement = statement.select_from(self.relation(schema.names, since, poll=poll))
         statement = statement.where(*self._where(), *conditions)
@@ -97,13 +99,13 @@ class Rows:
         return statement
 
     def one(self, expression: Any, *conditions: Any, since: Any = None, poll: bool = False) -> sa.Select[Any]:
-        """One value of all rows."""
+        """Returns the SELECT of one value of all rows."""
         statement = sa.select(expression).select_from(self.relation((), since, poll=poll))
         return statement.where(*self._where(), *conditions)
 
     def _where(self) -> list[Any]:
         where = self._values["where"]
-        # On lines of its own: a comment at its end must not hide the bracket.
+        # On separate lines: a comment at its end must not hide the bracket.
         return (
             [sa.text("(\n" + bound("where", where, None, self._dialect).text + "\n)")]
             if where is not None
@@ -112,7 +114,7 @@ class Rows:
 
     @property
     def cut(self) -> bool:
-        """Whether only some of the rows are read, as many as ``limit`` says."""
+        """Returns whether only some of the rows are read, as many as ``limit`` says."""
         return self._values["limit"] is not None
 
 
@@ -124,13 +126,15 @@ def _as(expression: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[Any]:
 def condition(
     predicate: Predicate, value_of: Callable[[str], sa.ColumnElement[Any]] = named
 ) -> sa.ColumnElement[bool]:
-    """A condition that all databases understand alike; ``value_of`` is what stands for a column."""
+    """Returns a condition that all databases understand alike; ``value_of`` returns the expression of a column."""
     match predicate:
         case Compare(column, operator, value):
             found: sa.ColumnElement[bool] = value_of(column).op(operator if operator != "!=" else "<>")(value)
             return found
         case IsNull(column, is_null):
             return value_of(column).is_(None) if is_null else value_of(column).is_not(None)
+        case OneOf():
+            return condition(predicate.spelled_out, value_of)
         case All(parts):
             return sa.and_(*(condition(p, value_of) for p in parts))
         case Any_(parts):

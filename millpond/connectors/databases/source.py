@@ -1,7 +1,7 @@
-"""Rows of a database. What all databases share of being a source: what is new, and what to read of it.
+"""Implements what all database sources share: what is new, and what to read of it.
 
-Without more a table is read once. With ``poll.interval`` it is looked at again: by the values of a column that grows,
-or as a whole. With ``cdc`` it follows the log of changes of the database.
+By default a table is read once. With ``poll.interval`` it is polled: by the values of a column that grows, or as a
+whole. With ``cdc`` it follows the changelog of the database.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROW_BITS = 40
 
 @dataclass(frozen=True, slots=True)
 class SqlSplit(Split):
-    """Rows from one value of the incremental column to another, or a range of the key of all rows."""
+    """Describes rows from one value of the incremental column to another, or a range of the key of all rows."""
 
     first: int
     """The sequence number of its first row."""
@@ -46,7 +46,7 @@ class SqlSplit(Split):
 
 
 class SqlSource(SqlRows, Follows, Parallel, Perishable):
-    """Reads a database once, or looks at it again and again."""
+    """Reads a database once, or polls it."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         super().__init__(uri, values, declared)
@@ -54,7 +54,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         self._compared_at: float | None = None
         self._polled_at = -math.inf
 
-    # how it goes on
+    # how it continues
 
     @property
     def follows(self) -> bool:
@@ -62,7 +62,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
 
     @property
     def runs(self) -> bool:
-        """What is new is known by a column that grows."""
+        """Returns whether a query over it keeps running: a column that grows determines what is new."""
         return self.follows and self.values["incremental.column"] is not None
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
@@ -88,7 +88,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
             return found
 
     def _marked(self, start: Offset | None, number: int) -> dict[str, Any]:
-        """The offset of the highest value that is there. A comparison that is due reads everything again."""
+        """Returns the offset of the highest existing value. A comparison that is due reads everything again."""
         from millpond.connectors.databases.incremental import Mark
 
         interval, now = self.values["compare.interval"], time.monotonic()
@@ -103,13 +103,13 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
             self._compared_at = now
             number += 1
         elif known is not None and (known.ties is None or (mark.value == known.value and mark.ties is None)):
-            number += 1  # which of so many rows with one value are new only a comparison tells
+            number += 1  # only a comparison shows which of so many rows with one value are new
         mark = mark or known
         assert mark is not None
         return {"read": number, "step": start["step"] + 1 if start is not None else 0, **mark.noted()}
 
     def _mark(self, connection: sa.Connection, known: Mark | None) -> Mark | None:
-        """The highest value, and the rows at it; None if nothing is there (that is new)."""
+        """Returns the highest value, and the rows at it; None if there is nothing (new)."""
         import sqlalchemy as sa
 
         from millpond.connectors.databases.incremental import MANY, Mark, digests
@@ -134,7 +134,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         return Mark(value, len(found), tuple(sorted(found)))
 
     def _polling(self, known: Mark | None) -> dict[str, Any]:
-        """How ``Rows`` is asked for what is new since a mark."""
+        """Returns how ``Rows`` queries what is new since a mark."""
         from millpond.connectors.databases.incremental import before, lowest
 
         if self.values["poll.query"] is None or (known is None and not self._only_polled):
@@ -150,22 +150,22 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         return self.database.rows.table is None and self.database.rows.query is None
 
     def settled(self, at: Offset) -> bool:
-        """Without asking: that is done once in an interval."""
+        """Returns whether no later offset is known, without a query: that is done once in an interval."""
         return self._newest is None or self.reached(at, self._newest)
 
     def replaced(self, start: Offset, end: Offset) -> bool:
         return bool(start["read"] != end["read"])
 
     def stands(self, end: Offset) -> bool:
-        """A database is not what it was."""
+        """Returns False: a database changes."""
         return False
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
-        """Two offsets of one place may have been reached in other steps."""
+        """Compares offsets: two of one place may have been reached in different steps."""
         return at is not None and {**at, "step": 0} == {**end, "step": 0}
 
     def poll(self, start: Offset | None) -> Offset:
-        """What is known, until it is time to look again."""
+        """Returns the known offset, until it is time to poll again."""
         now = time.monotonic()
         if start is not None and now - self._polled_at < self.values["poll.interval"]:
             return start
@@ -181,7 +181,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         return self._whole(end)
 
     def _count(self, connection: sa.Connection, start: Offset, end: Offset) -> int:
-        """How many rows there are between two offsets, at the most."""
+        """Returns the maximum number of rows between two offsets."""
         import sqlalchemy as sa
 
         from millpond.connectors.databases.incremental import Mark
@@ -197,13 +197,13 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         return int(connection.execute(counted).scalar() or 0)
 
     def _whole(self, end: Offset) -> list[Split]:
-        """All rows, by ranges of the key if several are to read them."""
+        """Returns splits of all rows, by ranges of the key if several threads read them."""
         place = end if "value" in end else None
         try:
             rows = self._asked(self.database.estimate)
         except ConnectionLost:
             raise
-        except Error:  # whoever reads is told
+        except Error:  # the reader gets the error
             rows = None
         bounds = self._asked(self._bounds) if self.parallel > 1 else []
         moment = self._moment() if bounds else self._held()
@@ -217,23 +217,23 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         ]
 
     def _held(self) -> str | None:
-        """The moment at which one reader sees the database: the one that it begins at, unless one is held."""
+        """Returns the snapshot for one reader; None is the one at its beginning."""
         return None
 
     def _moment(self) -> str | None:
-        """The moment at which several readers see the database."""
+        """Returns the snapshot for several readers."""
         return self.database.moment()
 
     @property
     def _range_column(self) -> str | None:
-        """The column whose ranges are read side by side: a key of one whole number."""
+        """Returns the column whose ranges are read in parallel: a key of one whole number."""
         found = self._discovered()
         column = found.find(found.key[0]) if len(found.key) == 1 else None
         whole = column is not None and column.type is not None and pa.types.is_integer(column.type)
         return column.name if column is not None and whole and not self.database.rows.cut else None
 
     def _bounds(self, connection: sa.Connection) -> list[int]:
-        """Values of the key between which there are about equally many."""
+        """Returns values of the key between which there are about equally many."""
         import sqlalchemy as sa
 
         from millpond.connectors.databases.sqltext import named
@@ -267,7 +267,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
                         yield kept.slice(at, size)
 
     def _statements(self, split: SqlSplit) -> Iterator[tuple[sa.Select[Any], Any]]:
-        """What is asked for a split, and what lets only its rows pass."""
+        """Yields the statements of a split, and the filter for its rows."""
         import sqlalchemy as sa
 
         from millpond.connectors.databases.incremental import Mark, Sieve
@@ -290,7 +290,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         more = self._polling(start)
         known = self._discovered().find(self.values["incremental.column"])
         if start is None and not more and known is not None and known.nullable:
-            # Rows without a value are there when the table is loaded, and never new.
+            # Rows without a value are loaded with the table, and are never new.
             yield self._select(*conditions, column.is_(None)), None
         if end.value is None:
             return

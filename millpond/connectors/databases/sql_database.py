@@ -1,4 +1,4 @@
-"""A SQL database: its transactions, the positions that it keeps, and whether somebody is writing to it."""
+"""Implements a SQL database: its transactions, the positions that it stores, and whether a transaction is writing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.tables.base import Database, Reading
 
 
 class Session(Protocol):
-    """A transaction of the database."""
+    """Represents a transaction of the database."""
 
     version: int
 
@@ -22,14 +22,14 @@ class Session(Protocol):
 
 
 class SessionReading(Reading):
-    """A transaction that reads. Its session is for questions that are about no rows."""
+    """Represents a transaction that reads. Its session is for queries that read no rows."""
 
     def __init__(self, session: Any):
         self.session = session
 
 
 class SqlDatabase(Database):
-    """What the databases share. ``_writing`` is held, and ``_is_writing`` set, while a transaction writes."""
+    """Shares code among the databases. ``_writing`` is held, and ``_is_writing`` set, while a transaction writes."""
 
     mark: ClassVar[str]
     """How a statement names a parameter."""
@@ -43,10 +43,10 @@ class SqlDatabase(Database):
 
     @abstractmethod
     def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
-        """The first row of a query that stands for itself."""
+        """Returns the first row of a standalone query."""
 
     def when_free(self, work: Callable[[Any], object]) -> bool:
-        """As ``write``; False if somebody is writing."""
+        """Runs like ``write``; returns False if another thread is writing."""
         if not self._writing.acquire(blocking=False):
             return False
         try:

@@ -1,4 +1,4 @@
-"""A table of a SQL database: rows out by SELECT, in by upsert, all values as parameters."""
+"""Implements a table of a SQL database: reads rows by SELECT, writes by upsert, with all values as parameters."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.sql_database import Session, SqlDatabase
 from millpond.connectors.table import OutsideTable
 from millpond.errors import BadData, Error, NotSupported
-from millpond.predicates import All, Any_, Compare, IsNull, Predicate
+from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
 from millpond.records.fitting import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, type_name
 
 KEPT_ROWS = 100_000
-"""Rows up to which the last scan of a table is kept in memory, for as long as the database does not change."""
+"""Rows up to which the last scan of a table is cached, while the database does not change."""
 
 
 class SqlTable(OutsideTable):
-    """The part that SQL databases share. ``table`` is its name there, quoted; ``stored`` the columns' names there."""
+    """Shares code among tables of SQL databases. ``table`` is the quoted name there; ``stored`` are the columns' names
+    there.
+    """
 
     table: str
     stored: dict[str, str]
     made: bool
-    """Whether Millpond made the table; else it was there before, and is somebody else's."""
+    """Whether Millpond created the table; otherwise it existed before, and belongs to others."""
     indexed: set[tuple[str, ...]]
     kept: tuple[int, pa.Table] | None = None
     database: SqlDatabase
     _name: str
-    """Its name there, as it was given."""
+    """Its name there, as it was specified."""
 
     @property
     def mark(self) -> str:
@@ -48,25 +50,25 @@ class SqlTable(OutsideTable):
 
     @abstractmethod
     def encode(self, values: pa.Array, column: Column) -> list[Any]:
-        """The values as the driver takes them."""
+        """Converts the values for the driver."""
 
     @abstractmethod
     def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
-        """The values that the driver gave, in the type. Raises pa.ArrowException or ValueError."""
+        """Converts the values of the driver to the type. Raises pa.ArrowException or ValueError."""
 
     def selected(self, name: str) -> str:
-        """A column in a SELECT, as ``decode`` takes it."""
+        """Returns a column in a SELECT, as ``decode`` takes it."""
         return self.quoted([name])[0]
 
     # the table in the database
 
     def is_made(self, session: Session) -> bool:
-        """Whether Millpond has made it."""
+        """Returns whether Millpond has created it."""
         sql = f"SELECT 1 FROM millpond_tables WHERE name = {self.mark}"
         return bool(session.query(sql, (self._name,)))
 
     def definitions(self, type_there: Callable[[pa.DataType], str]) -> list[str]:
-        """Its columns for CREATE TABLE."""
+        """Returns its columns for CREATE TABLE."""
         required = set() if self.null_keys else {k.lower() for k in self.identity}
         return [
             f"{name} {type_there(c.type)}"
@@ -75,10 +77,10 @@ class SqlTable(OutsideTable):
         ]
 
     before_drop: tuple[str, ...] = ()
-    """Statements that come before DROP TABLE."""
+    """Statements that run before DROP TABLE."""
 
     def remove(self) -> None:
-        """Drops the table if Millpond made it; one that was there before stays."""
+        """Drops the table if Millpond created it; one that existed before stays."""
 
         def work(writing: Any) -> None:
             session = writing.session
@@ -91,7 +93,7 @@ class SqlTable(OutsideTable):
 
     @abstractmethod
     def size(self, session: Any) -> int:
-        """The bytes that it takes, or all tables of its file."""
+        """Returns the bytes that it uses, or all tables of its file."""
 
     def stats(self) -> dict[str, Any]:
         reading = self.database.read()
@@ -109,14 +111,14 @@ class SqlTable(OutsideTable):
     def with_keys(
         self, columns: Sequence[Column], keys: Sequence[pa.Array], *, nulls: bool
     ) -> Iterator[tuple[str, list[Any]]]:
-        """Conditions, each with its values, that together hold once for each row with one of the keys."""
+        """Yields conditions, each with its values, that together are true once for each row with one of the keys."""
 
     def comparison(self, column: Column, operator: str) -> str | None:
-        """``column operator ?`` with the meaning of SQL; None if the database means something else."""
+        """Returns ``column operator ?`` with the meaning of SQL; None if the database means something else."""
         return f"{self.quoted([column.name])[0]} {operator} {self.mark}"
 
     def condition(self, predicate: Predicate) -> tuple[str, list[Any]] | None:
-        """The part of a predicate that the database can look for, with its values."""
+        """Returns the part of a predicate that the database can evaluate, with its values."""
         match predicate:
             case Compare(name, operator, value):
                 column = self.column(name)
@@ -124,6 +126,8 @@ class SqlTable(OutsideTable):
                 return None if sql is None else (sql, self.encode(pa.array([value], column.type), column))
             case IsNull(name, is_null):
                 return f"{self.quoted([name])[0]} IS {'' if is_null else 'NOT '}NULL", []
+            case OneOf():
+                return self.condition(predicate.spelled_out)
             case All(parts):
                 found = [part for p in parts if (part := self.condition(p)) is not None]
                 return _joined(" AND ", found) if found else None
@@ -132,7 +136,7 @@ class SqlTable(OutsideTable):
                 return _joined(" OR ", [e for e in every if e is not None]) if None not in every else None
 
     cells: Literal["driver", "sqlite"] = "driver"
-    """How the driver gives values."""
+    """How the driver returns values."""
 
     def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
         if not self.made or self.null_keys or not self.schema.key:
@@ -149,7 +153,7 @@ class SqlTable(OutsideTable):
     # indexes
 
     def want_index(self, columns: Sequence[str]) -> None:
-        """A reader looks for equal values of these columns: a table that Millpond made gets an index."""
+        """Requests an index for equal values of these columns: a table that Millpond created gets one."""
         wanted = tuple(columns)
         key = [self.column(k).name for k in self.identity]
         begins_key = not self.null_keys and set(key[: len(wanted)]) == set(wanted)
@@ -196,7 +200,7 @@ def quoted(name: str) -> str:
 
 
 class SqlSnapshot(Snapshot):
-    """The table in one transaction of its database."""
+    """Represents the table in one transaction of its database."""
 
     remote = True
 

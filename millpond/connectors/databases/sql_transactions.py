@@ -1,4 +1,4 @@
-"""Transactions of a SQL database, as readers and the commit use them."""
+"""Implements transactions of a SQL database, for readers and for the commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.tables.base import Backend, Writing
 
 
 class SqlReading(SessionReading):
-    """A transaction that is held for as long as somebody refers to it."""
+    """Represents a transaction that stays open while it is referenced."""
 
     def snapshot(self, table: Backend) -> SqlSnapshot:
         assert isinstance(table, SqlTable)
@@ -20,7 +20,7 @@ class SqlReading(SessionReading):
 
 
 class _HeldSnapshot(SqlSnapshot):
-    """A snapshot that holds the transaction of its moment."""
+    """Represents a snapshot that keeps its transaction open."""
 
     def __init__(self, table: SqlTable, reading: SqlReading):
         super().__init__(table, reading.session)

@@ -1,4 +1,4 @@
-"""SQL that comes from options: looked at before it is sent, so that it can do nothing but read."""
+"""Checks SQL that comes from options before it is sent, so that it can only read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_query(option: str, text: str, dialect: str) -> None:
         trees = parse(text, read=dialect)
     except errors.SqlglotError:
         trees = None
-    if trees is None:  # words of the database that are not known here: by its words it must be a SELECT
+    if trees is None:  # keywords of the database that are not known here: it must look like a SELECT
         good = _reads_by_its_words(text, dialect)
     else:
         good = len(trees) == 1 and isinstance(trees[0], exp.Query) and trees[0].find(*_CHANGING) is None
@@ -49,7 +49,7 @@ def check_condition(option: str, text: str, dialect: str) -> None:
         trees = parse(f"SELECT 1 WHERE (\n{text}\n)", read=dialect)
         tree = trees[0] if len(trees) == 1 else None
         where = tree.args.get("where") if isinstance(tree, exp.Select) else None
-        # What follows the condition would be the statement's: nothing but WHERE may be there.
+        # What follows the condition would belong to the statement: only WHERE is allowed.
         alone = (
             where is not None
             and isinstance(where.this, exp.Paren)
@@ -63,7 +63,7 @@ def check_condition(option: str, text: str, dialect: str) -> None:
 
 
 def _refuse_hidden(option: str, text: str) -> None:
-    """Comments that MySQL takes for statements are not looked into."""
+    """Refuses comments that MySQL executes as statements, which are not checked."""
     if _HIDDEN.search(text):
         raise InvalidOption(f'option "{option}" has a comment that is run: /*! … */', hint="write it without")
 
@@ -82,12 +82,12 @@ def _reads_by_its_words(text: str, dialect: str) -> bool:
 
 
 def marks(text: str, dialect: str) -> list[int]:
-    """The places of the ? in a text that stand for values."""
+    """Returns the places of the ? in a text that are parameters."""
     return [t.start for t in tokenize(text, read=dialect) if t.token_type is TokenType.PLACEHOLDER]
 
 
 def bound(option: str, text: str, values: Sequence[Any] | None, dialect: str) -> sa.TextClause:
-    """The text with its ? bound to values; without values a ? is what it is in the database."""
+    """Returns the text with its ? bound to values; without values a ? has its meaning in the database."""
     places = marks(text, dialect) if values is not None else []
     given = list(values or ())
     if len(places) != len(given):
@@ -105,12 +105,12 @@ def bound(option: str, text: str, values: Sequence[Any] | None, dialect: str) ->
 
 
 def _escaped(text: str) -> str:
-    """A colon means a name that is bound, to SQLAlchemy, wherever it stands; two do not."""
+    """Doubles colons: for SQLAlchemy a single one begins a parameter, wherever it is."""
     return re.sub(r"(?<!:):(?=\w)(?!:)", r"\\:", text)
 
 
 def params_of(text: str | None) -> list[Any] | None:
-    """The values of ``query.params``: one, or a JSON array of them."""
+    """Returns the values of ``query.params``: one, or a JSON array of them."""
     if text is None:
         return None
     stripped = text.strip()
@@ -140,7 +140,7 @@ def _one(text: str) -> Any:
 
 
 def order_of(text: str, names: Sequence[str]) -> list[sa.ColumnElement[Any]]:
-    """The columns of ``order.by``, which are among ``names``."""
+    """Returns the columns of ``order.by``, which are among ``names``."""
     found = []
     for part in text.split(","):
         match = _ORDER.fullmatch(part)
@@ -159,5 +159,5 @@ def order_of(text: str, names: Sequence[str]) -> list[sa.ColumnElement[Any]]:
 
 
 def named(name: str) -> sa.ColumnClause[Any]:
-    """A column by its name, which is always quoted."""
+    """Returns a column by its name, which is always quoted."""
     return sa.column(quoted_name(name, True))

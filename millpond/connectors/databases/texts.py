@@ -1,4 +1,4 @@
-"""Values as texts that PostgreSQL reads, and that keep all of a value."""
+"""Writes values as texts that PostgreSQL reads, without loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millpond.types import TIMESTAMP_NTZ
 
 
 def to_texts(values: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
-    """The values as texts: equal ones, as SQL compares them, have one text."""
+    """Returns the values as texts: equal values, as SQL compares them, have the same text."""
     t = pa.types
     if isinstance(values, pa.ChunkedArray):
         parts = [to_texts(chunk, dtype) for chunk in values.chunks]
@@ -30,7 +30,7 @@ def to_texts(values: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array
 
 
 def from_texts(texts: list[str | None], dtype: pa.DataType) -> pa.Array:
-    """The values of the type that ``to_texts`` made texts of."""
+    """Parses the texts of ``to_texts`` to values of the type."""
     t = pa.types
     if t.is_nested(dtype):
         return from_json(texts, dtype)

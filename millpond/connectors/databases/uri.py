@@ -1,8 +1,8 @@
-"""What the URI of a database says: where it is, what to read there, and options.
+"""Parses the URI of a database: where it is, what to read there, and options.
 
 ``scheme://[login@]host[:port]/DATABASE?table=…``, ``scheme://[login@]host[:port]/DATABASE/TABLE``, and
-``scheme://DATABASE/TABLE`` for the host that the options or the environment name. ``sql://`` goes before any URL of
-SQLAlchemy.
+``scheme://DATABASE/TABLE`` for the host that the options or the environment name. ``sql://`` precedes any SQLAlchemy
+URL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _PART = re.compile(r"""(?:[^&'"]|'[^']*'|"[^"]*"|['"])+""")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a database is, as far as its URI says; ``rest`` are parameters that are none of our options."""
+    """Describes where a database is, as far as its URI says; ``rest`` are parameters that are not options
+    of Millpond.
+    """
 
     host: str | None = None
     port: int | None = None
@@ -32,7 +34,7 @@ class Place:
 
 
 def split_query(uri: str) -> tuple[str, list[tuple[str, str]]]:
-    """A URI without its parameters, and these. A value in quotes is taken as it stands, any other is unquoted."""
+    """Splits a URI from its parameters. A value in quotes is used as it is, any other is unquoted."""
     before, _, query = uri.partition("?")
     found = []
     for part in _PART.findall(query):
@@ -46,7 +48,7 @@ def split_query(uri: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def options_in(uri: str, declared: Sequence[Option]) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
-    """The options that a URI sets, by name, and its other parameters."""
+    """Returns the options that a URI sets, by name, and its other parameters."""
     before, parameters = split_query(uri)
     ours = [Setting(name, value) for name, value in parameters if find_option(declared, name) is not None]
     rest = tuple(p for p in parameters if find_option(declared, p[0]) is None)
@@ -56,7 +58,7 @@ def options_in(uri: str, declared: Sequence[Option]) -> tuple[dict[str, object],
 
 
 def place_of(uri: str, *, names_rows: bool) -> Place:
-    """The place of a database with a host; ``names_rows`` says whether the options name a table or a query."""
+    """Returns the place of a database with a host; ``names_rows`` says whether the options name a table or a query."""
     before, _ = split_query(uri)
     scheme = before.partition(":")[0]
     try:
@@ -87,7 +89,7 @@ def place_of(uri: str, *, names_rows: bool) -> Place:
             f'"{without_passwords(before)}" names the database "{segments[0]}" and no table',
             hint=_forms(scheme),
         )
-    # One segment, and nothing that only a host has: DATABASE/TABLE. Its case is kept.
+    # One segment, and nothing that only a host has: DATABASE/TABLE. Its case is preserved.
     return Place(None, None, unquote(parts.netloc), None, None, segments[0])
 
 

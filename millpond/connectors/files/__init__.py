@@ -1,1 +1,1 @@
-"""Files of this machine as a source; how they are listed is shared with object stores."""
+"""Reads files of this machine as a source; their listing is shared with object stores."""

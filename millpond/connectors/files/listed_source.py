@@ -1,6 +1,6 @@
-"""Sources that list files: what is in an offset is read by their formats, whatever the place they are in.
+"""Implements sources that list files: their formats read the files of an offset, wherever they are.
 
-An offset lists files and how far each was read, in the order in which they came. The sequence number of a row is the
+An offset lists files and how far each was read, in the order of their arrival. The sequence number of a row is the
 place of its file in that order and its place in the file: the same however often it is read.
 """
 
@@ -24,6 +24,7 @@ from millpond.connectors.source import BYTES_OF_A_ROW, Split, with_seq
 from millpond.errors import BadData, Error, SourceChanged, SourceEmpty, without_passwords
 from millpond.formats.base import Format, Piece, find_format, has_known_suffix
 from millpond.formats.blocks import LONGEST_RECORD
+from millpond.formats.csvrecords import QUOTING_OPTIONS
 from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
@@ -37,13 +38,7 @@ FORMAT_OPTIONS: tuple[Option, ...] = (
     Option("format", "text", "csv, json, jsonl, parquet or avro; by default the suffix of the file decides"),
     Option("header", "bool", "whether the first row of a CSV file contains the column names", True),
     Option("delimiter", "text", "the separator of values in CSV; by default a comma, in .tsv files a tab"),
-    Option("quote", "text", "the quote around CSV values that contain delimiters or line breaks", '"'),
-    Option(
-        "escape",
-        "text",
-        "the escape character before a quote inside a CSV value; by default quotes are doubled",
-    ),
-    Option("null.value", "text", "the unquoted text that means NULL in CSV", ""),
+    *QUOTING_OPTIONS,
     Option("max.record", "size", "the maximum size of a line of JSON or a row of CSV", LONGEST_RECORD),
     Option("max.depth", "int", "the maximum nesting depth of JSON", MAX_DEPTH),
 )
@@ -61,7 +56,7 @@ FOLLOWING_OPTIONS: tuple[Option, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FileSplit(Split):
-    """A piece of a file of an offset."""
+    """Describes a piece of a file of an offset."""
 
     entry: Entry
     piece: Piece
@@ -72,7 +67,7 @@ class FileSplit(Split):
 
     @property
     def first_seq(self) -> int:
-        """The sequence number of its first row."""
+        """Returns the sequence number of its first row."""
         return (self.entry.index << ROW_BITS) + self.piece.begin + self.piece.first_row
 
 
@@ -80,17 +75,17 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
     """Reads what a ``Place`` lists. Each kind of place is a subclass."""
 
     growing: ClassVar[bool] = False
-    """Whether files may grow; else one that has more bytes is another one."""
+    """Whether files may grow; otherwise one with more bytes is a different file."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
         super().__init__(uri, values, declared)
-        # An object of a store is there when it is whole.
+        # An object of a store appears when it is complete.
         self._quiet = Quiet(self.values.get("watch.debounce", 0.0) if self.follows else 0.0)
 
     @property
     @abstractmethod
     def place(self) -> Place:
-        """Where the files are."""
+        """Returns where the files are."""
 
     @property
     def follows(self) -> bool:
@@ -105,7 +100,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         return self.declared is None and self._format(self._there()[0]).guesses
 
     def _there(self) -> list[str]:
-        """The paths of what is there; FileMissing if there is nothing."""
+        """Returns the existing paths; raises FileMissing if there are none."""
         return [s.path for s in self.place.seen()]
 
     def _format(self, path: str) -> Format:
@@ -124,7 +119,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
 
     @property
     def address(self) -> str:
-        """With what may make other columns of the same files."""
+        """Returns the address, with the options that may lead to other columns of the same files."""
         told = [f"{o.name}={self.values[o.name]}" for o in FORMAT_OPTIONS if self.values[o.name] != o.default]
         return without_passwords("|".join([self.uri, *told]))
 
@@ -135,7 +130,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
             return self._format(path).fresh(path, self.schema(), split.piece)
 
     def _discover(self) -> Schema:
-        """From the first few files together."""
+        """Discovers the columns from the first few files together."""
         found, bad = Schema(()), list[BadData]()
         for path in self._there()[:FILES_TO_DISCOVER]:
             try:
@@ -159,7 +154,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         return not pending and self.reached(at, end)
 
     def _latest(self, start: Offset | None) -> tuple[Offset, bool]:
-        """The offset, and whether something was seen that is not in it yet."""
+        """Returns the offset, and whether something was seen that is not in it yet."""
         look = self._look()
         with self.reading(self.uri):
             if start is None:
@@ -169,7 +164,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         return found.offset(), look.pending
 
     def stands(self, end: Offset) -> bool:
-        """Whether all files up to an offset are where they were, and what they were."""
+        """Returns whether all files up to an offset exist and are unchanged."""
         try:
             for entry in Listed.of(end).files:
                 if not entry.gone:
@@ -212,7 +207,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
             yield FileSplit(piece.rows, size, entry, piece)
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
-        """How many rows a file has is not known: bytes are counted, and new files."""
+        """Cuts a range by bytes and new files, as the number of rows of a file is not known."""
         before, until = Listed.of(start), Listed.of(end)
         known, look = before.by_index(), self._look()
         most, left = self.values["batch.max.files"], rows * BYTES_OF_A_ROW
@@ -235,7 +230,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         return replace(until, files=tuple(files), next=max(number, before.next)).offset()
 
     def _cut(self, entry: Entry, begin: int, size: int, look: Look) -> Entry:
-        """The entry up to a record about so many bytes on."""
+        """Returns the entry up to a record about so many bytes later."""
         form = self._format(entry.path)
         with self.reading(entry.path):
             while begin + size < entry.at:
@@ -246,7 +241,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         return entry
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
-        """Files are known by name and number: the two offsets need not be of one line."""
+        """Compares offsets by name and number of their files: they need not be of one line."""
         if at is None:
             return not self.splits(None, end)
         here = {(e.path, e.id): e for e in Listed.of(at).files}
@@ -289,7 +284,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         self._check_unchanged(entry)
 
     def _check_unchanged(self, entry: Entry) -> None:
-        """Raises if a file is not what it was when the offset was made; it may have grown, if its kind does."""
+        """Raises if a file has changed since the offset was made; it may have grown, if its kind does."""
         now = self.place.find(entry.path)
         if now is None:
             raise SourceChanged(f'file "{entry.path}" was removed while it was being read')
@@ -306,5 +301,5 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:
-        """What goes wrong with a file, in our words."""
+        """Translates errors with a file."""
         yield

@@ -1,9 +1,10 @@
-"""What becomes of files that were read: an offset lists them, each with how far it was read, and a look finds the next
-offset: what has come, grown, moved, been written anew or gone since.
+"""Tracks files that were read: an offset lists them, each with how far it was read, and a listing finds the next
+offset: what was added, grew, moved, was rewritten or removed since.
 
-A file is what it was if its number and time say so, or if its first bytes, up to where it was read, have the same
-print. One that is not is written anew, unless what was read is found under another name: logs are rotated so. What was
-written anew or is gone makes an offset with a new ``anew``: the rows up to it are not those of before and some more.
+A file is unchanged if its number and time say so, or if its first bytes, up to where it was read, have the same
+fingerprint. Otherwise it was rewritten, unless what was read is found under another name: logs are rotated so.
+Rewritten or removed files lead to an offset with a new ``anew``: the rows up to it are not the earlier ones and some
+more.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from millpond.changes import Offset
 from millpond.formats.base import Format
 
 SMALL = 1 << 20
-"""Bytes up to which a print is of all of them; of more it is of samples."""
+"""Bytes up to which a fingerprint includes all of them; of more it includes samples."""
 _SAMPLE = 1 << 12
 _SAMPLES = 32
 LONGEST = 10
-"""Times the debounce after which a file that changes all the time is believed."""
+"""Times the debounce after which a file that changes all the time is accepted."""
 MOST_GONE = 1000
-"""Files that are gone and may come back."""
+"""Removed files that may come back."""
 _ENDS = (b"\n", b"\r")
 _ROTATED = r"[.\-_]\d[\d.\-_T]*"
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file as it is now; ``id`` tells it from others whatever its name."""
+    """Describes a file as it is now; ``id`` distinguishes it from others whatever its name."""
 
     path: str
     size: int
@@ -44,9 +45,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of an offset: as it was seen, and how far it was read. ``index`` numbers the files in the order in which
-    they came. ``open``: the last record has no end yet, and was taken all the same. ``away``: it was moved to where
-    nobody would look for it. ``gone``: it is not there any more, and its rows count on."""
+    """Describes a file of an offset: as it was seen, and how far it was read. ``index`` numbers the files in the order
+    of their arrival. ``open``: the last record has no end yet, and was read all the same. ``away``: it was moved to
+    where nobody would look for it. ``gone``: it does not exist any more, and its rows remain valid.
+    """
 
     path: str
     size: int
@@ -70,8 +72,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An offset, taken apart. ``lost`` are the numbers of files that are gone for good, and whose rows count on;
-    ``kept``, that there are others, of which it is not known."""
+    """Contains a parsed offset. ``lost`` are the numbers of files that are removed for good, and whose rows remain
+    valid; ``kept``, that there are others, which are unknown.
+    """
 
     files: tuple[Entry, ...] = ()
     next: int = 0
@@ -100,32 +103,34 @@ class Listed:
 
     @property
     def left(self) -> frozenset[int] | None:
-        """The numbers of files whose rows count, and that nobody can read again; None if they are not all known."""
+        """Returns the numbers of files whose rows remain valid, and that nobody can read again; None if they are not
+        all known.
+        """
         return None if self.kept else frozenset({*self.lost, *(e.index for e in self.files if e.gone)})
 
 
 class Place(ABC):
-    """Where files are: a directory of this machine, an object store."""
+    """Represents where files are: a directory of this machine, an object store."""
 
     @abstractmethod
     def seen(self) -> list[Seen]:
-        """All files that are meant, sorted by name; none is no error."""
+        """Returns all selected files, sorted by name; none is no error."""
 
     @abstractmethod
     def find(self, path: str) -> Seen | None:
-        """One file, whether it is meant or not."""
+        """Returns one file, whether it is selected or not."""
 
     @abstractmethod
     def read(self, path: str, begin: int, size: int) -> bytes:
-        """Some bytes of a file."""
+        """Returns some bytes of a file."""
 
     def older(self, path: str) -> Iterator[str]:
-        """Files that may hold what was in this one before a log was rotated."""
+        """Yields files that may contain what was in this one before a log was rotated."""
         return iter(())
 
 
 class LocalPlace(Place):
-    """Files of this machine; ``paths`` gives those that are meant."""
+    """Represents files of this machine; ``paths`` returns the selected ones."""
 
     def __init__(self, paths: Callable[[], list[str]]):
         self._paths = paths
@@ -148,7 +153,7 @@ class LocalPlace(Place):
             return file.read(size)
 
     def older(self, path: str) -> Iterator[str]:
-        """``app.log.1``, ``app.log-20260131``, ``app-2026-01-31.log`` beside ``app.log``."""
+        """Yields ``app.log.1``, ``app.log-20260131``, ``app-2026-01-31.log`` next to ``app.log``."""
         directory, name = os.path.split(path)
         stem, suffix = os.path.splitext(unrotated(name))
         stem = re.sub(_ROTATED + "$", "", stem)
@@ -163,12 +168,14 @@ class LocalPlace(Place):
 
 
 def unrotated(path: str) -> str:
-    """The path without what a rotated log has behind its name."""
+    """Returns the path without the suffix of a rotated log."""
     return re.sub(_ROTATED + "$", "", path)
 
 
 class Quiet:
-    """Since when files are as they are, by the clock of this process: the times of files may be those of others."""
+    """Tracks since when files are unchanged, by the clock of this process: the times of files may come from other
+    clocks.
+    """
 
     def __init__(self, seconds: float):
         self._seconds = seconds
@@ -176,7 +183,7 @@ class Quiet:
         """By path: as it was seen last, since when, and since when it changes."""
 
     def __call__(self, path: str, now: Seen | None) -> bool:
-        """Whether nothing has happened to a file for some time, or something all the time for too long."""
+        """Returns whether a file has not changed for some time, or has changed all the time for too long."""
         clock = time.monotonic()
         seen, since, first = self._since.get(path, (now, clock, clock))
         if seen != now:
@@ -188,9 +195,10 @@ class Quiet:
 
 
 class Look:
-    """Finds the offset after another one. ``format_of`` gives the format of a path; ``growing`` says whether files may
-    grow at all, ``keeps`` that rows of files that are gone count on, ``waits`` that the rest of a line may come. What
-    was written anew, removed, or cannot grow is believed when it is ``quiet``."""
+    """Finds the offset after another one. ``format_of`` returns the format of a path; ``growing`` says whether files
+    may grow at all, ``keeps`` that rows of removed files remain valid, ``waits`` that the rest of a line may come. What
+    was rewritten, removed, or cannot grow is accepted when it is ``quiet``.
+    """
 
     def __init__(
         self,
@@ -210,13 +218,13 @@ class Look:
         self._quiet = quiet
         self._ids: dict[str, Seen] = {}
         self.pending = False
-        """Whether something was seen that is not believed yet."""
+        """Whether something was seen that is not accepted yet."""
 
     def grows(self, path: str) -> bool:
         return self._growing and self._format_of(path).grows(path)
 
     def first(self, seen: list[Seen]) -> Listed:
-        """Everything that is there now."""
+        """Returns the first offset, with everything that exists now."""
         files = tuple(self._enter(s, i, final=True) for i, s in enumerate(seen))
         return Listed(files, len(files))
 
@@ -278,7 +286,7 @@ class Look:
         return self._read_on(entry, seen, final=final)
 
     def _read_on(self, entry: Entry, now: Seen, *, final: bool) -> Entry:
-        """The entry with what has come; a record without an end is taken when it is ``final``."""
+        """Returns the entry with what was added; a record without an end is included when it is ``final``."""
         if not self.grows(now.path):
             return replace(entry, **asdict(now), at=now.size)
         form = self._format_of(now.path)
@@ -286,14 +294,14 @@ class Look:
         if final:
             at = form.complete(now.path, entry.at, now.size, final=True)
             half = form.name == "jsonl" and at > whole and self._place.read(now.path, at - 1, 1) not in b"}"
-            if half and self._waits:  # of an object: the rest must come
+            if half and self._waits:  # for an object: the rest must come
                 at = whole
         if not final and at < now.size:
             self.pending = True
         return replace(entry, **asdict(now), at=at, print=self.print(now.path, at), open=at > whole)
 
     def _still(self, entry: Entry, now: Seen) -> Entry | None:
-        """The entry as it is now, if that is what it was and perhaps some more."""
+        """Returns the current entry, if the file is unchanged or has only grown."""
         if now == entry.seen:
             if entry.at < entry.size and self.grows(entry.path):
                 return self._read_on(entry, now, final=self._is_quiet(now))
@@ -312,7 +320,7 @@ class Look:
         return self._read_on(entry, now, final=self._is_quiet(now))
 
     def _moved(self, entry: Entry, here: dict[str, Seen], taken: set[str]) -> Entry | None:
-        """The entry under the name that it has now."""
+        """Returns the entry under its new name."""
         if not entry.at:
             return None
         for now in self._others(entry, here, taken):
@@ -327,7 +335,7 @@ class Look:
         return None
 
     def _others(self, entry: Entry, here: dict[str, Seen], taken: set[str]) -> Iterator[Seen]:
-        """Files that a file may have become."""
+        """Yields files that a file may have become."""
         if not self._ids:
             self._ids = {s.id: s for s in here.values()}
         if entry.id in self._ids:
@@ -339,7 +347,7 @@ class Look:
                     yield now
 
     def print(self, path: str, at: int) -> str:
-        """What tells the first bytes of a file from others."""
+        """Returns a fingerprint of the first bytes of a file."""
         digest = hashlib.blake2b(str(at).encode(), digest_size=12)
         if at <= SMALL:
             digest.update(self._place.read(path, 0, at))

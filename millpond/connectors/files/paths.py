@@ -1,4 +1,4 @@
-"""The files that the path of a ``file://`` URI stands for."""
+"""Finds the files that the path of a ``file://`` URI matches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def path_of(uri: str) -> str:
-    """The path of ``file:///abs/path`` or ``file://relative/path``, made absolute. ``%20`` is a space, unless there is
-    a file whose name has these very characters."""
+    """Returns the path of ``file:///abs/path`` or ``file://relative/path``, made absolute. ``%20`` is a space, unless
+    there is a file whose name has exactly these characters.
+    """
     path = uri.partition("://")[2]
     if not path:
         raise InvalidOption(f'"{uri}" names no file', hint="file:///absolute/path or file://relative/path")
@@ -27,7 +28,7 @@ def path_of(uri: str) -> str:
 
 
 def _is_encoded(path: str) -> bool:
-    """Whether every ``%`` begins a character of UTF-8, and none of them is a NUL."""
+    """Returns whether every ``%`` begins a UTF-8 character, and none of them is a NUL."""
     try:
         return _LONE.search(path) is None and "\0" not in unquote(path, errors="strict")
     except UnicodeDecodeError:
@@ -39,10 +40,10 @@ def is_pattern(path: str) -> bool:
 
 
 def matching_files(path: str, *, any_suffix: bool = False) -> list[str]:
-    """The files of a path, directory or pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
+    """Returns the files of a path, directory or pattern (``*``, ``**``, ``?``, ``[…]``, ``{a,b}``), sorted by name.
 
-    A path that exists is never taken for a pattern. A directory gives the files in it that have a known
-    suffix, or any. Names that begin with ``.`` or ``_`` are left out unless the pattern begins so.
+    An existing path is never treated as a pattern. A directory means the files in it that have a known suffix, or any.
+    Names that begin with ``.`` or ``_`` are left out unless the pattern begins so.
     """
     if os.path.isfile(path):
         return [path]
@@ -61,8 +62,9 @@ def matching_files(path: str, *, any_suffix: bool = False) -> list[str]:
 
 
 def _each_once(paths: Iterable[str]) -> list[str]:
-    """The paths without those that lead to a file of another one through links; of these the shortest is kept, a file
-    rather than a link to it."""
+    """Returns the paths without those that lead to a file of another one through links; of these the shortest stays, a
+    file rather than a link to it.
+    """
     kept: dict[str, str] = {}
     for path in sorted(paths, key=lambda p: (os.path.islink(p), p.count(os.sep), p)):
         kept.setdefault(os.path.realpath(path), path)
@@ -70,7 +72,7 @@ def _each_once(paths: Iterable[str]) -> list[str]:
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
-    """``x.{a,b}`` as ``x.a`` and ``x.b``; braces may be nested."""
+    """Expands ``x.{a,b}`` to ``x.a`` and ``x.b``; braces may be nested."""
     match = _BRACES.search(pattern)
     if match is None:
         yield pattern

@@ -1,5 +1,6 @@
-"""Files of this machine: CSV, JSON, JSON lines, Parquet and Avro, one or many, that may grow, change and go while they
-are read."""
+"""Reads files of this machine: CSV, JSON, JSON lines, Parquet and Avro, one or many, that may grow, change and be
+removed while they are read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from millpond.types import Schema
 
 
 class FileSource(ListedSource):
-    """Files of this machine."""
+    """Reads files of this machine."""
 
     kind: ClassVar[str] = "file"
     schemes: ClassVar[tuple[str, ...]] = ("file",)
@@ -68,7 +69,7 @@ class FileSource(ListedSource):
         return watch(self.path, max(self.values["watch.interval"], 0.01), stop)
 
     def _there(self) -> list[str]:
-        """The files, waited for if there are none; FileMissing when the time is over."""
+        """Returns the files, and waits for them if there are none; raises FileMissing when the time is over."""
         patience = Patience(
             self.values["file.wait.timeout"], max(self.values["file.retry.interval"], 0.01), "fixed"
         )

@@ -1,4 +1,4 @@
-"""Changes of files as the file system tells them, or by looking where it does not."""
+"""Watches files: the file system reports changes, or files are polled if it does not."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from collections.abc import Iterator
 
 log = logging.getLogger("millpond")
 LONGEST = 1000
-"""Milliseconds after which there is a look although nothing was told."""
+"""Milliseconds after which files are checked although nothing was reported."""
 _STEP = 20
-"""Milliseconds without a further change before changes are told."""
+"""Milliseconds without a further change before changes are reported."""
 
 
 def watch(path: str, interval: float, stop: threading.Event) -> Iterator[None]:
-    """Comes when a file, or one in a directory or of a pattern, may have changed; ``interval`` is how often to look
-    where nobody tells."""
+    """Yields when a file, or one in a directory or of a pattern, may have changed; ``interval`` is how often to poll if
+    nothing is reported.
+    """
     while not stop.is_set():
         directory, recursive = _above(path)
         try:
@@ -25,7 +26,7 @@ def watch(path: str, interval: float, stop: threading.Event) -> Iterator[None]:
         except (
             OSError,
             RuntimeError,
-        ) as error:  # a network file system, no inotify handle left, not there any more
+        ) as error:  # a network file system, no inotify handle left, or removed
             log.debug("changes in %s are not reported: %s", directory, error)
             if not stop.wait(interval):
                 yield
@@ -51,7 +52,7 @@ def _told(directory: str, recursive: bool, stop: threading.Event) -> Iterator[No
 
 
 def _above(path: str) -> tuple[str, bool]:
-    """The directory to watch, and whether what is in those within it counts."""
+    """Returns the directory to watch, and whether to include its subdirectories."""
     if os.path.isdir(path):
         return path, False
     directory = os.path.dirname(path)

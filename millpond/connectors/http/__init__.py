@@ -1,1 +1,1 @@
-"""Answers of web servers as a source."""
+"""Reads responses of web servers as a source."""

@@ -1,4 +1,4 @@
-"""What is made of the body of an answer: a file in a known format, in UTF-8, that holds the rows and nothing else."""
+"""Converts the body of a response to a file in a known format, in UTF-8, that contains only the rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _START = 512
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The file, what it is known by, its rows if they were counted, and the whole JSON where it was asked for."""
+    """Contains the file, its identity, its rows if they were counted, and the whole JSON if it was requested."""
 
     path: Path
     digest: str
@@ -61,8 +61,9 @@ def settle_body(
     whole: bool,
     first: bool,
 ) -> Body:
-    """Makes the file of an answer's raw body, beside it. ``path`` is where the rows are in its JSON, ``whole`` asks for
-    its text. Only after the ``first`` page nothing at all stands for no rows."""
+    """Writes the file of a response's raw body, next to it. ``path`` is where the rows are in its JSON, ``whole``
+    requests its text. An empty body means no rows only after the ``first`` page.
+    """
     _unpack(raw, answer, most)
     suffix = _suffix(raw, answer, values["format"])
     if first and suffix != ".jsonl" and not raw.stat().st_size:
@@ -103,7 +104,7 @@ def count_rows(body: Body, values: Mapping[str, Any]) -> int:
 
 
 def _unpack(raw: Path, answer: Answer, most: int) -> None:
-    """Undoes how the body was packed for the way, and if it is a packed file itself, that too."""
+    """Removes the transfer compression of the body, and if it is a compressed file itself, that too."""
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         _unpack_as("gzip", raw, answer, most)
@@ -130,7 +131,9 @@ def _unpack_as(codec: str, raw: Path, answer: Answer, most: int) -> None:
 
 
 def _suffix(raw: Path, answer: Answer, named: str | None) -> str:
-    """The suffix that tells the format: by its name, the type of the answer, the address, or how it begins."""
+    """Returns the suffix that identifies the format: by its name, the type of the response, the address, or its
+    beginning.
+    """
     start = _start(raw).removeprefix(codecs.BOM_UTF8).lstrip()
     is_json = start[:1] in (b"{", b"[")
     if start[:1] == b"<" or (_type(answer) == "text/html" and not (named and is_json)):

@@ -1,4 +1,4 @@
-"""GET over HTTP: within limits of time and size, only to hosts that were named, tried again where that may help."""
+"""Sends GET over HTTP: with limits of time and size, only to named hosts, retried if that may help."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 MOST_REDIRECTS = 10
 SAID = 200
-"""Letters of an answer that an error quotes."""
+"""Characters of a response that an error quotes."""
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
-"""Answers after which the same request may go well."""
+"""Responses after which the same request may succeed."""
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 CLIENT_OPTIONS = (
@@ -58,8 +58,9 @@ CLIENT_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer whose body has been written, packed as it may be; ``url`` is where it came from in the end. A 304 is
-    ``unchanged``."""
+    """Describes a response whose body has been written, possibly compressed; ``url`` is the final address. A 304 is
+    ``unchanged``.
+    """
 
     url: str
     headers: Mapping[str, str]
@@ -76,7 +77,7 @@ class Answer:
 
 
 class Client:
-    """Asks one host, and those that it is allowed to be sent on to. What is secret goes to the one host only."""
+    """Sends requests to one host, and to those that it may redirect to. Secrets go to the one host only."""
 
     def __init__(self, url: str, values: Mapping[str, Any], issues: Issues):
         self._values = values
@@ -96,7 +97,7 @@ class Client:
             self._own.setdefault("Authorization", f"Basic {coded}")
 
     def get(self, url: str, headers: Mapping[str, str], body: IO[bytes], most: int) -> Answer:
-        """The answer, its body of at most ``most`` bytes written to ``body``."""
+        """Returns the response, its body of at most ``most`` bytes written to ``body``."""
         stop: threading.Event | None = getattr(self._own_thread, "stop", None)
 
         def ask() -> Answer:
@@ -108,7 +109,7 @@ class Client:
         return patience.wait_for(ask, issues=self._issues, sleep=stop.wait if stop else time.sleep)
 
     def end_with(self, stop: threading.Event) -> None:
-        """What this thread asks ends when the event is set."""
+        """Cancels requests of this thread when the event is set."""
         self._own_thread.stop = stop
         self._pools.end_with(stop)
 
@@ -116,7 +117,7 @@ class Client:
         self._pools.close()
 
     def check_allowed(self, url: str, came_from: str) -> None:
-        """Raises if what was answered leads to where it may not."""
+        """Raises if a response redirects to a forbidden address."""
         if not _is_address(url):
             raise SourceError(f'"{came_from}" leads to "{url}", which is no HTTP address')
         parts, before = urlsplit(url), urlsplit(came_from)
@@ -129,7 +130,7 @@ class Client:
             )
 
     def _is_own(self, url: str) -> bool:
-        """Whether an address is of the host that was named, or the same over TLS."""
+        """Returns whether an address is of the named host, or the same over TLS."""
         there, own = urlsplit(url), urlsplit(self.url)
         upgraded = (_port(own), _port(there)) == (80, 443) and there.scheme == "https"
         return there.hostname == own.hostname and (_port(there) == _port(own) or upgraded)
@@ -244,7 +245,7 @@ class Client:
         return SourceError(what)
 
     def _said(self, response: BaseHTTPResponse) -> str:
-        """The beginning of an error's body as one line, without tags and without what is secret."""
+        """Returns the beginning of an error's body as one line, without tags and secrets."""
         from urllib3.exceptions import HTTPError
 
         try:
@@ -259,7 +260,7 @@ class Client:
 
 
 def joined(url: str, target: str) -> str:
-    """The address that a link in the answer of another one means; the link itself if it is none."""
+    """Returns the address that a link in the response of another one means; the link itself if it is invalid."""
     try:
         return urljoin(url, target)
     except ValueError:
@@ -273,7 +274,7 @@ def too_large(url: str, most: int) -> BadData:
 
 
 def retry_after(text: str | None, now: float) -> float:
-    """The seconds that a Retry-After header asks for: a number, or a date."""
+    """Returns the seconds that a Retry-After header requests: a number, or a date."""
     if text is None:
         return 0.0
     if text.strip().isdigit():
@@ -297,7 +298,7 @@ def _port(parts: Any) -> int | None:
 
 
 def _host(url: str) -> str:
-    """Host and port; the port of the scheme is left out."""
+    """Returns host and port; the port of the scheme is left out."""
     parts = urlsplit(url)
     port = parts.port
     return f"{parts.hostname}:{port}" if port and port != _PORTS.get(parts.scheme) else f"{parts.hostname}"

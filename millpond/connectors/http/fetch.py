@@ -1,4 +1,4 @@
-"""All pages of an answer, fetched into files; those that the server has not changed are not fetched again."""
+"""Fetches all pages of a response into files; unchanged pages are not fetched again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ACCEPT = {"Accept": "application/json, application/x-ndjson, text/csv;q=0.9, */
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page that was fetched: what was asked, what it is known by, and the address of the next one."""
+    """Describes a page that was fetched: its request, its identity, and the address of the next one."""
 
     url: str
     digest: str
@@ -33,7 +33,7 @@ class Page:
 
 
 Known = Mapping[str, tuple[Page, Path | None]]
-"""Pages that were fetched before by their addresses, with their files where these are kept."""
+"""Pages that were fetched before by their addresses, with their files if these are stored."""
 
 
 class Fetcher:
@@ -46,11 +46,11 @@ class Fetcher:
 
     @property
     def first(self) -> str:
-        """The address of the first page."""
+        """Returns the address of the first page."""
         return self._pager.first()
 
     def fetch(self, known: Known, folder: Path) -> list[Page] | None:
-        """The pages, their files in ``folder``; None if the one page that there is has not changed."""
+        """Fetches the pages, their files in ``folder``; returns None if the only page has not changed."""
         pages: list[Page] = []
         url: str | None = self.first
         left: int = self._values["max.size"]
@@ -71,7 +71,7 @@ class Fetcher:
         return pages
 
     def end_with(self, stop: threading.Event) -> None:
-        """What this thread fetches ends when the event is set."""
+        """Cancels fetches of this thread when the event is set."""
         self._client.end_with(stop)
 
     def close(self) -> None:
@@ -120,13 +120,13 @@ class Fetcher:
 
 
 def digest_of(pages: Iterable[Page]) -> str:
-    """What all pages together are known by."""
+    """Returns the digest of all pages together."""
     return hashlib.sha256("".join(page.digest for page in pages).encode()).hexdigest()[:32]
 
 
 @contextmanager
 def named(path: Path, url: str) -> Iterator[None]:
-    """Errors of a format name the address in place of the file that holds its answer."""
+    """Makes errors of a format name the address instead of the file that contains its response."""
     try:
         yield
     except BadData as error:

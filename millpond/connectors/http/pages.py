@@ -1,4 +1,4 @@
-"""Pages: where the next one of an answer is."""
+"""Finds the address of the next page of a response."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Pager:
 
     @property
     def reads_body(self) -> bool:
-        """Whether the next page is told by the JSON of this one."""
+        """Returns whether the next page is determined by the JSON of this one."""
         return bool(self._path)
 
     @property
     def reads_header(self) -> bool:
-        """Whether the next page is told by a header, which may come though the body has not changed."""
+        """Returns whether the next page is determined by a header, which may come although the body has not changed."""
         return self.kind == "link" and not self._path
 
     def first(self) -> str:
@@ -97,7 +97,7 @@ class Pager:
         return with_param(self.url, self._param, str(start))
 
     def following(self, asked: str, answer: Answer, text: str | None, rows: Callable[[], int]) -> str | None:
-        """The address of the next page; None after the last one. ``text`` is the JSON of this one."""
+        """Returns the address of the next page; None after the last one. ``text`` is the JSON of this one."""
         match self.kind:
             case "link":
                 target = self._told(answer, text) if self._path else next_link(answer.headers.get("link", ""))
@@ -116,7 +116,7 @@ class Pager:
         return None
 
     def _told(self, answer: Answer, text: str | None) -> str | None:
-        """The link or cursor in the JSON. One that is missing, null, false or empty ends the pages."""
+        """Returns the link or cursor in the JSON. One that is missing, null, false or empty ends the pages."""
         if text is None:
             raise BadData(f'the answer of "{answer.url}" is not JSON: "paging.path" leads nowhere')
         if not text.strip():
@@ -137,14 +137,14 @@ class Pager:
 
 
 def with_param(url: str, name: str, value: str) -> str:
-    """The address with a parameter, in place of one of that name."""
+    """Returns the address with a parameter, which replaces one of that name."""
     parts = urlsplit(url)
     kept = [(k, v) for k, v in parse_qsl(parts.query, keep_blank_values=True) if k != name]
     return urlunsplit(parts._replace(query=urlencode([*kept, (name, value)])))
 
 
 def next_link(header: str) -> str | None:
-    """What a Link header says is next."""
+    """Returns the next link of a Link header."""
     for target, parameters in _LINK.findall(header):
         rel = _REL.search(parameters)
         if rel is not None and "next" in (rel[1] or rel[2]).lower().split():

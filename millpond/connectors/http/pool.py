@@ -1,5 +1,6 @@
-"""Connections to web servers: by the proxies of the environment, with the certificates to trust, and ended when nobody
-waits for an answer any more."""
+"""Manages connections to web servers: through the proxies of the environment, with the trusted certificates, and closed
+when nobody waits for a response any more.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Pools:
-    """The connections of one thread."""
+    """Stores the connections of one thread."""
 
     def __init__(self, trusted: str | None):
         self._trusted = trusted
@@ -63,7 +64,7 @@ class Pools:
             ) from None
 
     def end_with(self, stop: threading.Event) -> None:
-        """When the event is set, whoever waits for an answer on these connections gets an error instead."""
+        """Raises an error in all threads that wait for a response on these connections when the event is set."""
         threading.Thread(target=_end, args=(stop, self._connections), daemon=True).start()
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class Pools:
 
 
 def _noted(kind: Any, connections: weakref.WeakSet[Any]) -> Any:
-    """The kind of pool, whose connections are noted."""
+    """Returns the kind of pool, whose connections are recorded."""
 
     class Connection(kind.ConnectionCls):  # type: ignore[misc]
         def connect(self) -> None:

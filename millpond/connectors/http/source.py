@@ -1,7 +1,7 @@
-"""HTTP: the rows that a GET answers, in one page or many.
+"""Reads the rows that a GET returns, in one page or many.
 
-An answer cannot be asked for twice. So what was fetched is kept, in files, and an offset names one version of it: by a
-digest of its rows, with what the server needs to tell whether there is another by now (ETag, Last-Modified).
+A response cannot be requested twice. So what was fetched is stored, in files, and an offset names one version of it: by
+a digest of its rows, with what the server needs to decide whether there is a newer one (ETag, Last-Modified).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from millpond.connectors.http.spool import Spool
 from millpond.connectors.source import Split, with_seq
 from millpond.errors import InvalidOption, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, Piece, find_format
+from millpond.formats.csvrecords import QUOTING_OPTIONS
 from millpond.formats.merge import merge_schemas
 from millpond.formats.received import Received
 from millpond.options import Option
@@ -35,21 +36,21 @@ from millpond.types import Schema
 
 PAGES_TO_DISCOVER = 8
 INTERVAL = 60.0
-"""Seconds between two requests where nothing else is said."""
+"""Default seconds between two requests."""
 FRESH = 10.0
-"""Seconds for which what was fetched to discover the columns is what there is."""
+"""Seconds for which the response that was fetched to discover the columns is current."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSplit(Split):
-    """A page in a file; ``seq`` is the number of its first row."""
+    """Describes a page in a file; ``seq`` is the number of its first row."""
 
     path: str
     seq: int
 
 
 class HttpSource(DriftingSource, Follows, Rejects):
-    """Reads what a GET answers."""
+    """Reads what a GET returns."""
 
     kind: ClassVar[str] = "http"
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
@@ -77,13 +78,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
             "text",
             "the separator of values in CSV; by default a comma, or a tab if the content type says so",
         ),
-        Option("quote", "text", "the quote around CSV values that contain delimiters or line breaks", '"'),
-        Option(
-            "escape",
-            "text",
-            "the escape character before a quote inside a CSV value; by default quotes are doubled",
-        ),
-        Option("null.value", "text", "the unquoted text that means NULL in CSV", ""),
+        *QUOTING_OPTIONS,
     )
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
@@ -98,7 +93,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         self._pages: dict[str, list[Page]] = {}
         self._newest: Offset | None = None
         self._fetched: tuple[Offset, float] | None = None
-        """What was fetched to discover the columns, and when: the first who asks for what there is gets it."""
+        """What was fetched to discover the columns, and when: the first request for the latest offset gets it."""
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,7 +106,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
 
     @property
     def address(self) -> str:
-        """What is asked for may hold secrets: it is told apart by a digest."""
+        """Returns the address. What is requested may contain secrets, so a digest identifies it."""
         asked = hashlib.sha256(repr((self.uri, self.values["rows.path"])).encode()).hexdigest()
         return f"{self.url.partition('?')[0]}#{asked[:12]}"
 
@@ -137,7 +132,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         return self.declared is None
 
     def _discover(self) -> Schema:
-        """From the first pages."""
+        """Discovers the columns from the first pages."""
         with self._lock:
             if self._newest is None:
                 self._fetched = self._fetch(None), time.monotonic()
@@ -158,7 +153,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         return self._format(split).fresh(split.path, self.schema(), Piece())
 
     def latest(self, start: Offset | None) -> Offset:
-        """Asks the server. ``start`` itself if nothing has changed."""
+        """Queries the server. Returns ``start`` itself if nothing has changed."""
         with self._lock:
             fetched, self._fetched = self._fetched, None
             if start is None and fetched is not None and time.monotonic() - fetched[1] < FRESH:
@@ -166,7 +161,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
             return self._fetch(start)
 
     def poll(self, start: Offset | None) -> Offset:
-        """What this or another process was answered, until it is time to ask again."""
+        """Returns the last response of this or another process, until it is time for another request."""
         noted = self._spool.noted()
         if start is None or noted is None:
             return self.latest(start)
@@ -176,7 +171,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         return start if time.time() - at < self.pace else self.latest(start)
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
-        """All rows of the version that ``end`` names, unless ``start`` names it too."""
+        """Returns splits of all rows of the version that ``end`` names, unless ``start`` names it too."""
         if self.reached(start, end):
             return []
         files = self._spool.files(end["version"])
@@ -198,7 +193,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         return bool(start["version"] != end["version"])
 
     def settled(self, at: Offset) -> bool:
-        """Without asking: that is done once in an interval."""
+        """Returns whether no later offset is known, without a request: that is done once in an interval."""
         return self._newest is None or self.reached(at, self._newest)
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
@@ -236,7 +231,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         return find_format(split.path)(self.values)
 
     def _fetch(self, start: Offset | None) -> Offset:
-        """The version that the server has now: ``start`` if it is that one. Called with the lock held."""
+        """Fetches the current version of the server: returns ``start`` if it is that one. Called with the lock held."""
         scratch = self._spool.scratch()
         try:
             pages = self._fetcher.fetch(self._known(start), scratch)
@@ -264,7 +259,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
         return at
 
     def _known(self, start: Offset | None) -> Known:
-        """What the server may say of that it has not changed."""
+        """Returns what the server may report as unchanged."""
         if start is None:
             return {}
         files = self._spool.files(start["version"])

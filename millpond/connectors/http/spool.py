@@ -1,4 +1,4 @@
-"""Files that hold what was fetched, by version: the newest few are kept."""
+"""Stores fetched data in files, by version: only the newest few remain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSIONS_KEPT = 3
 
 
 class Spool:
-    """A folder that goes with its maker. Picklable: a copy reads and writes the same folder."""
+    """Represents a folder that is removed with its creator. Picklable: a copy reads and writes the same folder."""
 
     def __init__(self) -> None:
         self._home: Path | None = None
@@ -28,7 +28,7 @@ class Spool:
         return {"_home": self._made(), "_end": None}
 
     def scratch(self) -> Path:
-        """A new folder for files that are no version yet."""
+        """Creates a folder for files that are not a version yet."""
         return Path(tempfile.mkdtemp(prefix=".new-", dir=self._made()))
 
     def _made(self) -> Path:
@@ -38,7 +38,7 @@ class Spool:
         return self._home
 
     def keep(self, scratch: Path, version: str) -> None:
-        """Makes a scratch folder a version; the oldest ones go. Others may do the same at the same time."""
+        """Makes a scratch folder a version; the oldest ones are removed. Others may do the same at the same time."""
         home = scratch.parent
         try:
             os.replace(scratch, home / version)
@@ -49,20 +49,20 @@ class Spool:
             shutil.rmtree(old, ignore_errors=True)
 
     def files(self, version: str) -> list[Path] | None:
-        """The files of a version in their order; None if it is not kept."""
+        """Returns the files of a version in their order; None if it is not stored."""
         if self._home is None or not (self._home / version).is_dir():
             return None
         return sorted((self._home / version).iterdir())
 
     def note(self, newest: Offset) -> None:
-        """Says what was answered just now, to all who have this folder."""
+        """Records the current response, for all users of this folder."""
         home = self._made()
         made = home / f".noted-{uuid.uuid4().hex}"
         made.write_text(json.dumps({"at": time.time(), "offset": newest}))
         os.replace(made, home / ".newest")
 
     def noted(self) -> tuple[float, Offset] | None:
-        """What was answered last, and when."""
+        """Returns the last response, and its time."""
         if self._home is None:
             return None
         try:

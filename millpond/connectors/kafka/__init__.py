@@ -1,1 +1,1 @@
-"""Apache Kafka: topics as a source and a sink, with a registry of schemas."""
+"""Reads and writes Apache Kafka: topics as a source and a sink, with a schema registry."""

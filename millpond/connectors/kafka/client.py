@@ -1,4 +1,4 @@
-"""What is asked of Kafka's brokers outside of Spark: topics, offsets, a sample. Failures are told apart.
+"""Queries Kafka's brokers outside of Spark: topics, offsets, a sample. Distinguishes failures.
 
 Spark's connector and this client are two programs with one set of settings, named as in Kafka's own documentation
 (``kafka.security.protocol``, ``kafka.sasl.jaas.config``, …); what this client needs of them is translated.
@@ -24,7 +24,7 @@ from millpond.packages import needed
 
 T = TypeVar("T")
 TIMEOUT = 10.0
-"""Seconds that a broker has to answer."""
+"""Seconds that a broker has to respond."""
 _GLANCE = 0.05
 
 _SAME = (
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
 
 def client_settings(servers: str, settings: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of this client for those of Kafka's own."""
+    """Translates the settings of Kafka's own clients for this client."""
     found: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
     for name in _SAME:
         if name in settings:
@@ -80,7 +80,7 @@ def client_settings(servers: str, settings: Mapping[str, str]) -> dict[str, Any]
 
 
 class Brokers:
-    """The brokers at one address. Every method may raise one of the four kinds of issue."""
+    """Represents the brokers at one address. Every method may raise one of the four kinds of issue."""
 
     def __init__(self, servers: str, settings: Mapping[str, str]):
         self.servers = servers
@@ -92,12 +92,12 @@ class Brokers:
         )
 
     def topics(self) -> dict[str, list[int]]:
-        """The partitions of every topic."""
+        """Returns the partitions of every topic."""
         found = self._asked(self._metadata).topics
         return {name: sorted(t.partitions) for name, t in found.items() if t.error is None}
 
     def _metadata(self) -> Any:
-        """In short tries, so that a refusal is heard of as soon as the client says it."""
+        """Returns the metadata, in short tries, so that a refusal is noticed as soon as the client reports it."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + TIMEOUT
@@ -127,7 +127,7 @@ class Brokers:
         )
 
     def topic_id(self, topic: str) -> str:
-        """The identity of a topic, which one that is made again does not have; brokers before 2.8 have none."""
+        """Returns the identity of a topic, which changes if it is created again; brokers before 2.8 have none."""
         from confluent_kafka import TopicCollection
 
         def ask() -> str:
@@ -141,7 +141,7 @@ class Brokers:
         return "" if found == _NO_ID else found
 
     def setting(self, topic: str, name: str) -> str | None:
-        """A setting of a topic; None if the brokers do not let us ask."""
+        """Returns a setting of a topic; None if the brokers refuse the request."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -156,11 +156,11 @@ class Brokers:
             return None
 
     def ends(self, topic: str, partitions: list[int] | None = None) -> dict[int, int]:
-        """After the last committed record of each partition."""
+        """Returns the offsets after the last committed record of each partition."""
         return self._offsets(topic, "latest", partitions)
 
     def begins(self, topic: str, partitions: list[int] | None = None) -> dict[int, int]:
-        """The first record that is kept of each partition."""
+        """Returns the first stored record of each partition."""
         return self._offsets(topic, "earliest", partitions)
 
     def _offsets(self, topic: str, which: str, partitions: list[int] | None) -> dict[int, int]:
@@ -180,9 +180,9 @@ class Brokers:
         return self._asked(lambda: settled(ask))
 
     def create(self, topic: str, partitions: int, replication: int) -> None:
-        """Creates a topic; -1 leaves a number to the broker. One that is there by now is as good.
+        """Creates a topic; -1 leaves a number to the broker. One that exists by now is accepted.
 
-        The controller answers before every broker has heard of the topic, so this waits until it is seen.
+        The controller responds before every broker knows the topic, so this waits until it is visible.
         """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
@@ -208,7 +208,7 @@ class Brokers:
             time.sleep(0.05)
 
     def sample(self, topic: str, most: int, seconds: float = TIMEOUT) -> list[Sample]:
-        """Up to ``most`` of the earliest committed records."""
+        """Returns up to ``most`` of the earliest committed records."""
         from confluent_kafka import Consumer, TopicPartition
 
         begins, ends = self.begins(topic), self.ends(topic)
@@ -230,7 +230,7 @@ class Brokers:
             try:
                 consumer.assign([TopicPartition(topic, p, begins[p]) for p in full])
                 ended: set[int] = set()
-                # It waits until it has as many as it is asked for, though all partitions have come to their end.
+                # It waits until it has the requested number, although all partitions have reached their end.
                 deadline = time.monotonic() + seconds
                 while len(found) < most and len(ended) < len(full) and time.monotonic() < deadline:
                     messages = consumer.consume(most - len(found), timeout=_GLANCE)
@@ -243,7 +243,7 @@ class Brokers:
         return self._asked(ask)
 
     def _asked(self, work: Callable[[], T]) -> T:
-        """What ``work`` answers; a failure as one of our errors. What the client said on the way tells which."""
+        """Returns the result of ``work``; translates a failure to one of our errors, with the client's messages."""
         from confluent_kafka import KafkaException
 
         self._said.clear()
@@ -256,7 +256,7 @@ class Brokers:
 
 
 def settled(ask: Callable[[], T]) -> T:
-    """What ``ask`` answers; a topic that was just made has no leader for a moment, a group no coordinator."""
+    """Returns the result of ``ask``; a topic that was just created has no leader at first, a group no coordinator."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + TIMEOUT
@@ -270,7 +270,7 @@ def settled(ask: Callable[[], T]) -> T:
 
 
 def issue_of(error: Any, servers: str, said: Sequence[Any] = ()) -> Error:
-    """A failure of the client as one of our errors; what it ``said`` on the way tells more."""
+    """Translates a failure of the client to one of our errors; the messages that it ``said`` contain more."""
     error = error.args[0] if isinstance(error, Exception) else error
     for one in (*said, error):
         if _name(one) in _REFUSED:
@@ -305,5 +305,5 @@ def _brokers(servers: str, settings: tuple[tuple[str, str], ...]) -> Brokers:
 
 
 def brokers(servers: str, settings: Mapping[str, str]) -> Brokers:
-    """One client for all who ask the same brokers."""
+    """Returns one client for all users of the same brokers."""
     return _brokers(servers, tuple(sorted(settings.items())))

@@ -1,4 +1,4 @@
-"""What Spark gives of a topic, as rows."""
+"""Decodes to rows what Spark reads from a topic."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PARTS = ("key", "partition", "offset", "timestamp", "headers")
 
 
 def in_order(raw: pa.Table) -> pa.Table:
-    """By the times of the messages, within a partition by their offsets."""
+    """Sorts by the times of the messages, within a partition by their offsets."""
     return raw.sort_by(
         [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
     ).combine_chunks()
 
 
 def events_of(decoder: Decoder, values: pa.Array) -> Events:
-    """The rows of values, and which of them end one."""
+    """Returns the rows of values, and which of them delete one."""
     if isinstance(decoder, Envelopes):
         return decoder.decode(values)
     rows, bad, reasons = decoder.decode(values)
@@ -31,7 +31,7 @@ def events_of(decoder: Decoder, values: pa.Array) -> Events:
 
 
 def without(events: Events, keys: Keys) -> Events:
-    """The events without those of messages whose keys cannot be decoded."""
+    """Returns the events without those of messages whose keys cannot be decoded."""
     known = set(events.bad)
     fresh = [(b, r) for b, r in zip(keys.bad, keys.reasons, strict=True) if b not in known]
     if not fresh:
@@ -44,7 +44,7 @@ def without(events: Events, keys: Keys) -> Events:
 
 
 def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -> Received:
-    """The events with the hidden columns of their messages, which come last among ``columns``."""
+    """Returns the events with the hidden columns of their messages, which are the last of ``columns``."""
     places = events.places
     every = len(places) == raw.num_rows and np.array_equal(np.asarray(places), np.arange(raw.num_rows))
     good = raw if every else raw.take(places)
@@ -58,12 +58,12 @@ def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -
 
 
 def as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
-    """A column in one piece, of a type."""
+    """Returns a column in one chunk, of a type."""
     return whole(column).cast(dtype)
 
 
 def _key(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
-    """The keys; with bytes that are no text they are shown as such."""
+    """Returns the keys; bytes that are not text are shown as such."""
     keys = as_type(column, pa.binary())
     if dtype == pa.binary():
         return keys

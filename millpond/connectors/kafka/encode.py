@@ -1,4 +1,4 @@
-"""How the values of messages are written: each format one class."""
+"""Encodes the values of messages: one class for each format."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from millpond.types import Schema, type_name, whole
 
 
 class Values(ABC):
-    """Writes rows of columns as values for a topic. With a registry each value bears the number of its schema there,
-    which the first of them registers."""
+    """Encodes rows of columns as values for a topic. With a registry each value contains the number of its schema
+    there, which the first of them registers.
+    """
 
     kind = ""
-    """What a registry calls the format."""
+    """The registry's name of the format."""
 
     def __init__(self, topic: str, columns: Schema, values: Mapping[str, Any]):
         self.columns = columns
@@ -46,10 +47,10 @@ class Values(ABC):
 
     @abstractmethod
     def write(self, rows: pa.Table) -> pa.Array:
-        """One value for each row, as bytes. Raises BadData."""
+        """Returns one value for each row, as bytes. Raises BadData."""
 
     def schema(self) -> str:
-        """For a registry."""
+        """Returns the schema for a registry."""
         raise AssertionError(f"{self.name} has no schema")
 
 
@@ -64,7 +65,7 @@ class JsonValues(Values):
 
 
 class AvroValues(Values):
-    """By the schema of 'avro.schema', else by one in which every field may be null."""
+    """Encodes with the schema of 'avro.schema', else with one in which every field is nullable."""
 
     kind = "AVRO"
 
@@ -84,7 +85,7 @@ class AvroValues(Values):
 
 
 class OneValue(Values):
-    """One column as it is."""
+    """Encodes one column as it is."""
 
     def __init__(self, topic: str, columns: Schema, values: Mapping[str, Any]):
         super().__init__(topic, columns, values)

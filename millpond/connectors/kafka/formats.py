@@ -1,4 +1,4 @@
-"""How the values of a topic's messages are decoded, and what tells their columns."""
+"""Decodes the values of a topic's messages, and finds their columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Decoder = Messages | Envelopes
 
 
 def registry_of(values: Mapping[str, Any], name: str) -> Registry | None:
-    """The registry that values in the format ``name`` have their schemas in."""
+    """Returns the registry with the schemas of values in the format ``name``."""
     if values["avro.schema"] and name != "avro":
         raise InvalidOption(f"'avro.schema' is for the format avro, and this is {name}")
     if not values["schema.registry.url"]:
@@ -60,7 +60,7 @@ def registry_of(values: Mapping[str, Any], name: str) -> Registry | None:
 
 
 def key_texts(values: Mapping[str, Any]) -> KeyTexts | None:
-    """What decodes keys in a format of their own; None for those that are taken as they are."""
+    """Returns the decoder of keys that have their own format; None for those that are used as they are."""
     name, given = values["key.format"], values["avro.key.schema"]
     url = values["schema.registry.url"]
     if given and (name != "avro" or url):
@@ -76,7 +76,7 @@ def key_texts(values: Mapping[str, Any]) -> KeyTexts | None:
 
 
 class ValueFormat:
-    """The format of a topic's values, by the options of the source. Picklable."""
+    """Represents the format of a topic's values, by the options of the source. Picklable."""
 
     def __init__(self, topic: str, values: Mapping[str, Any]):
         self.name: str = values["format"]
@@ -91,7 +91,7 @@ class ValueFormat:
         return kind(columns, self._values, watch=watch, schemas=self._registry)
 
     def columns(self) -> Schema | None:
-        """The columns, where no message is needed to tell them."""
+        """Returns the columns, if no message is needed to find them."""
         if self._registry is not None:
             latest = self._registry.latest(self._subject)
             if latest.kind != self.name.upper():
@@ -108,7 +108,7 @@ class ValueFormat:
         return None
 
     def discover(self, sample: list[bytes]) -> Schema:
-        """The columns of a sample."""
+        """Discovers the columns of a sample."""
         if self.name == "debezium":
             return settle_schema(discover(sample))
         return settle_schema(MESSAGES[self.name].discover(sample, self._values))

@@ -1,4 +1,4 @@
-"""A registry of schemas, over HTTP, by the routes of Confluent's."""
+"""Uses a schema registry over HTTP, by the routes of Confluent's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from urllib.error import HTTPError
 
 TIMEOUT = 10.0
-"""Seconds that the registry has to answer."""
+"""Seconds that the registry has to respond."""
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 REGISTRY_OPTIONS = (
@@ -34,14 +34,14 @@ REGISTRY_OPTIONS = (
 
 
 class SubjectMissing(SourceError):
-    """The registry has no schema of a topic yet."""
+    """Reports that the registry has no schema of a topic yet."""
 
     code = "subject_missing"
     retryable = True
 
 
 class Registry:
-    """Schemas that were asked for by number are kept: a number always means the same one. Picklable."""
+    """Represents a registry. Caches schemas by number: a number always means the same one. Picklable."""
 
     def __init__(self, values: Mapping[str, Any]):
         parts = urlsplit(str(values["schema.registry.url"]))
@@ -52,7 +52,7 @@ class Registry:
         self._known: dict[int, Described] = {}
 
     def schema(self, number: int) -> Described:
-        """Raises BadData if there is none."""
+        """Returns a schema by number. Raises BadData if there is none."""
         if number not in self._known:
             found = self._ask("GET", f"/schemas/ids/{number}")
             if found is None:
@@ -61,7 +61,7 @@ class Registry:
         return self._known[number]
 
     def latest(self, subject: str) -> Described:
-        """The newest schema of a subject. Raises SubjectMissing."""
+        """Returns the newest schema of a subject. Raises SubjectMissing."""
         found = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         if found is None:
             raise SubjectMissing(
@@ -73,7 +73,7 @@ class Registry:
         return self._known[number]
 
     def register(self, subject: str, kind: str, text: str) -> int:
-        """The number of a schema, which the subject has from now on."""
+        """Registers a schema with the subject, and returns its number."""
         found = self._ask(
             "POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": text, "schemaType": kind}
         )
@@ -82,8 +82,8 @@ class Registry:
         return int(found["id"])
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """The answer; None if what was asked for is not there."""
-        from urllib.error import HTTPError  # not for those who have no registry: a start is to be quick
+        """Returns the response; None if what was requested does not exist."""
+        from urllib.error import HTTPError  # not imported without a registry: a start must be fast
         from urllib.request import Request, urlopen
 
         headers = {"Accept": _TYPE} | ({"Content-Type": _TYPE} if body is not None else {})

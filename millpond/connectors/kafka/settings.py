@@ -1,4 +1,4 @@
-"""The settings that Kafka's own clients know: of consumers, producers and administration, in version 3.9."""
+"""Lists the settings that Kafka's own clients know: of consumers, producers and administration, in version 3.9."""
 
 from __future__ import annotations
 

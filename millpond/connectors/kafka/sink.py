@@ -1,4 +1,4 @@
-"""Kafka as a sink: ``INSERT INTO kafka://topic SELECT …``.
+"""Implements Kafka as a sink: ``INSERT INTO kafka://topic SELECT …``.
 
 Each row is a message. Its columns are the value; a column ``_key`` is the message's key instead, ``_partition`` its
 partition, ``_timestamp`` its time; where ``_deleted`` is true it has no value.
@@ -41,16 +41,16 @@ _AS_WE_WRITE = (
     "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSX',"
     " 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
 )
-"""Spark's JSON as ours: NULL is null, times with microseconds."""
+"""Options that make Spark's JSON equal to ours: NULL is null, times with microseconds."""
 _AROUND = 100
-"""Bytes that go around a key and a value, for a topic that allows fewer than usual."""
+"""Bytes around a key and a value, for a topic that allows fewer than usual."""
 _PLAIN, _PACKED = 1_000, "zlib:"
 _LARGEST = 1_000_000
-"""Bytes of a message that a broker takes by default, with room for what goes around it."""
+"""Bytes of a message that a broker accepts by default, minus the bytes around it."""
 
 
 class KafkaSink(NativeSink):
-    """Messages for a topic."""
+    """Writes messages to a topic."""
 
     kind: ClassVar[str] = "kafka"
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
@@ -93,7 +93,7 @@ class KafkaSink(NativeSink):
         super().__init__(uri, values, schema)
         mine = {o.name for o in KafkaSource.options} - {o.name for o in FORMAT_OPTIONS}
         for_topic = {k: v for k, v in self.values.items() if k in mine or k.startswith("kafka.")}
-        # What is common to reading and writing a topic: where it is, whether it is there.
+        # What reading and writing a topic have in common: where it is, whether it exists.
         self._topic = KafkaSource(uri, for_topic, Schema(()))
         self.exact = self.values["delivery"] == "exactly-once"
         columns = Schema(tuple(c for c in schema if c.name.lower() not in _PARTS))
@@ -132,12 +132,12 @@ class KafkaSink(NativeSink):
                     "transactional.id": group,
                     "linger.ms": 5,
                     "queue.buffering.max.messages": _QUEUE,
-                    # What a topic limits is not one message but those that go together.
+                    # A topic limits not one message but those that are sent together.
                     "batch.size": min(_LARGEST, self._allowed + _AROUND),
                     "message.max.bytes": max(_LARGEST, self._allowed + _AROUND),
                 }
             )
-            # From here on a producer of an earlier run is fenced off, and what it left open is ended.
+            # From here on a producer of an earlier run is fenced, and its open transaction is aborted.
             producer.init_transactions(60)
             self._reader = Consumer(settings | {"group.id": group, "enable.auto.commit": False})
             reader, mark = self._reader, TopicPartition(self._topic.topic, 0)
@@ -229,7 +229,7 @@ class KafkaSink(NativeSink):
         return encoded
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
-        """In one transaction with the position. After a failure nobody knows whether it counts: ``open`` tells."""
+        """Writes in one transaction with the position. After a failure its outcome is unknown: ``open`` finds it."""
         from confluent_kafka import KafkaException, TopicPartition
 
         messages = _messages(self._encoded(rows))
@@ -267,7 +267,7 @@ class KafkaSink(NativeSink):
             while some:
                 producer.produce_batch(self._topic.topic, some, on_delivery=noted)
                 errors = [m.pop("_error", None) for m in some]
-                failed += [e for e in errors if e is not None and e.code() != KafkaError._QUEUE_FULL]
+                failed += [e for e in errors if e is not None and e.code() != KafkaError._QUEUE_FULL]  # noqa: SLF001  librdkafka's own codes begin so
                 if failed:
                     break
                 some = [m for m, error in zip(some, errors, strict=True) if error is not None]
@@ -286,7 +286,7 @@ class KafkaSink(NativeSink):
 
 
 def _metadata(noted: Mapping[str, Any]) -> str:
-    """As text of a commit of offsets, for which brokers have room for 4,096 bytes: hundreds of partitions fit."""
+    """Returns the text of an offset commit, for which brokers allow 4,096 bytes: hundreds of partitions fit."""
     text = json.dumps(noted, separators=(",", ":"))
     return (
         text if len(text) < _PLAIN else _PACKED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
@@ -299,13 +299,13 @@ def _of_metadata(text: str) -> Any:
 
 
 def _bytes(column: pa.ChunkedArray) -> pa.Array:
-    """Keys as bytes: text as UTF-8, anything else as its text."""
+    """Returns keys as bytes: text as UTF-8, anything else as its text."""
     array = whole(column)
     return array if pa.types.is_binary(array.type) else array.cast(pa.string()).cast(pa.binary())
 
 
 def _messages(encoded: pa.Table) -> list[dict[str, Any]]:
-    """What the client takes; a part that is NULL is left out."""
+    """Returns what the client takes; a part that is NULL is left out."""
     if "timestamp" in encoded.column_names:
         times = encoded["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         encoded = encoded.set_column(encoded.column_names.index("timestamp"), "timestamp", times)

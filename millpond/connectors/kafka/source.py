@@ -1,7 +1,7 @@
-"""Kafka: ``kafka://topic``, ``kafka://host:9092/topic``, read by Spark's connector.
+"""Reads Kafka with Spark's connector: ``kafka://topic``, ``kafka://host:9092/topic``.
 
-An offset is the next offset of each partition, and the identity of the topic. Rows are in the order of their
-partition, and across partitions in that of their timestamps.
+An offset is the next offset of each partition, and the identity of the topic. Rows are in the order of their partition,
+and across partitions in that of their timestamps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -20,14 +19,15 @@ from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
 from millpond.connectors.kafka.client import Brokers, brokers
 from millpond.connectors.kafka.decode import as_type, events_of, in_order, received, without
-from millpond.connectors.kafka.formats import FORMAT_OPTIONS, Decoder, ValueFormat, key_texts
+from millpond.connectors.kafka.decoding_sql import decoding_sql
+from millpond.connectors.kafka.formats import Decoder, ValueFormat, key_texts
+from millpond.connectors.kafka.offsets import ID, places_in, same_topic
+from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.settings import CLIENT_SETTINGS
-from millpond.connectors.source import DELETED, SEQ, NativeSource, Split
+from millpond.connectors.source import DELETED, NativeSource, Split
 from millpond.errors import (
     ConfigurationIssue,
     Error,
-    InvalidOption,
-    NotSupported,
     SourceEmpty,
     TopicMissing,
     TopicReplaced,
@@ -39,84 +39,33 @@ from millpond.formats.messages import SAMPLE
 from millpond.formats.received import Received
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
-from millpond.types import Column, Schema, quote, type_name
+from millpond.types import Column, Schema, type_name
 
 log = logging.getLogger("millpond")
-ID = "topic"
-"""Where an offset has the identity of the topic: one of the same name that was made again has another."""
 MOST_COLUMNS = 1_000
-"""Fields up to which new ones become columns."""
+"""Maximum number of fields up to which new ones become columns."""
 _WIDENING = Lock()
 _BROKERS = "MILLPOND_KAFKA_BROKERS"
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
-    """The records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp``, ``_headers`` and ``_deleted`` are
-    columns that ``*`` leaves out."""
+    """Reads the records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp``, ``_headers`` and
+    ``_deleted`` are columns that ``*`` leaves out.
+    """
 
     kind: ClassVar[str] = "kafka"
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
     format: ClassVar[str] = "kafka"
-    options: ClassVar[tuple[Option, ...]] = (
-        *FORMAT_OPTIONS,
-        Option(
-            "bootstrap.servers",
-            "text",
-            "the brokers, host:port, separated by commas, if the URI has none; the default is "
-            "MILLPOND_KAFKA_BROKERS, then localhost:9092",
-        ),
-        Option(
-            "auto.offset.reset",
-            "text",
-            "where a new query starts: earliest, or latest for messages that arrive after its start",
-            "earliest",
-        ),
-        Option(
-            "topic.wait.timeout",
-            "duration",
-            "how long to wait for a missing topic or an unreachable broker",
-            0.0,
-        ),
-        Option("topic.retry.interval", "duration", "the first pause between retries (2s)"),
-        Option(
-            "topic.retry.strategy",
-            "choice",
-            "how the pauses grow (exponential)",
-            None,
-            ("exponential", "linear", "fixed"),
-        ),
-        Option("topic.retry.multiplier", "text", "the factor of exponential pauses (1.5)"),
-        Option("topic.retry.max.delay", "duration", "the longest pause (120s)"),
-        Option("topic.create.if.missing", "bool", "whether a missing topic is created", False),
-        Option(
-            "topic.partitions",
-            "int",
-            "the number of partitions of a created topic; by default the broker decides",
-        ),
-        Option(
-            "topic.replication",
-            "int",
-            "the number of replicas of a created topic; by default the broker decides",
-        ),
-        Option(
-            "topic.recreated",
-            "choice",
-            "what happens to a query whose topic was deleted and created again: it fails, or reads "
-            "the new topic as 'auto.offset.reset' says",
-            "fail",
-            ("fail", "restart"),
-        ),
-        Option("kafka.*", "secret", "any setting of the Kafka client, such as 'kafka.security.protocol'"),
-    )
+    options: ClassVar[tuple[Option, ...]] = SOURCE_OPTIONS
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
-        servers, self.topic, more = _parts(uri)
+        servers, self.topic, more = parts_of(uri)
         settings = [Setting(k, v) for k, v in more]
         given = read_options(f'"{uri.partition("?")[0]}"', self.options, settings) if settings else {}
         named = {s.name.lower() for s in settings}
         beaten = {
-            k: v for k, v in given.items() if k.lower() in named and values.get(k) in (None, _default(k))
+            k: v for k, v in given.items() if k.lower() in named and values.get(k) in (None, default_of(k))
         }
         super().__init__(uri, dict(values) | beaten, None)
         self.servers = (
@@ -129,7 +78,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         self.reset = self._reset()
         visible = tuple(c for c in declared if not c.hidden) if declared is not None else ()
         self.declared = Schema(visible) if visible else None
-        self._format = ValueFormat(self.topic, self.values)
+        self.value_format = ValueFormat(self.topic, self.values)
         self._key_texts = key_texts(self.values)
         self._messages: Decoder | None = None
         self._read_id = ""
@@ -167,7 +116,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return f"kafka://{self.servers}/{self.topic} as {self.values['format']} {schemas}".rstrip()
 
     def keyed(self, *, wait: bool) -> str | None:
-        """A topic that is compacted, or whose first messages all have keys; not one that is still to be created."""
+        """Returns the reason for a topic that is compacted, or whose first messages all have keys; not for one that is
+        still to be created.
+        """
 
         def ask() -> str | None:
             topics = self._brokers.topics()
@@ -184,7 +135,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return self._patience.wait_for(ask, issues=self.issues) if wait else ask()
 
     def setting(self, name: str) -> str | None:
-        """A setting of the topic; None if the brokers do not let us ask."""
+        """Returns a setting of the topic; None if the brokers refuse the request."""
         return self._brokers.setting(self.topic, name)
 
     def schema(self) -> Schema:
@@ -208,14 +159,16 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             if self.declared is None and self.found is None:
                 self.found = self._discover()
             columns = self.declared or self.found or Schema(())
-            self._messages = self._format.decoder(columns, watch=self.declared is None)
+            self._messages = self.value_format.decoder(columns, watch=self.declared is None)
         return self._messages
 
     def _discover(self) -> Schema:
-        """From a schema, or the earliest messages; a topic without any is waited for as a missing one is."""
+        """Discovers the columns from a schema, or the earliest messages; waits for the first message as for a missing
+        topic.
+        """
 
         def look() -> Schema:
-            known = self._format.columns()
+            known = self.value_format.columns()
             if known is not None:
                 return known
             if self.values["topic.create.if.missing"] and not self.values["topic.wait.timeout"]:
@@ -227,7 +180,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             values = [s.value for s in sample if s.value is not None]
             if not values:
                 raise self._empty()
-            return self._format.discover(values)
+            return self.value_format.discover(values)
 
         return self._patience.wait_for(look, issues=self.issues)
 
@@ -238,7 +191,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         )
 
     def _widen(self, fresh: Schema) -> None:
-        """Takes in columns that have come up. A field that is NULL everywhere tells no type yet."""
+        """Adds new columns. A field that is NULL everywhere has no type yet."""
         with _WIDENING:
             known = self.found
             assert known is not None
@@ -262,26 +215,20 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     @property
     def _patience(self) -> Patience:
-        return Patience(
-            self.values["topic.wait.timeout"],
-            _number(self.values["topic.retry.interval"], "MILLPOND_RETRY_INTERVAL_SECS", 2.0),
-            self.values["topic.retry.strategy"] or _strategy(),
-            _number(self.values["topic.retry.multiplier"], "MILLPOND_RETRY_MULTIPLIER", 1.5),
-            _number(self.values["topic.retry.max.delay"], "MILLPOND_RETRY_MAX_DELAY_SECS", 120.0),
-        )
+        return patience_of(self.values)
 
     def prepare(self) -> None:
         self._patience.wait_for(self._ensure, issues=self.issues)
 
     def _ensure(self) -> None:
-        """Raises TopicMissing, unless it is to be created."""
+        """Raises TopicMissing, unless the topic is to be created."""
         topics = self._brokers.topics()
         if self.topic in topics:
             return
         if not self.values["topic.create.if.missing"]:
             raise self._brokers.missing(self.topic, topics)
-        partitions = _number(self.values["topic.partitions"], "MILLPOND_DEFAULT_PARTITIONS", -1)
-        replicas = _number(self.values["topic.replication"], "MILLPOND_DEFAULT_REPLICATION_FACTOR", -1)
+        partitions = number(self.values["topic.partitions"], "MILLPOND_DEFAULT_PARTITIONS", -1)
+        replicas = number(self.values["topic.replication"], "MILLPOND_DEFAULT_REPLICATION_FACTOR", -1)
         self._brokers.create(self.topic, int(partitions), int(replicas))
         log.info('created topic "%s" at %s', self.topic, self.servers)
 
@@ -290,17 +237,17 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     def latest(self, start: Offset | None) -> Offset:
         ends = {str(p): end for p, end in sorted(self._brokers.ends(self.topic).items())}
         now = ends | {ID: self._brokers.topic_id(self.topic)}
-        before = _places(start) if start and _same_topic(start, now) else {}
+        before = places_in(start) if start and same_topic(start, now) else {}
         return now | {p: max(end, before.get(p, 0)) for p, end in ends.items()}
 
     def _begin(self, start: Offset | None, end: Offset) -> dict[str, int]:
-        """Where each partition of ``end`` begins after ``start``: one that is new, with its first record."""
+        """Returns where each partition of ``end`` begins after ``start``: a new one at its first record."""
         if start is not None:
-            before = start if _same_topic(start, end) else {}
-            return {p: before.get(p, 0) for p in _places(end)}
+            before = start if same_topic(start, end) else {}
+            return {p: before.get(p, 0) for p in places_in(end)}
         if self.reset == "latest":
-            return _places(end)
-        begins = self._brokers.begins(self.topic, [int(p) for p in _places(end)])
+            return places_in(end)
+        begins = self._brokers.begins(self.topic, [int(p) for p in places_in(end)])
         return {str(p): begin for p, begin in begins.items()}
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
@@ -318,7 +265,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     def reached(self, at: Offset | None, end: Offset) -> bool:
         if at is None:
             return not self.splits(None, end)
-        return _same_topic(at, end) and all(at.get(p, 0) >= offset for p, offset in _places(end).items())
+        return same_topic(at, end) and all(at.get(p, 0) >= offset for p, offset in places_in(end).items())
 
     def begin(self) -> Offset | None:
         return self.latest(None) if self.reset == "latest" else None
@@ -329,7 +276,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         except TopicMissing:
             self._ensure()
             fresh = self._brokers.topic_id(self.topic)
-        if _same_topic(at, {ID: fresh}):
+        if same_topic(at, {ID: fresh}):
             return at
         if self.values["topic.recreated"] == "fail":
             raise self._replaced(TopicReplaced)
@@ -342,14 +289,14 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return {str(p): offset for p, offset in sorted(found.items())} | {ID: fresh}
 
     def comparable(self, one: Offset, other: Offset) -> bool:
-        return _same_topic(one, other)
+        return same_topic(one, other)
 
     def lost(self, start: Offset | None, end: Offset) -> int:
         if start is None:
             return 0
-        if not _same_topic(end, {ID: self._brokers.topic_id(self.topic)}):
+        if not same_topic(end, {ID: self._brokers.topic_id(self.topic)}):
             raise self._replaced(TopicReplaced if self.values["topic.recreated"] == "fail" else _Restart)
-        first = self._brokers.begins(self.topic, [int(p) for p in _places(end)])
+        first = self._brokers.begins(self.topic, [int(p) for p in places_in(end)])
         begin = self._begin(start, end)
         return sum(max(0, min(first[int(p)], end[p]) - begin[p]) for p in begin)
 
@@ -367,7 +314,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return {p: max(0, end[p] - begin[p]) for p in begin}
 
     def patience(self, error: Error) -> Patience:
-        """A topic that is gone is waited for as at the start; brokers that do not answer, for ever."""
+        """Returns how long to wait: for a removed topic as at the start; for brokers that do not respond, for ever."""
         return self._patience if isinstance(error, TopicMissing) else AGAIN
 
     # Spark
@@ -385,7 +332,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         self._read_id = (start or {}).get(ID) or self._brokers.topic_id(self.topic)
         return self._settings() | {
             "subscribe": self.topic,
-            "startingOffsets": self.reset if start is None else json.dumps({self.topic: _places(start)}),
+            "startingOffsets": self.reset if start is None else json.dumps({self.topic: places_in(start)}),
             "maxOffsetsPerTrigger": str(rows),
         }
 
@@ -394,47 +341,26 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return self._settings() | {
             "subscribe": self.topic,
             "startingOffsets": json.dumps({self.topic: begin}),
-            "endingOffsets": json.dumps({self.topic: _places(end)}),
+            "endingOffsets": json.dumps({self.topic: places_in(end)}),
         }
 
     def tasks(self) -> int:
         return len(self._brokers.partitions(self.topic))
 
     def decoding_sql(self, view: str) -> str:
-        """A message that cannot be decoded ends the query."""
-        columns, name = tuple(self._decoder.schema), self.values["format"]
-        if name == "json" and not self.values["schema.registry.url"]:
-            fields = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in columns)
-            ddl = fields.replace("\\", "\\\\").replace("'", "\\'")
-            value = f"from_json(CAST(value AS STRING), '{ddl}', map('mode', 'FAILFAST'))"
-            names = [f"__value.{quote(c.name)} AS {quote(c.name)}" for c in columns]
-        elif name in ("text", "raw"):
-            value = "CAST(value AS STRING)" if name == "text" else "value"
-            names = [f"__value AS {quote(columns[0].name)}"]
-        else:
-            raise NotSupported(
-                f"the format {name} cannot be decoded by Spark alone",
-                hint="formats that can: json, text, raw",
-            )
-        if self._key_texts is not None:
-            raise NotSupported(
-                f"keys in {self.values['key.format']} cannot be decoded by Spark alone",
-                hint="'key.format' = 'text' or 'raw'",
-            )
-        key = "CAST(key AS STRING)" if self.values["key.format"] == "text" else "key"
-        hidden = (
-            f"{key} AS _key", "partition AS _partition", "offset AS _offset", "timestamp AS _timestamp",
-            "headers AS _headers", f"value IS NULL AS {DELETED}", f"offset AS {quote(SEQ)}",
-        )  # fmt: skip
-        return f"SELECT {', '.join((*names, *hidden))} FROM (SELECT {value} AS __value, * FROM {view})"
+        """Returns the decoding as SQL. A message that cannot be decoded stops the query."""
+        plain = self._key_texts is None
+        return decoding_sql(view, self._decoder.schema, self.values, keys_as_they_are=plain)
 
     def offset_of(self, noted: str) -> Offset:
-        """Stamped with the topic that was there when Spark began: whether it still is, ``lost`` finds out."""
+        """Returns the offset, with the identity of the topic at Spark's start: ``lost`` checks whether it is still the
+        same.
+        """
         places = {p: int(o) for p, o in sorted(json.loads(noted)[self.topic].items())}
         return places | {ID: self._read_id}
 
     def first_seq(self, start: Offset | None) -> int:
-        return sum(_places(start).values()) if start else 0
+        return sum(places_in(start).values()) if start else 0
 
     def decode(self, raw: pa.Table) -> Received:
         raw = in_order(raw)
@@ -452,19 +378,8 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return received(raw, values, events, Schema((*decoder.schema, *self._hidden)))
 
 
-def _places(offset: Offset) -> dict[str, int]:
-    """The offsets of the partitions."""
-    return {p: o for p, o in offset.items() if p != ID}
-
-
-def _same_topic(one: Offset, other: Offset) -> bool:
-    """Whether both are of one topic, not of one that was made again; brokers of old do not tell."""
-    ids = {one.get(ID, ""), other.get(ID, "")}
-    return len(ids) == 1 or "" in ids
-
-
 class _Restart(TopicReplaced):
-    """``resume`` tells where to go on."""
+    """Says with ``resume`` where to continue."""
 
     retryable = True
 
@@ -474,44 +389,6 @@ class _Empty(SourceEmpty):
     retryable = True
 
 
-def _parts(uri: str) -> tuple[str | None, str, list[tuple[str, str]]]:
-    """Brokers, topic and options of a URI."""
-    rest, _, query = uri.partition("://")[2].partition("?")
-    hosts, slash, topic = rest.partition("/")
-    if not slash:
-        hosts, topic = "", hosts
-    topic = topic.strip("/")
-    if not topic:
-        raise InvalidOption(f'"{uri}" names no topic', hint="kafka://topic or kafka://host:9092/topic")
-    return hosts or None, topic, [(k, v.strip("\"'")) for k, v in parse_qsl(query, keep_blank_values=True)]
-
-
 def _why_keyed(keys: list[bytes | None]) -> str | None:
-    """Why the first messages of a topic, with these keys, tell rows by their keys."""
+    """Returns why the first messages of a topic, with these keys, identify rows by their keys."""
     return f"its first {len(keys):,} messages have keys" if keys and None not in keys else None
-
-
-def _default(name: str) -> Any:
-    return next((o.default for o in KafkaSource.options if o.name == name), None)
-
-
-def _number(value: Any, variable: str, default: float) -> float:
-    """An option, else a variable of the environment, else the default."""
-    text = value if value is not None else os.environ.get(variable)
-    if text is None:
-        return default
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidOption(
-            f'"{text}" is not a number', hint=f"the option, or the variable {variable}"
-        ) from None
-
-
-def _strategy() -> Any:
-    text = os.environ.get("MILLPOND_RETRY_STRATEGY", "exponential").strip().lower()
-    if text not in ("exponential", "linear", "fixed"):
-        raise InvalidOption(
-            f'MILLPOND_RETRY_STRATEGY cannot be "{text}"', hint="it is exponential, linear or fixed"
-        )
-    return text

@@ -1,1 +1,1 @@
-"""Tables and streams of other apps in the same process, as a source."""
+"""Reads tables and streams of other apps in the same process, as a source."""

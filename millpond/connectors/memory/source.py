@@ -1,7 +1,7 @@
-"""``memory://name``: a table or a stream of another app in the same process.
+"""Implements ``memory://name``: a table or a stream of another app in the same process.
 
 Apps publish their tables and embedded streams here by name. A table is followed: an offset names one version of it,
-whose rows are kept as long as they may be asked for. A stream is read where its app keeps it.
+whose rows are stored while they may be requested. A stream is read where its app stores it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from millpond.types import Schema
 
 VERSIONS_KEPT = 3
 LOOK = 0.05
-"""Seconds between two looks at the version of a table in memory."""
+"""Seconds between two checks of the version of a table in memory."""
 LOOK_OUTSIDE = 5.0
-"""The same for a table in a database, which tells no versions."""
+"""The same for a table in a database, which reports no versions."""
 
 
 class Snapshot(Protocol):
@@ -38,13 +38,13 @@ class Snapshot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A table or stream under its name. ``id`` tells it from others that had the name before."""
+    """Describes a published table or stream. ``id`` distinguishes it from others that had the name before."""
 
     name: str
     schema: Schema
     snapshot: Callable[[], Snapshot] | None = None
     versioned: bool = True
-    """Whether the version of the table stands still while nothing changes."""
+    """Whether the version of the table stays the same while nothing changes."""
     stream: str | None = None
     """Where the rows of a stream are."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
@@ -55,18 +55,18 @@ _published: dict[str, Published] = {}
 
 
 def memory_uri(name: str) -> str:
-    """The URI of what is published under a name."""
+    """Returns the URI of what is published under a name."""
     return f"memory://{quote(name, safe='')}"
 
 
 def publish(what: Published) -> None:
-    """Makes a table or stream readable as ``memory://name``, in place of an earlier one of that name."""
+    """Makes a table or stream readable as ``memory://name``, and replaces an earlier one of that name."""
     with _lock:
         _published[what.name.lower()] = what
 
 
 def withdraw(what: Published) -> None:
-    """Ends a publication; one that is not there any more is no error."""
+    """Ends a publication; a missing one is no error."""
     with _lock:
         if _published.get(what.name.lower()) is what:
             del _published[what.name.lower()]
@@ -79,7 +79,9 @@ class MemorySplit(Split):
 
 
 class MemorySource(Follows, Steps):
-    """The rows of a table as of some versions, kept by this object; or those of a stream, which anybody can read."""
+    """Reads the rows of a table as of some versions, stored in this object; or those of a stream, which anybody can
+    read.
+    """
 
     kind: ClassVar[str] = "memory"
     schemes: ClassVar[tuple[str, ...]] = ("memory",)
@@ -103,7 +105,7 @@ class MemorySource(Follows, Steps):
         return True
 
     def _stream(self) -> StreamSource | None:
-        """Where the rows of a stream are; None for a table."""
+        """Returns where the rows of a stream are; None for a table."""
         if self._rows is None and not self._taken and (found := self._find()).stream is not None:
             self._rows = StreamSource(found.stream, {}, self.declared or found.schema)
         return self._rows
@@ -121,7 +123,7 @@ class MemorySource(Follows, Steps):
         return at
 
     def _take(self) -> Offset:
-        """Keeps the rows that the table has now."""
+        """Stores the current rows of the table."""
         found = self._find()
         if found.snapshot is None:
             raise SourceError(
@@ -176,7 +178,7 @@ class MemorySource(Follows, Steps):
         return at is not None and (at["of"], at["version"]) == (end["of"], end["version"])
 
     def _within(self, at: Offset | None) -> Offset | None:
-        """The offset in the stream that there is; None if it is of another one."""
+        """Returns the offset in the current stream; None if it is of another one."""
         assert self._rows is not None
         return at if at is not None and at["of"] == self._rows.uri else None
 

@@ -1,1 +1,1 @@
-"""MySQL and MariaDB: tables, queries and the binary log as a source."""
+"""Reads MySQL and MariaDB: tables, queries and the binary log as a source."""

@@ -1,4 +1,4 @@
-"""Whether the changes of a table of MySQL can be followed, and what must be done for it."""
+"""Checks whether the changes of a MySQL table can be captured, and what must be done for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COLUMNS = "SELECT column_name, column_type FROM information_schema.columns WHER
 
 
 def name_of(ask: Ask, home: str | None, given: str | None) -> TableName:
-    """The table of a database as the server spells it."""
+    """Returns the table of a database as the server spells it."""
     found = ask(_TABLE, home, given)
     folds = variables(ask, "lower_case_table_names")["lower_case_table_names"] != "0"
     schema, table = found[0][:2] if found else (home, given)
@@ -53,8 +53,9 @@ def variables(ask: Ask, *names: str) -> dict[str, str]:
 
 
 def check(ask: Ask, server: str, name: TableName, schema: Schema, what: str) -> None:
-    """Raises CaptureRefused with the statement that helps. Messages call the database ``server``, and what is read
-    of it ``what``."""
+    """Raises CaptureRefused with the statement that helps. Messages name the database ``server``, and what is read of
+    it ``what``.
+    """
     found = variables(ask, "log_bin", *_SETTINGS)
     if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
         raise no_log()
@@ -96,7 +97,7 @@ def check(ask: Ask, server: str, name: TableName, schema: Schema, what: str) -> 
 
 
 def _refuse_filters(ask: Ask, name: TableName) -> None:
-    """The log may be of some databases only."""
+    """Refuses a log that excludes the database: logs may be of some databases only."""
     only, never = (str(texts).split(",") if texts else [] for texts in status_of(ask)[2:4])
     if (only and name.schema not in only) or name.schema in never:
         raise CaptureRefused(
@@ -117,7 +118,7 @@ def _refuse_cascades(ask: Ask, name: TableName) -> None:
 
 
 def refused(error: pymysql.Error, explained: Error, user: str) -> Error:
-    """A privilege that following changes needs, and who lacks it."""
+    """Returns the error; for a missing privilege that change capture needs, names who lacks it."""
     if error.args and error.args[0] == 1227:
         return CaptureRefused(
             explained.message, hint=f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'"
@@ -144,7 +145,7 @@ def refuse_key(table: TableMap, key: Sequence[str]) -> None:
 
 
 def made_of(ask: Ask, name: TableName, field: Field) -> str:
-    """The type of a column that the log does not tell from BINARY; else nothing."""
+    """Returns the type of a column that the log does not distinguish from BINARY; else nothing."""
     if field.code != FIELD_TYPE.STRING or field.charset != BINARY or field.a not in MADE.values():
         return ""
     found = ask(
@@ -159,7 +160,7 @@ def made_of(ask: Ask, name: TableName, field: Field) -> str:
 
 
 def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether every value of one type is one of the other."""
+    """Returns whether every value of one type is one of the other."""
     t = pa.types
     if wide == narrow or (t.is_string(wide) and not t.is_binary(narrow)):
         return True

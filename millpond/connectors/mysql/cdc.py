@@ -1,6 +1,6 @@
-"""The log of changes of a table of MySQL or MariaDB: its part of the binary log of the server.
+"""Reads the changelog of a MySQL or MariaDB table: its part of the binary log of the server.
 
-An offset is a file of that log, a place in it where no transaction is open, when the file was begun, and the key that
+An offset is a file of that log, a place in it where no transaction is open, when the file was started, and the key that
 the table had.
 """
 
@@ -25,6 +25,7 @@ from millpond.connectors.databases.selects import Rows
 from millpond.connectors.mysql import capture_check
 from millpond.connectors.mysql.events import Dump
 from millpond.connectors.mysql.gather import Gather, Layout
+from millpond.connectors.mysql.internals import close_now
 from millpond.connectors.mysql.layout import Layouts
 from millpond.connectors.mysql.login import Login
 from millpond.connectors.mysql.snapshot import Moment, ask, end_of
@@ -45,9 +46,9 @@ BEGINNING = 4
 """The place of the first event of a file."""
 log = logging.getLogger("millpond")
 LOOK = 0.02
-"""Seconds between two looks at the end of the log."""
+"""Seconds between two checks of the end of the log."""
 FAR = 64 << 20
-"""Bytes of other tables' changes after which an offset moves on, so that what is before it may be purged."""
+"""Bytes of other tables' changes after which an offset moves on, so that the log before it may be purged."""
 _PLACE = re.compile(r"(?P<file>[^:]+):(?P<position>\d+)")
 
 
@@ -62,7 +63,7 @@ class Transaction:
 
 
 def _alone(method: Callable[..., Any]) -> Any:
-    """One caller at a time: whoever waits for a table looks at its log beside who follows it."""
+    """Serializes callers: whoever waits for a table checks its log while a follower uses it."""
 
     @wraps(method)
     def locked(self: BinLog, *given: Any) -> Any:
@@ -73,7 +74,7 @@ def _alone(method: Callable[..., Any]) -> Any:
 
 
 class TableDatabase(Protocol):
-    """The database of the table whose log is read."""
+    """Represents the database of the table whose log is read."""
 
     login: Login
     values: Mapping[str, Any]
@@ -95,7 +96,7 @@ class BinLog(Log):
         self.schema = schema
         self._database = database
         self._owner = owner
-        # Replicas are told apart by a number: ours are random, out of the way of those that people give.
+        # Replicas are distinguished by a number: ours are random, far from those that people choose.
         self._server_id = 0x80000000 | random.SystemRandom().getrandbits(31)
         self._asking: pymysql.Connection[Any] | None = None
         self._dump: Dump | None = None
@@ -129,7 +130,7 @@ class BinLog(Log):
         asking, self._asking = self._asking, None
         if asking is not None:
             with suppress(Exception):
-                asking._force_close()
+                close_now(asking)
 
     @property
     def _name(self) -> TableName:
@@ -175,12 +176,12 @@ class BinLog(Log):
         return self._offset(found["file"], int(found["position"]))
 
     def _offset(self, file: str, position: int) -> Offset:
-        """The offset of a place, which is there."""
+        """Returns the offset of an existing place."""
         dump = Dump(self._database.login, self._server_id, file, position)
         dump.close()
         return {"file": file, "position": position, "made": dump.made, "key": list(self.schema.key)}
 
-    # what is there
+    # what is available
 
     def _forget(self, start: Offset | None) -> None:
         dump, self._dump = self._dump, None
@@ -193,7 +194,7 @@ class BinLog(Log):
         self._failed: Error | None = None
 
     def _from(self, start: Offset) -> None:
-        """What is kept begins at an offset."""
+        """Makes the stored changes begin at an offset."""
         at = _place(start)
         known = (
             self._base is not None
@@ -313,7 +314,7 @@ class BinLog(Log):
                     now = end_of(partial(ask, driver))
                 except (pymysql.Error, Error, OSError):
                     if driver is not None:
-                        driver._force_close()
+                        close_now(driver)
                     driver = seen = None
                     if stop.wait(0.5):
                         return
@@ -324,10 +325,10 @@ class BinLog(Log):
                     yield
         finally:
             if driver is not None:
-                driver._force_close()
+                close_now(driver)
 
     def drop(self) -> None:
-        """The server keeps nothing for us."""
+        """Closes connections: the server stores nothing for us."""
         self.close()
 
     def close(self) -> None:
@@ -345,7 +346,7 @@ def _place(offset: Offset) -> tuple[str, int]:
 
 
 def _order(place: tuple[str, int]) -> tuple[int, int]:
-    """The files of a log are numbered."""
+    """Returns a key to sort places by: the files of a log are numbered."""
     number = place[0].rpartition(".")[2]
     if not number.isdigit():
         raise CaptureRefused(f'"{place[0]}" is no file of a binary log')

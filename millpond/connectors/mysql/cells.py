@@ -1,4 +1,4 @@
-"""Values of a binary log, as the bytes that they are there, in Arrow arrays: a whole column at a time."""
+"""Converts values of a binary log, as bytes, to Arrow arrays: a whole column at a time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ Cells = list[bytes | None]
 Decode = Callable[[bytes], str]
 """Text of a character set."""
 MADE = {"uuid": 16, "inet6": 16, "inet4": 4}
-"""Types of MariaDB that the log does not tell from BINARY, and their bytes."""
+"""Types of MariaDB that the log does not distinguish from BINARY, and their bytes."""
 _MAPPED = bytes(10) + b"\xff\xff"
 _MICROS = (1, 10_000, 100, 1)
-"""Microseconds of a fraction of so many bytes."""
+"""Microseconds of a fraction, by its number of bytes."""
 
 
 def array_of(field: Field, made: str, decode: Decode | None, cells: Cells) -> pa.Array:
-    """The values of a column. ``made`` is the name of its type in the database, ``decode`` is for text that is not
-    UTF-8. Raises BadData with the column's name."""
+    """Returns the values of a column. ``made`` is the name of its type in the database, ``decode`` is for text that is
+    not UTF-8. Raises BadData with the column's name.
+    """
     if field.size < 0:
         return _text(field, made, decode, cells)
     raw = pa.array(cells, pa.binary(field.size))
@@ -61,7 +62,7 @@ def _integers(field: Field, raw: pa.Array) -> pa.Array:
 
 
 def _big(data: np.ndarray) -> np.ndarray:
-    """Numbers whose highest byte comes first."""
+    """Returns big-endian numbers."""
     wide = np.zeros((len(data), 8), np.uint8)
     wide[:, 8 - data.shape[1] :] = data
     return wide.view(">u8").ravel().astype(np.uint64)
@@ -106,7 +107,7 @@ def _decimals(field: Field, data: np.ndarray, missing: np.ndarray, _: Any) -> pa
 def _days(
     years: np.ndarray, months: np.ndarray, days: np.ndarray, missing: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Days since 1970, and which are missing: also those that there are not."""
+    """Returns days since 1970, and which are missing: also invalid dates."""
     first = (years - 1970).astype("M8[Y]").astype("M8[M]") + np.maximum(months - 1, 0)
     found = first.astype("M8[D]") + np.maximum(days - 1, 0)
     wrong = (months == 0) | (days == 0) | (found.astype("M8[M]") != first)
@@ -167,7 +168,7 @@ def _old(field: Field, data: np.ndarray, missing: np.ndarray, _: Any) -> pa.Arra
 
 
 def _chosen(field: Field, data: np.ndarray, missing: np.ndarray, decode: Decode | None) -> pa.Array:
-    """A choice is its number, from 1 on; several are a bit each."""
+    """Returns the choices of an ENUM, by its number from 1 on, or of a SET, by a bit each."""
     names = [(decode or _utf8)(c) for c in field.choices]
     numbers, places = np.unique(_little(data), return_inverse=True)
     if field.code == FIELD_TYPE.ENUM:
@@ -203,7 +204,7 @@ def _uuid(data: bytes) -> str:
 
 
 def _inet6(data: bytes) -> str:
-    """As the server writes it: one that holds an older address shows that."""
+    """Returns the address as the server writes it: one that contains an IPv4 address shows that."""
     if data[:12] == _MAPPED or (data[:12] == bytes(12) and data[12:14] != b"\0\0"):
         return ("::ffff:" if data[10] else "::") + _inet4(data[12:])
     return str(ipaddress.IPv6Address(data))

@@ -1,4 +1,4 @@
-"""The character sets of MySQL: how bytes of a log become text."""
+"""Decodes the character sets of MySQL: bytes of a log to text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BYTES = bytes(range(256)).hex()
 
 
 class Charsets:
-    """Asks a server for the names of its character sets, and of one with a byte for each letter for its letters."""
+    """Queries the names of the character sets of a server, and the letters of one that has a byte for each letter."""
 
     def __init__(self, ask: Callable[..., list[tuple[Any, ...]]]):
         self._ask = ask
@@ -40,7 +40,7 @@ class Charsets:
         self._found: dict[str, Decode | None] = {}
 
     def decoder(self, field: Field) -> Decode | None:
-        """None for text that is UTF-8 already, and for bytes."""
+        """Returns a decoder; None for text that is UTF-8 already, and for bytes."""
         if field.charset == BINARY:
             return None
         if self._names is None:

@@ -1,4 +1,4 @@
-"""A database of MySQL or MariaDB: its types, rows as it sends them, moments of several connections, its log."""
+"""Reads a MySQL or MariaDB database: its types, rows as it sends them, snapshots on several connections, its log."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.sqltext import named
 from millpond.connectors.databases.uri import Place
 from millpond.connectors.mysql.cdc import BinLog
+from millpond.connectors.mysql.internals import close_now, fields_of
 from millpond.connectors.mysql.login import Login
 from millpond.connectors.mysql.snapshot import Moment, driver_of, set_up
 from millpond.connectors.mysql.text import streamed
@@ -33,7 +34,7 @@ _ESTIMATE = "SELECT table_rows FROM information_schema.tables WHERE table_schema
 
 
 class MysqlDatabase(HostedDatabase):
-    """Read in transactions that change nothing."""
+    """Represents the database. Reads in transactions that change nothing."""
 
     dialect: ClassVar[str] = "mysql"
     drivername: ClassVar[str] = "mysql+pymysql"
@@ -52,7 +53,7 @@ class MysqlDatabase(HostedDatabase):
 
     @contextmanager
     def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
-        """One of the connections that were opened at the moment, if one is named: no other can see it."""
+        """Provides one of the connections of the snapshot, if one is named: no other can see it."""
         if moment is None:
             with super().connected() as connection:
                 yield connection
@@ -89,10 +90,10 @@ class MysqlDatabase(HostedDatabase):
             moment.end()
         super().close()
 
-    # moments
+    # snapshots
 
     def hold(self) -> Moment:
-        """A moment that as many connections see as there are readers, until it is let go."""
+        """Holds a snapshot with as many connections as there are readers, until it is released."""
         with self.explaining():
             moment = Moment(self.engine, self.login, self.values)
         with self._changing:
@@ -108,7 +109,7 @@ class MysqlDatabase(HostedDatabase):
 
     @property
     def home(self) -> str | None:
-        """The database of the table."""
+        """Returns the database of the table."""
         return self.rows.schema or self.login.database
 
     @property
@@ -117,7 +118,7 @@ class MysqlDatabase(HostedDatabase):
         return ".".join(f"`{p.replace('`', '``')}`" for p in parts) if self.rows.table else None
 
     def discovered(self) -> Schema:
-        """The columns and the key that the table has now."""
+        """Returns the current columns and key of the table."""
         with self.connected() as connection:
             return self.discover(connection)
 
@@ -133,19 +134,19 @@ class MysqlDatabase(HostedDatabase):
                 raise
             self.no_table([row[0] for row in self._ask(connection, _TABLES, self.home)])
         key = [row[0] for row in self._ask(connection, _KEY, self.home, self.rows.table)]
-        seen = {c.name for c in found}  # one that is invisible is no key here
+        seen = {c.name for c in found}  # an invisible one is not a key here
         return Schema(found, tuple(key) if seen.issuperset(key) else ())
 
     def discover_query(self, connection: sa.Connection) -> Schema:
         return Schema(self._described(connection, self.rows.relation(poll=self.rows.query is None)))
 
     def _described(self, connection: sa.Connection, relation: sa.FromClause) -> tuple[Column, ...]:
-        """The columns of what stands after FROM, as a result has them."""
+        """Returns the columns of what follows FROM, as a result has them."""
         driver = driver_of(connection)
         statement = sa.select(sa.text("*")).select_from(relation).limit(0)
         with driver.cursor() as cursor:
             cursor.execute(*self._compiled(statement))
-            fields: Any = cursor._result.fields
+            fields = fields_of(cursor)
         found = tuple(Column(f.name, of_field(f)) for f in fields)
         seen: set[str] = set()
         for column in found:
@@ -165,7 +166,7 @@ class MysqlDatabase(HostedDatabase):
     # rows
 
     def wire(self, column: Column) -> sa.ColumnElement[Any]:
-        """A FLOAT is sent with six digits only, unless it is a DOUBLE."""
+        """Returns what is selected for a column: a FLOAT is sent with six digits only, unless it is cast to DOUBLE."""
         if column.type == pa.float32():
             return named(column.name).op("+")(sa.text("0e0"))
         return super().wire(column)
@@ -185,8 +186,8 @@ class MysqlDatabase(HostedDatabase):
             yield from streamed(driver, query, schema, self.values["fetch.size"])
             whole = True
         finally:
-            if not whole:  # the rest of the rows is still to come: nothing else can be asked here
-                driver._force_close()
+            if not whole:  # the rest of the rows is still to come: no other query can be sent here
+                close_now(driver)
                 connection.invalidate()
 
     def estimate(self, connection: sa.Connection) -> int | None:

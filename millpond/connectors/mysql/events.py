@@ -1,7 +1,7 @@
-"""The events of a binary log, as a server sends them to a replica.
+"""Reads the events of a binary log, as a server sends them to a replica.
 
-``mysql-replication`` would give a dict of Python values for each row, passes over events that it does not know, and
-connects again in silence; here the rows stay bytes, and what is not understood is an error.
+``mysql-replication`` would return a dict of Python values for each row, skip unknown events, and reconnect silently.
+Here the rows stay bytes, and what is not understood is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import pymysql
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP
 
+from millpond.connectors.mysql.internals import close_now, read_packet, send_command
 from millpond.connectors.mysql.login import Login
 from millpond.connectors.mysql.snapshot import ask, is_mariadb
 from millpond.errors import BadData, CaptureLost, CaptureRefused, ConnectionLost
@@ -25,12 +26,12 @@ _COMPRESSED = {165: QUERY, 166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
 _ARTIFICIAL = 0x20
 _PURGED = 1236
 _WAIT = 30.0
-"""Seconds in which a server sends what its log has."""
+"""Seconds in which a server sends what its log contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``end`` is the place after it in its file, 0 if it is not in the file."""
+    """Represents an event. ``end`` is the place after it in its file, 0 if it is not in the file."""
 
     kind: int
     time: int
@@ -39,8 +40,9 @@ class Event:
 
 
 class Dump:
-    """A connection on which a server sends its log from a place on. ``made`` says when the file was begun: another
-    server, or one that began its log anew, has files of the same names."""
+    """Represents a connection on which a server sends its log from a place on. ``made`` says when the file was started:
+    another server, or one that restarted its log, has files of the same names.
+    """
 
     def __init__(self, login: Login, server_id: int, file: str, position: int):
         self.file, self.position = file, position
@@ -69,12 +71,12 @@ class Dump:
         if is_mariadb(driver):
             ask(driver, "SET @mariadb_slave_capability = 4")
         place = struct.pack("<IHI", self.position, 0, server_id) + self.file.encode()
-        driver._execute_command(COM_BINLOG_DUMP, place)
+        send_command(driver, COM_BINLOG_DUMP, place)
 
     def next(self) -> Event:
-        """The next event. Waits for one."""
+        """Waits for the next event, and returns it."""
         try:
-            data: bytes = self._driver._read_packet()._data
+            data = read_packet(self._driver)
         except pymysql.Error as error:
             raise self._explained(error) from None
         except (OSError, AttributeError, ValueError) as error:  # closed meanwhile
@@ -94,7 +96,7 @@ class Dump:
 
     def _explained(self, error: pymysql.Error) -> Exception:
         code = error.args[0] if error.args else 0
-        if code == _PURGED and "same server" in str(error.args[1]):  # another has taken our number
+        if code == _PURGED and "same server" in str(error.args[1]):  # another replica has taken our number
             return ConnectionLost(f"{self._login.name}: {error.args[1]}")
         if code == _PURGED:
             return CaptureLost(
@@ -110,11 +112,11 @@ class Dump:
         return self._login.explained(error)
 
     def close(self) -> None:
-        self._driver._force_close()
+        close_now(self._driver)
 
 
 def _parsed(data: bytes, summed: bool) -> Event:
-    """An event without its checksum; that of a FORMAT event, which tells of all others, is always there."""
+    """Returns an event without its checksum; that of a FORMAT event, which describes all others, always exists."""
     time, kind, _, size, end, flags = struct.unpack_from("<IBIIIH", data, 1)
     body = data[20 : size + 1 - (4 if summed and kind != FORMAT else 0)]
     if kind in _COMPRESSED:
@@ -128,7 +130,7 @@ def _parsed(data: bytes, summed: bool) -> Event:
 
 
 def _unpacked(kind: int, body: bytes) -> bytes:
-    """A compressed event of MariaDB: what goes before its compressed part stays as it is."""
+    """Decompresses an event of MariaDB: what is before its compressed part does not change."""
     if kind == 165:
         before = 13 + int.from_bytes(body[11:13], "little") + body[8] + 1
     else:
@@ -142,7 +144,7 @@ def _unpacked(kind: int, body: bytes) -> bytes:
 
 
 def lenenc(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and the place after it."""
+    """Returns a number of variable length, and the place after it."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -151,7 +153,7 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
 
 
 def statement_of(body: bytes) -> tuple[str, str]:
-    """The database and the text of a QUERY event."""
+    """Returns the database and the text of a QUERY event."""
     named, variables = body[8], int.from_bytes(body[11:13], "little")
     at = 13 + variables
     return body[at : at + named].decode(errors="replace"), body[at + named + 1 :].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Rows of a binary log gathered by column, until they are a batch."""
+"""Collects rows of a binary log by column, until they are a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a column of the log is read: the name of its type in the database, and its character set."""
+    """Describes how a column of the log is read: the name of its type in the database, and its character set."""
 
     field: Field
     made: str
@@ -31,18 +31,18 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the columns of a schema are in the rows of a map; one that is not there is None."""
+    """Describes where the columns of a schema are in the rows of a map; a missing one is None."""
 
     map: TableMap
     columns: tuple[Reading | None, ...]
     places: tuple[int, ...]
-    """Those of the columns that are there."""
+    """The indexes of the columns that exist."""
     keys: tuple[int, ...]
-    """Those of the key."""
+    """The indexes of the key."""
 
 
 class Gather:
-    """Takes steps in order, and gives batches of ``log_schema``."""
+    """Takes steps in order, and returns batches of ``log_schema``."""
 
     def __init__(self, schema: Schema, layout: Callable[[TableMap], Layout]):
         self._schema = schema
@@ -94,7 +94,7 @@ class Gather:
     def _pairs(
         self, layout: Layout, was: list[list[Any]], now: list[list[Any]], of_key: list[list[Any]]
     ) -> None:
-        """Updates of which some have moved a row to another key, or of rows that no key tells apart."""
+        """Handles updates of which some have moved a row to another key, or of rows that no key distinguishes."""
         keyed = bool(layout.keys)
         places = layout.keys if keyed else layout.places
         old = {p: cells for p, cells in zip(places, was, strict=True)}
@@ -138,7 +138,7 @@ def _fitted(found: pa.Array, name: str, dtype: pa.DataType | None) -> pa.Array:
 
 
 def _start(body: bytes, kind: int, table: TableMap) -> int:
-    """Where the rows of an event begin. Rows of which not all columns are logged are refused."""
+    """Returns where the rows of an event begin. Rows of which not all columns are logged are refused."""
     at = 8 if kind < 30 else 8 + int.from_bytes(body[8:10], "little")
     count, at = lenenc(body, at)
     size = (count + 7) // 8

@@ -1,4 +1,4 @@
-"""How the columns of a table are found in the rows of its log, whatever was done to it meanwhile."""
+"""Finds the columns of a table in the rows of its log, however the table was altered meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AGAIN = "make the table anew, so that it is loaded again"
 
 
 class Layouts:
-    """Asks the server for what its log does not tell; ``discover`` gives the columns that the table has now."""
+    """Queries the server for what its log does not contain; ``discover`` returns the current columns of the table."""
 
     def __init__(self, discover: Callable[[], Schema], ask: capture_check.Ask, name: Callable[[], TableName]):
         self._discover = discover
@@ -49,8 +49,9 @@ class Layouts:
         return Reading(field, made, self._charsets.decoder(field))
 
     def fresh(self, schema: Schema, maps: Iterable[TableMap]) -> Schema:
-        """Columns that some maps have and the schema has not. Raises SourceChanged for one that has become another
-        type, which the schema cannot hold."""
+        """Returns columns that some maps have and the schema does not. Raises SourceChanged for one whose type has
+        changed to one that the schema cannot represent.
+        """
         natural = self._natural or self._discovered()
         new: set[str] = set()
         for table in maps:

@@ -1,4 +1,4 @@
-"""Logging in to MySQL or MariaDB with PyMySQL, and what its errors mean."""
+"""Logs in to MySQL or MariaDB with PyMySQL, and translates its errors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from millpond.connectors.databases.uri import Place
+from millpond.connectors.mysql.internals import set_patience
 from millpond.errors import (
     AuthenticationIssue,
     ConfigurationIssue,
@@ -51,7 +52,7 @@ _AGAIN = frozenset({ER.LOCK_DEADLOCK, 1412})
 
 
 class Login:
-    """Who logs in where. What the URI does not say the options do, then the environment."""
+    """Describes who logs in where. The options specify what the URI does not, then the environment."""
 
     def __init__(self, place: Place, values: Mapping[str, Any]):
         said = os.environ.get
@@ -63,7 +64,7 @@ class Login:
         self._password: str = place.password or values["password"] or said("MYSQL_PWD") or ""
         self._secured = values["ssl.mode"] or "prefer"
         self._plain = False
-        """Whether the server has no TLS, and need not have it."""
+        """Whether the server has no TLS, and does not need it."""
         certificates = [n for n in ("ssl.ca", "ssl.cert", "ssl.key") if values[n] is not None]
         if certificates and self._secured == "disable":
             raise InvalidOption(
@@ -74,18 +75,19 @@ class Login:
 
     @property
     def name(self) -> str:
-        """The database, for people."""
+        """Returns the name of the database, for people."""
         return f"mysql://{self.host}:{self.port}/{self.database or ''}"
 
     @property
     def patience(self) -> float | None:
-        """How long an answer may be outstanding."""
+        """Returns how long to wait for a response."""
         timeout: float | None = self._values["socket.timeout"]
         return timeout
 
     def open(self, **more: Any) -> pymysql.Connection[Any]:
-        """A connection of its own, with another ``patience`` if one is given. Raises errors of PyMySQL, and
-        ConfigurationIssue."""
+        """Opens a separate connection, with another ``patience`` if one is given. Raises errors of PyMySQL, and
+        ConfigurationIssue.
+        """
         if self._secured != "prefer" or self._plain:
             return self._opened(secured=self._secured not in ("disable", "prefer"), **more)
         try:
@@ -104,19 +106,19 @@ class Login:
             host=self.host,
             port=self.port,
             user=self.user,
-            password=self._password.encode(),  # of a str PyMySQL would take Latin-1
+            password=self._password.encode(),  # PyMySQL would encode a str as Latin-1
             **{
                 "database": self.database,
                 "charset": "utf8mb4",
                 "connect_timeout": seconds,
-                "read_timeout": seconds,  # the server may be there and say nothing
+                "read_timeout": seconds,  # the server may be up and send nothing
                 "write_timeout": seconds,
                 "ssl": self._context() if secured else None,
                 "ssl_disabled": not secured,
                 **more,
             },
         )
-        driver._read_timeout = driver._write_timeout = patience
+        set_patience(driver, patience)
         return driver
 
     def _context(self) -> ssl.SSLContext:
@@ -135,7 +137,7 @@ class Login:
         return context
 
     def explained(self, error: BaseException, table: str | None = None) -> Error:
-        """An error of PyMySQL as one of ours."""
+        """Returns an error of PyMySQL as one of ours."""
         if isinstance(error, Error):
             return error
         code, said = (*getattr(error, "args", ()), 0, "")[:2] if getattr(error, "args", ()) else (0, "")

@@ -1,4 +1,4 @@
-"""Rows of a binary log cut into cells: a function for each layout of a table, which runs for each row."""
+"""Splits rows of a binary log into cells: one function for each layout of a table, which runs for each row."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 from millpond.connectors.mysql.table_map import Field
 
 Cut = Callable[[bytes, int, int, list[Any], list[Any]], None]
-"""Cuts the rows between two places of an event, and appends their cells to the lists of columns: those of the row as it
-was, and as it is; an event of rows that come or go has only the second."""
+"""Splits the rows between two places of an event, and appends their cells to the lists of columns: those of the row
+before and after; an event of inserted or deleted rows has only the second.
+"""
 
 
 @cache
 def cutter(sizes: tuple[int, ...], was: tuple[int, ...] | None, now: tuple[int, ...]) -> Cut:
-    """For columns of these sizes (``Field.size``), of which some are wanted. With ``was`` the rows of an event come in
-    pairs."""
+    """Returns the function for columns of these sizes (``Field.size``), of which some are needed. With ``was`` the rows
+    of an event come in pairs.
+    """
     lines = ["def cut(b, p, end, was, now):"]
     if was is not None:
         lines += [f"    w{i} = was[{n}].append" for n, i in enumerate(was)]
@@ -32,7 +34,7 @@ def cutter(sizes: tuple[int, ...], was: tuple[int, ...] | None, now: tuple[int, 
 
 
 def _image(sizes: Sequence[int], wanted: Collection[int], name: str) -> list[str]:
-    """The lines for one row. Most have no NULL, and need not ask for each column."""
+    """Returns the lines for one row. Most have no NULL, and need no test for each column."""
     nulls = (len(sizes) + 7) // 8
     lines = [f"        nulls = number(b[p:p+{nulls}], 'little')"]
     lines += ["        if not nulls:", *_row(sizes, wanted, name, nulls), "        else:"]
@@ -49,8 +51,9 @@ def _image(sizes: Sequence[int], wanted: Collection[int], name: str) -> list[str
 def _row(
     sizes: Sequence[int], wanted: Collection[int], name: str, skipped: int, *, whole: bool = False
 ) -> list[str]:
-    """The lines for columns that have a value each; ``skipped`` bytes go before them. ``name`` is that of what appends
-    a cell, with the number of the column unless it is ``whole``."""
+    """Returns the lines for columns that have a value each; ``skipped`` bytes precede them. ``name`` is that of what
+    appends a cell, with the number of the column unless it is ``whole``.
+    """
     lines, at = [], skipped
     for i, size in enumerate(sizes):
         append = (name if whole else f"{name}{i}") if i in wanted else None

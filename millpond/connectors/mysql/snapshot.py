@@ -1,4 +1,4 @@
-"""Moments of a MySQL database: connections whose transactions all see it as it was at one place of its log."""
+"""Opens snapshots of a MySQL database: connections whose transactions all see it at one place of its log."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ NO_COMMAND = 1064
 
 
 class Moment:
-    """The connections of one moment. MySQL cannot let others in later, so they are opened at once; ``place`` is the
-    place in the log that they all see. MariaDB tells it for each transaction; elsewhere, and where several
-    connections never meet, the database is kept from changing for as long as it takes to begin them."""
+    """Contains the connections of one snapshot. MySQL cannot add others later, so they are opened at once; ``place`` is
+    the place in the log that they all see. MariaDB reports it for each transaction; elsewhere, and if several
+    connections never agree, the database is locked against changes while they begin.
+    """
 
     def __init__(self, engine: sa.Engine, login: Login, values: Mapping[str, Any]):
         self.name = uuid.uuid4().hex
@@ -65,7 +66,7 @@ class Moment:
             driver.close()  # which unlocks
 
     def _alone(self, login: Login) -> None:
-        """One connection knows its place where the server tells it."""
+        """Keeps only one connection, which knows its place if the server reports it."""
         for connection in self._connections[1:]:
             connection.close()
         del self._connections[1:]
@@ -89,7 +90,7 @@ class Moment:
 
     @contextmanager
     def lent(self) -> Iterator[sa.Connection]:
-        """One of its connections. One on which something fails is not lent again."""
+        """Lends one of its connections. One on which something fails is not lent again."""
         try:
             connection = self._free.get(timeout=self._patience)
         except queue.Empty:
@@ -104,7 +105,7 @@ class Moment:
 
 
 def driver_of(connection: sa.Connection) -> pymysql.Connection[Any]:
-    """The connection of PyMySQL below one of SQLAlchemy."""
+    """Returns the connection of PyMySQL below one of SQLAlchemy."""
     found: Any = connection.connection.driver_connection
     assert isinstance(found, pymysql.Connection)
     return found
@@ -117,13 +118,13 @@ def ask(driver: pymysql.Connection[Any], query: str, *values: Any) -> list[tuple
 
 
 def end_of(ask: Callable[[str], list[tuple[Any, ...]]]) -> tuple[str, int]:
-    """The end of the log, asked of a server. Raises CaptureRefused if it has none."""
+    """Queries the end of the log from a server. Raises CaptureRefused if it has none."""
     found = status_of(ask)
     return str(found[0]), int(found[1])
 
 
 def status_of(ask: Callable[[str], list[tuple[Any, ...]]]) -> tuple[Any, ...]:
-    """The end of the log, and the databases that are logged, and that are not."""
+    """Returns the end of the log, and the databases that are logged, and that are not."""
     try:
         found = ask("SHOW MASTER STATUS")
     except (pymysql.err.ProgrammingError, SourceError) as error:
@@ -143,7 +144,7 @@ def no_log() -> Error:
 
 
 def set_up(driver: pymysql.Connection[Any], values: Mapping[str, Any]) -> None:
-    """What holds for a connection that reads."""
+    """Configures a connection that reads."""
     timeout = values["query.timeout"]
     with driver.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00', net_write_timeout = 3600")

@@ -1,4 +1,4 @@
-"""Tables and queries of MySQL and MariaDB: ``mysql://``."""
+"""Reads tables and queries of MySQL and MariaDB: ``mysql://``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that a binary log has as text: what they do to one table."""
+"""Determines what a statement that a binary log contains as text does to one table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _CHANGES = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """``kind`` is EMPTIED, or LOST if the rows are not known after it; then ``why`` says what has happened."""
+    """Describes an effect. ``kind`` is EMPTIED, or LOST if the rows are not known after it; then ``why`` says what has
+    happened.
+    """
 
     kind: str
     why: str = ""
@@ -34,12 +36,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table as the log names it."""
+    """Names a table as the log does."""
 
     schema: str
     table: str
     folds: bool = False
-    """Whether letter case does not count."""
+    """Whether case is ignored."""
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}"
@@ -50,7 +52,7 @@ class TableName:
         return (schema, table) == (self.schema, self.table)
 
     def effect(self, database: str, text: str) -> Effect | None:
-        """What a statement, given in a database, does to the table; None if nothing."""
+        """Returns what a statement, run in a database, does to the table; None if nothing."""
         text = _VERSIONED.sub(" ", _COMMENT.sub(" ", text)).strip()
         if (found := _SETTINGS.match(text)) is not None:
             text = text[found.end() :]

@@ -1,4 +1,4 @@
-"""What an event of a binary log says of a table before its rows: names, types, character sets."""
+"""Parses what an event of a binary log says about a table before its rows: names, types, character sets."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ _SIZES = {
     TIME2: 3,
 }
 SPARE = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""The bytes of so many digits of a decimal."""
+"""Bytes by number of digits of a decimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column as the log has it: ``a`` and ``b`` are what its type says besides."""
+    """Describes a column as it is in the log: ``a`` and ``b`` are the parameters of its type."""
 
     name: str
     code: int
@@ -97,7 +97,7 @@ class Field:
 
     @property
     def size(self) -> int:
-        """The bytes of a value; of one of variable length, minus the bytes of its length."""
+        """Returns the bytes of a value; for one of variable length, minus the bytes of its length."""
         if self.code in _SIZES:
             return _SIZES[self.code] + ((self.a + 1) // 2 if self.code in _NEW_TIMES else 0)
         if self.code == FIELD_TYPE.NEWDECIMAL:
@@ -113,7 +113,7 @@ class Field:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Raises NotSupported if there is no type for it."""
+        """Returns the Arrow type. Raises NotSupported if there is none."""
         if self.code == FIELD_TYPE.NEWDECIMAL:
             if self.b > DIGITS:
                 raise cannot_hold(self.name, f"DECIMAL({self.a}, {self.b})")
@@ -136,8 +136,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The columns of a table at a place of the log, and its primary key; ``named`` is false where the server does not
-    log names."""
+    """Describes the columns of a table at a place of the log, and its primary key; ``named`` is false if the server
+    does not log names.
+    """
 
     schema: str
     table: str
@@ -147,12 +148,12 @@ class TableMap:
 
 
 def number_of(body: bytes) -> int:
-    """The number by which the rows that follow refer to a table."""
+    """Returns the number by which the rows that follow refer to a table."""
     return int.from_bytes(body[:6], "little")
 
 
 def whose(body: bytes) -> tuple[str, str]:
-    """The database and the name of a table, of the event that maps it."""
+    """Returns the database and the name of a table, of the event that maps it."""
     end = 9 + body[8]
     return body[9:end].decode(), body[end + 2 : end + 2 + body[end + 1]].decode()
 
@@ -243,7 +244,7 @@ def _numbers(data: bytes) -> list[int]:
 def _charsets(
     fields: list[Field], codes: set[int], default: bytes | None, each: bytes | None
 ) -> dict[int, int]:
-    """The collation of each column of some types: one for all but a few, or one by one."""
+    """Returns the collation of each column of some types: one for all but a few, or one by one."""
     places = [i for i, f in enumerate(fields) if f.code in codes]
     if each is not None:
         return dict(zip(places, _numbers(each), strict=False))

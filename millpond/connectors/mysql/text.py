@@ -1,6 +1,6 @@
-"""Rows of a SELECT of MySQL as it sends them, as text, in Arrow arrays.
+"""Converts rows of a MySQL SELECT, which are sent as text, to Arrow arrays.
 
-PyMySQL would make a tuple of Python values of each row. Here the cells of a row are cut out of its packet, and a whole
+PyMySQL would make a tuple of Python values of each row. Here the cells of a row are sliced from its packet, and a whole
 column of them becomes an array at once.
 """
 
@@ -17,6 +17,7 @@ import pymysql
 from pymysql.constants import CR, FIELD_TYPE
 
 from millpond.connectors.mysql.events import lenenc
+from millpond.connectors.mysql.internals import reader_of, result_of
 from millpond.connectors.mysql.types import DURATION
 from millpond.errors import BadData
 from millpond.formats.text import Misfit, convert
@@ -30,15 +31,17 @@ _DATE = r"^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 def streamed(
     connection: pymysql.Connection[Any], query: str, schema: Schema, size: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a query, ``size`` at a time. If they are not read to their end the connection must be closed."""
+    """Yields the rows of a query, ``size`` at a time. If they are not read to their end the connection must
+    be closed.
+    """
     connection.query(query, unbuffered=True)
-    result: Any = connection._result
+    result = result_of(connection)
     cut = _cutter(len(schema))
     try:
         last = None
         while last is None:
             columns: list[Cells] = [[] for _ in schema]
-            last = cut(connection._rfile.read, size, columns)
+            last = cut(reader_of(connection), size, columns)
             if columns[0]:
                 yield _batch(schema, result.fields, columns)
     except OSError as error:
@@ -52,13 +55,15 @@ def streamed(
 
 Read = Callable[[int], bytes]
 _PART = 0xFFFFFF
-"""The bytes of a packet that another one continues."""
+"""The length of a packet that another one continues."""
 
 
 @cache
 def _cutter(count: int) -> Callable[[Read, int, list[Cells]], bytes | None]:
-    """What reads the packets of so many rows, and appends the cells of each to the lists of columns: it runs for each
-    row, and is made for a number of columns. Answers the packet after the last row, if it was reached."""
+    """Returns a function that reads the packets of so many rows, and appends the cells of each to the lists of columns:
+    it runs for each row, and is made for a number of columns. It returns the packet after the last row, if it was
+    reached.
+    """
     lines = ["def cut(read, rows, columns):"]
     lines += [f"    a{i} = columns[{i}].append" for i in range(count)]
     lines += [
@@ -109,7 +114,7 @@ def _batch(schema: Schema, fields: Sequence[Any], columns: list[Cells]) -> pa.Re
 
 
 def array_of(name: str, dtype: pa.DataType | None, cells: Cells) -> pa.Array:
-    """The cells of a column as an array of its type. Raises BadData with the column's name."""
+    """Returns the cells of a column as an array of its type. Raises BadData with the column's name."""
     assert dtype is not None
     raw = pa.array(cells, pa.binary())
     if pa.types.is_binary(dtype):
@@ -144,7 +149,7 @@ def unfit(name: str, dtype: pa.DataType, what: str) -> BadData:
 
 
 def _times(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Dates that there are not are NULL."""
+    """Returns times; invalid dates are NULL."""
     plain = TIMESTAMP_NTZ if pa.types.is_timestamp(dtype) else dtype
     there = pc.if_else(pc.match_substring_regex(texts, _DATE), texts, pa.nulls(1, pa.string())[0])
     try:

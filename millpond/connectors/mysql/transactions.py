@@ -1,4 +1,4 @@
-"""The events of a binary log as transactions of one table."""
+"""Groups the events of a binary log to transactions of one table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millpond.connectors.source import BYTES_OF_A_ROW
 from millpond.errors import BadData, CaptureLost
 
 IN_MEMORY = 32 << 20
-"""Bytes of a transaction that are kept in memory until it is read."""
+"""Bytes of a transaction that are in memory until it is read."""
 GTIDS = (33, 34, MARIADB_GTID)
 _STANDALONE = 1
 _ROWS = (*INSERTS, *UPDATES, *DELETES)
@@ -35,7 +35,7 @@ _BACK_TO = re.compile(r"ROLLBACK\s+TO\s+(?:SAVEPOINT\s+)?(\S+)", re.IGNORECASE)
 
 
 class Spool:
-    """Events of one transaction: as many as may be are in memory, the others in a temporary file."""
+    """Stores the events of one transaction: as many as allowed in memory, the others in a temporary file."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -60,7 +60,7 @@ class Spool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An event with rows of the table; one without a map empties it."""
+    """Contains an event with rows of the table; one without a map truncates it."""
 
     kind: int
     size: int
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def rows(self) -> int:
-        """How many rows it has, about."""
+        """Returns its approximate number of rows."""
         return max(1, self.size // BYTES_OF_A_ROW)
 
 
@@ -96,7 +96,7 @@ class Groups:
     _savepoints: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> list[Step]:
-        """What a transaction did to the table, if one ended with the event."""
+        """Returns what a transaction did to the table, if one ended with the event."""
         kind = event.kind
         if kind in _ROWS:
             self._rows(event)

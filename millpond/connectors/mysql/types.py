@@ -1,4 +1,4 @@
-"""The types of MySQL and MariaDB as Arrow's.
+"""Maps the types of MySQL and MariaDB to Arrow's.
 
 | MySQL                        | Arrow                                                    |
 |------------------------------|----------------------------------------------------------|
@@ -11,10 +11,10 @@
 | TIME                         | duration[us]: it may be negative, or longer than a day   |
 | YEAR                         | int16                                                    |
 | CHAR, VARCHAR, TEXT          | string, from every character set                         |
-| ENUM, SET, JSON, UUID, INET  | string, as a SELECT gives them                           |
+| ENUM, SET, JSON, UUID, INET  | string, as a SELECT returns them                         |
 | BINARY, VARBINARY, BLOB      | binary                                                   |
 
-A date that there is not ('0000-00-00', a month or day that is 0) is NULL.
+A date that does not exist ('0000-00-00', a month or day that is 0) is NULL.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millpond.connectors.databases.arrow import cannot_hold
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 BINARY = 63
-"""The number of the collation of what is no text."""
+"""The number of the collation of data that is not text."""
 DIGITS = 38
 UNSIGNED_LONG = pa.decimal128(20, 0)
 DURATION = pa.duration("us")
@@ -84,7 +84,7 @@ def bits(length: int) -> pa.DataType:
 
 
 def arrow_type(name: str, code: int, *, unsigned: bool, binary: bool, length: int, scale: int) -> pa.DataType:
-    """The type of a column of a result. Raises NotSupported with the column's name if there is none."""
+    """Returns the type of a column of a result. Raises NotSupported with the column's name if there is none."""
     if code in _INTEGERS:
         return integer(code, unsigned)
     if code in (FIELD_TYPE.NEWDECIMAL, FIELD_TYPE.DECIMAL):
@@ -101,7 +101,7 @@ def arrow_type(name: str, code: int, *, unsigned: bool, binary: bool, length: in
 
 
 def of_field(field: Any) -> pa.DataType:
-    """The type of a column of a result of PyMySQL."""
+    """Returns the type of a column of a result of PyMySQL."""
     return arrow_type(
         field.name,
         field.type_code,

@@ -1,1 +1,1 @@
-"""Object stores as a source."""
+"""Reads object stores as a source."""

@@ -1,7 +1,8 @@
-"""A queue that a bucket tells of its objects (SQS).
+"""Reads a queue (SQS) that a bucket notifies of its objects.
 
-A message says that it is time to list; what is there is what counts. So one that is lost, late or comes twice does no
-harm."""
+A message says only that it is time to list; the listing decides. So a message that is lost, late or repeated does no
+harm.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from millpond.packages import needed
 
 log = logging.getLogger("millpond")
 LONGEST = 1.0
-"""Seconds that one question waits: so long may it take to end."""
+"""Seconds that one request waits: closing may take as long."""
 
 
 def told(values: Mapping[str, Any], interval: float, stop: threading.Event) -> Iterator[None]:
-    """Comes when there are messages, which are deleted when their objects were taken in; and, to be sure, once in an
-    interval all the same."""
+    """Yields when there are messages, which are deleted when their objects were read; and, to be sure, also once in an
+    interval.
+    """
     url, last, failing = values["queue"], time.monotonic(), False
     client = _client(values)
     while not stop.is_set():
@@ -43,7 +45,7 @@ def told(values: Mapping[str, Any], interval: float, stop: threading.Event) -> I
             yield
         if found:
             receipts = [{"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(found)]
-            with suppress(Exception):  # it comes again then
+            with suppress(Exception):  # it is delivered again then
                 client.delete_message_batch(QueueUrl=url, Entries=receipts)
 
 

@@ -1,4 +1,4 @@
-"""Object stores: S3, and others that fsspec has a file system for. What files are read as, objects are."""
+"""Reads object stores: S3, and others that fsspec has a file system for. Objects are read like files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millpond.types import Schema
 
 
 class ObjectSource(ListedSource):
-    """Lists objects, reads them, then those that are new or others than before."""
+    """Lists objects, reads them, then those that are new or have changed."""
 
     kind: ClassVar[str] = "objects"
     schemes: ClassVar[tuple[str, ...]] = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
@@ -78,7 +78,7 @@ class ObjectSource(ListedSource):
             yield
 
     def _there(self) -> list[str]:
-        """The objects, waited for if there are none; FileMissing when the time is over."""
+        """Returns the objects, and waits for them if there are none; raises FileMissing when the time is over."""
         patience = Patience(
             self.values["file.wait.timeout"], max(self.values["file.retry.interval"], 0.05), "fixed"
         )

@@ -1,4 +1,4 @@
-"""Objects of a store, by any file system of fsspec: what is there, and what goes wrong in our words."""
+"""Accesses objects of a store through any fsspec file system: lists them, and translates errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CONFIGURATION = (
 
 _opening = threading.Lock()
 _opened: dict[tuple[int, str, str], Any] = {}
-"""The file systems of this process: to open one takes half a second, and all threads may use it."""
+"""The file systems of this process: opening one takes half a second, and all threads may use it."""
 
 STORE_OPTIONS = (
     Option(
@@ -64,7 +64,7 @@ STORE_OPTIONS = (
 
 
 class Store:
-    """A file system of fsspec, opened when it is first used. Picklable."""
+    """Represents an fsspec file system, opened at first use. Picklable."""
 
     def __init__(self, scheme: str, values: Mapping[str, Any]):
         self.scheme = scheme
@@ -97,7 +97,7 @@ class Store:
     def _s3_settings(self) -> dict[str, Any]:
         values = self._values
         named = {
-            # The file system tries again by itself: its client need not too.
+            # The file system retries by itself: its client need not.
             "config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 10},
             "endpoint_url": values["endpoint"],
             "profile": values["profile"],
@@ -117,7 +117,7 @@ class Store:
 
     @contextmanager
     def asking(self, what: str) -> Iterator[None]:
-        """What goes wrong, in our words."""
+        """Translates errors of the store."""
         try:
             yield
         except FileNotFoundError as error:
@@ -154,7 +154,7 @@ def _said(error: Exception) -> str:
 
 
 class ObjectPlace(Place):
-    """The objects that a path stands for: one, those right below a prefix, or those that match a pattern."""
+    """Represents the objects that a path matches: one, those right below a prefix, or those that match a pattern."""
 
     def __init__(self, store: Store, path: str, *, any_suffix: bool):
         self._store = store
@@ -177,7 +177,7 @@ class ObjectPlace(Place):
                     yield info
 
     def _below(self) -> Iterator[dict[str, Any]]:
-        """The object of this name, or those right below it."""
+        """Yields the object of this name, or those right below it."""
         try:
             listed = self._store.files.ls(self._path, detail=True)
         except FileNotFoundError as error:
@@ -208,7 +208,7 @@ def is_pattern(path: str) -> bool:
 
 
 def _seen(info: Mapping[str, Any]) -> Seen:
-    """What the store says of an object. It is another one when its tag, time or size is."""
+    """Returns what the store reports about an object. It is another one if its tag, time or size differs."""
     at = (
         info.get("LastModified") or info.get("mtime") or info.get("last_modified") or info.get("updated") or 0
     )

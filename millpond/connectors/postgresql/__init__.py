@@ -1,1 +1,1 @@
-"""PostgreSQL: tables, queries and logged changes as a source; a place for tables."""
+"""Connects PostgreSQL: tables, queries and change capture as a source, and a table backend."""

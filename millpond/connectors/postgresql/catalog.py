@@ -1,4 +1,4 @@
-"""A table as the catalog of PostgreSQL has it, and whether its changes can be followed."""
+"""Describes a table from the catalog of PostgreSQL, and whether its changes can be captured."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _KEY = (
     " ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = %s AND i.indisprimary"
     " ORDER BY array_position(i.indkey::int2[], a.attnum)"
 )
-# A table that was made as a partition was empty when it became one. One that is attached may be of the same
-# transaction, but its columns are noted as inherited by the very command that notes that it is a partition.
+# A table that was created as a partition was empty when it became one. One that is attached may be of the same
+# transaction, but its columns are marked as inherited by the very command that marks it as a partition.
 _PARTITIONS = (
     "SELECT t.relid::oid::int8, i.xmin = y.xmin AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE"
     " a.attrelid = t.relid AND a.attnum > 0 AND NOT a.attisdropped AND a.xmin = i.xmin AND NOT a.cmin = i.cmin)"
@@ -38,7 +38,7 @@ _PARTITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The table as the catalog has it."""
+    """Describes the table as it is in the catalog."""
 
     oid: int
     schema: str
@@ -52,7 +52,7 @@ class Table:
 
 
 def by_name(login: Login, desk: Connected, name: str) -> Table | None:
-    """The table of a name, which is quoted."""
+    """Returns the table of a quoted name."""
     found = login.ask(desk, _TABLE + "to_regclass(%s)", (name,))
     return Table(*found[0]) if found else None
 
@@ -63,13 +63,14 @@ def by_oid(login: Login, desk: Connected, oid: int) -> Table | None:
 
 
 def key_of(login: Login, desk: Connected, oid: int) -> tuple[str, ...]:
-    """The primary key of a table."""
+    """Returns the primary key of a table."""
     return tuple(name for (name,) in login.ask(desk, _KEY, (oid,)))
 
 
 def partitions(login: Login, desk: Connected, table: Table, known: list[int] | None) -> list[int] | None:
-    """The numbers of the partitions of a table; None if it has none. Raises CaptureLost if rows have come or gone with
-    a partition since ``known`` were all, which is not logged."""
+    """Returns the numbers of the partitions of a table; None if it has none. Raises CaptureLost if rows were added or
+    removed with a partition since ``known`` were all, which is not logged.
+    """
     if table.kind != "p":
         return None
     found = dict(login.ask(desk, _PARTITIONS, (table.oid,)))
@@ -85,7 +86,7 @@ def partitions(login: Login, desk: Connected, table: Table, known: list[int] | N
 
 
 def check(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
-    """Raises CaptureRefused, with what must be done, if its changes cannot be followed."""
+    """Raises CaptureRefused, with what must be done, if its changes cannot be captured."""
     if table.kind in _LOGS_NOTHING:
         raise CaptureRefused(
             f"{table.quoted} is {_LOGS_NOTHING[table.kind]}: its changes are not logged",
@@ -99,7 +100,7 @@ def check(login: Login, desk: Connected, table: Table, schema: Schema) -> None:
 
 
 def check_server(login: Login, desk: Connected) -> None:
-    """Raises CaptureRefused if the server does not let its log be read by who has logged in."""
+    """Raises CaptureRefused if the server does not allow this user to read its log."""
     (row,) = login.ask(
         desk,
         "SELECT current_setting('wal_level'), pg_is_in_recovery(), rolsuper OR rolreplication, rolname::text"

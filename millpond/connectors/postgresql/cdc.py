@@ -1,8 +1,8 @@
-"""The log of changes of a table in PostgreSQL: logical replication by ``pgoutput``.
+"""Reads the changelog of a PostgreSQL table: logical replication by ``pgoutput``.
 
-An offset is a place in the log behind a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``, with
-what the table was: its ``key`` and its ``partitions``, and whether the slot is ``ours``. The slot is told that it may
-forget only what ``latest`` was asked from, so that it is never ahead of what is kept.
+An offset is a place in the log after a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``, with
+the state of the table: its ``key`` and its ``partitions``, and whether the slot is ``ours``. The slot may remove only
+what is before the start of the last call of ``latest``, so that it is never ahead of what is stored.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ log = logging.getLogger("millpond")
 _BATCH = 65_536
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LOOK = 5.0
-"""Seconds between two looks at how the slot and the table stand."""
+"""Seconds between two checks of the state of the slot and the table."""
 _SHORT = Patience(5.0, 0.05, "fixed")
-"""How long a slot is waited for whose last reader has just gone."""
+"""How long to wait for a slot whose last reader has just left."""
 
 
 class PostgresLog(Log):
-    """``warn_at``: the bytes of log kept for the slot from which on that is said."""
+    """Reads the log. ``warn_at``: the bytes of log retained for the slot above which it warns."""
 
     idle: ClassVar[int] = 16 << 20
-    """The bytes of log without a change of the table after which a place further on is given all the same: the server
-    need not keep them."""
+    """The bytes of log without a change of the table after which a later offset is returned all the same: the server
+    need not retain them.
+    """
 
     def __init__(self, login: Login, slot: Slot, schema: Schema, *, warn_at: int):
         self.schema = schema
@@ -58,26 +59,26 @@ class PostgresLog(Log):
         self._stream: Stream | None = None
         self._types: dict[Relation, list[PgType]] = {}
         self._kept = 0
-        """The place up to which everything is kept elsewhere."""
+        """The place up to which everything is stored elsewhere."""
         self._used = False
         """Whether the slot is known to be for this table."""
         self._looked = 0.0
         self._warned = 0.0
         self._table: Table | None = None
         self._turn = threading.RLock()
-        """Held by whoever asks the stream: others may ask how far it is while one follows it."""
+        """Held while the stream is used: others may request its progress while one follows it."""
 
     # connections
 
     @property
     def _asking(self) -> Connected:
-        """The connection for questions."""
+        """Returns the connection for queries."""
         if self._desk is None or self._desk.closed:
             self._desk = self._login.open()
         return self._desk
 
     def _failed(self, error: Exception) -> Error:
-        """What it means that the stream of changes has failed."""
+        """Translates a failure of the stream of changes."""
         if isinstance(error, psycopg.errors.ObjectInUse):
             return self._slot.in_use(error)
         gone = (
@@ -123,15 +124,15 @@ class PostgresLog(Log):
             raise
 
     def _replicating(self, desk: Connected) -> Connected:
-        """A connection for replication. Raises CaptureRefused if that is not allowed any more."""
+        """Opens a connection for replication. Raises CaptureRefused if that is no longer allowed."""
         try:
             return self._login.open(replication=True)
-        except ConnectionLost:  # what the server says before somebody is logged in is but a text
+        except ConnectionLost:  # before the login the server's messages are only text
             check_server(self._login, desk)
             raise
 
     def _streaming(self, start: Offset) -> Stream:
-        """The stream, which has everything after a place or will have it."""
+        """Returns the stream, which has everything after a place or will have it."""
         place = lsn_of(start["lsn"])
         stream = self._stream
         if stream is not None and (stream.ended is not None or stream.at > place):
@@ -148,8 +149,9 @@ class PostgresLog(Log):
             stream.close()
 
     def _patient(self, work: Callable[[], T]) -> T:
-        """A reader that has gone may still hold the slot, until the server finds out. One that is new ends it; one that
-        has read before may itself be the one that should have gone."""
+        """Waits for the slot: a reader that has left may still hold it, until the server notices. A new reader ends it;
+        one that has read before may itself be the one that should have left.
+        """
         for number in range(int(_SHORT.timeout / _SHORT.interval)):
             try:
                 return work()
@@ -185,7 +187,7 @@ class PostgresLog(Log):
         return self._offset(made.place, made.system, before), made.moment
 
     def _described(self, desk: Connected) -> dict[str, Any]:
-        """What an offset says of the table."""
+        """Returns what an offset contains about the table."""
         table = self._slot.table(desk)
         parts = partitions(self._login, desk, table, None)
         more = {"partitions": parts} if parts is not None else {}
@@ -237,7 +239,7 @@ class PostgresLog(Log):
     def latest(self, start: Offset, rows: int) -> Offset:
         place = lsn_of(start["lsn"])
         with self._turn:
-            if place < self._kept:  # asked by one who does not know yet how far it is
+            if place < self._kept:  # called by one who does not know the current offset yet
                 return {**start, "lsn": lsn_text(self._kept)}
             self._kept = place
             self._slot.made = self._slot.made or start.get("ours", False)
@@ -275,7 +277,7 @@ class PostgresLog(Log):
         return Schema(tuple(found.values()))
 
     def _check_key(self, relation: Relation, key: Sequence[str]) -> None:
-        """Raises SourceChanged if rows are not known by the key that they were."""
+        """Raises SourceChanged if rows are no longer identified by the same key."""
         logged, known = {p.name.lower() for p in relation.parts if p.key}, {k.lower() for k in key}
         if not self.schema.key or logged == known:
             return
@@ -301,7 +303,7 @@ class PostgresLog(Log):
             return stream.between(first, last)
 
     def _push(self) -> None:
-        """A transaction of our own, which is written to the disk with all that was logged before it."""
+        """Commits a transaction of our own, which flushes all that was logged before it to disk."""
         self._login.ask(self._asking, "SELECT pg_current_xact_id()")
 
     def _types_of(self, relation: Relation) -> list[PgType]:
@@ -324,10 +326,10 @@ class PostgresLog(Log):
                 seen, told = count, time.monotonic()
                 yield
 
-    # how it stands
+    # state
 
     def _look(self, start: Offset, desk: Connected) -> None:
-        """Raises CaptureLost if slot or table are gone; warns of what the server keeps."""
+        """Raises CaptureLost if slot or table are gone; warns of what the server retains."""
         state = self._slot.standing(desk)
         if state.confirmed is not None and state.confirmed > lsn_of(start["lsn"]):
             raise CaptureLost(

@@ -1,4 +1,4 @@
-"""A PostgreSQL database: its types, rows by COPY, moments that several readers see, its log of changes."""
+"""Reads a PostgreSQL database: its types, rows by COPY, snapshots shared by several readers, its changelog."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ESTIMATE = (
 
 
 class PostgresDatabase(HostedDatabase):
-    """Read in transactions that change nothing."""
+    """Represents the database. Reads in transactions that change nothing."""
 
     dialect: ClassVar[str] = "postgres"
     drivername: ClassVar[str] = "postgresql+psycopg"
@@ -109,7 +109,7 @@ class PostgresDatabase(HostedDatabase):
         self._let_go()
         super().close()
 
-    # moments
+    # snapshots
 
     def moment(self) -> str | None:
         self._let_go()
@@ -173,7 +173,7 @@ class PostgresDatabase(HostedDatabase):
             raise self._in_words(error, lost=_driver(connection).closed) from None
 
     def _described(self, connection: sa.Connection, statement: sa.Select[Any]) -> Any:
-        """The columns of a SELECT, as the server has them."""
+        """Returns the columns of a SELECT, as the server describes them."""
         query, values = self._compiled(statement.limit(0))
         try:
             result = _driver(connection).execute(query.encode(), values).pgresult
@@ -185,7 +185,7 @@ class PostgresDatabase(HostedDatabase):
     # rows
 
     def reads(self, found: Column, wanted: Column) -> Column:
-        """As text every value can be read, as PostgreSQL writes it."""
+        """Returns how a column is read: as text every value can be read, as PostgreSQL writes it."""
         return Column(found.name, wanted.type) if wanted.type == pa.string() else found
 
     def _compiled(self, statement: sa.Select[Any]) -> tuple[str, dict[str, Any]]:
@@ -227,7 +227,7 @@ class PostgresDatabase(HostedDatabase):
 
 
 def _driver(connection: sa.Connection) -> Connected:
-    """The connection of psycopg below one of SQLAlchemy, whose transaction has begun."""
+    """Returns the connection of psycopg below one of SQLAlchemy, whose transaction has begun."""
     connection.get_transaction() or connection.begin()
     found: Any = connection.connection.driver_connection
     assert isinstance(found, psycopg.Connection)
@@ -239,7 +239,7 @@ def _typed(result: Any) -> list[tuple[int, int]]:
 
 
 def _distinct(schema: Schema, what: str) -> Schema:
-    """Names ignore case here, and not in PostgreSQL."""
+    """Checks names, which ignore case here, and not in PostgreSQL."""
     seen: set[str] = set()
     for name in schema.names:
         if name.lower() in seen:

@@ -1,4 +1,4 @@
-"""Rows of a query by COPY, as CSV that Arrow reads: no value passes through Python."""
+"""Reads rows of a query by COPY, as CSV that Arrow parses: no value passes through Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALL_DIGITS = 38
 
 
 def _at_once(kind: PgType) -> bool:
-    """Whether Arrow reads the values right as it reads CSV: decimals only where the column cannot have more digits."""
+    """Returns whether Arrow parses the values correctly as CSV: decimals only if the column cannot have more digits."""
     return kind.form in _AT_ONCE or (kind.form == "numeric" and kind.arrow.precision < _ALL_DIGITS)
 
 
@@ -36,8 +36,9 @@ def copied(
     size: int,
     timeout: float | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT of the columns of ``schema``, so many at a time. ``timeout``: the seconds that the server
-    may be silent. Raises what psycopg does."""
+    """Yields the rows of a SELECT of the columns of ``schema``, so many at a time. ``timeout``: the seconds that the
+    server may be silent. Raises what psycopg does.
+    """
     reader = _Reader(schema, kinds)
     # COPY has no parameters: the driver quotes the values.
     command = f"COPY ({query}\n) TO STDOUT (FORMAT csv)".encode()
@@ -48,8 +49,9 @@ def copied(
 
 
 class _Copy:
-    """What COPY sends. This is the loop over all rows of a load: it asks libpq itself, since psycopg's own takes half
-    as long again for each."""
+    """Reads what COPY sends. This is the loop over all rows of a load: it calls libpq directly, since psycopg's own
+    loop takes 50% longer for each.
+    """
 
     def __init__(self, connection: Connected, command: bytes, timeout: float | None):
         self._connection = connection
@@ -67,7 +69,7 @@ class _Copy:
         return self
 
     def lines(self, count: int) -> list[Any]:
-        """The next rows, so many; fewer at the end."""
+        """Returns the next rows, so many; fewer at the end."""
         found: list[Any] = []
         take, add = self._pgconn.get_copy_data, found.append
         while not self._ended:
@@ -85,7 +87,7 @@ class _Copy:
 
     def _wait(self) -> None:
         if not self._selector.select(self._timeout):
-            self._connection.close()  # an answer may still come, to nobody
+            self._connection.close()  # a response may still come, to nobody
             raise psycopg.errors.ConnectionTimeout(f"no answer for {self._timeout:g} s")
         self._pgconn.consume_input()
 
@@ -102,7 +104,7 @@ class _Copy:
             )
 
     def __exit__(self, *_: object) -> None:
-        """The rest is not wanted."""
+        """Discards the rest."""
         self._finish()
         self._selector.close()
 
@@ -118,7 +120,7 @@ class _Copy:
 
 
 class _Reader:
-    """Reads CSV as COPY writes it: NULL is nothing, an empty text has quotes."""
+    """Parses CSV as COPY writes it: NULL is nothing, an empty text has quotes."""
 
     def __init__(self, schema: Schema, kinds: Sequence[PgType]):
         self._schema = schema
@@ -137,7 +139,7 @@ class _Reader:
         try:
             found = self._columns(data, self._typed)
         except pa.ArrowInvalid:
-            # The texts tell which value of which column it was.
+            # The texts show which value of which column it was.
             found = self._columns(data, self._plain)
         arrays = []
         for column, kind, array in zip(self._schema, self._kinds, found, strict=True):

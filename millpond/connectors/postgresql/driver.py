@@ -1,4 +1,4 @@
-"""What tables in PostgreSQL and tables that are read from it share: the driver, and what its errors mean."""
+"""Shares the driver, and the meaning of its errors, among tables in PostgreSQL and tables that are read from it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Trouble = Literal[
     "value",
     "other",
 ]
-"""Another writer was first; who logs in is refused, or not known; a right is missing; the database is not there; it
-does not answer; it took too long; a table is in use; a table, column or schema is not there; a value does not fit."""
+"""Another writer was first; the login is refused or unknown; a privilege is missing; the database does not exist; it
+does not respond; it took too long; a table is in use; a table, column or schema does not exist; a value does not fit.
+"""
 
 _CONFLICT = ("40001", "40P01")
 _LOST = ("08", "53", "57")
@@ -41,13 +42,13 @@ def driver(by: str) -> Any:
 
 
 def said(error: psycopg.Error) -> str:
-    """What the server said, in one line."""
+    """Returns the server's message, in one line."""
     text = (error.diag.message_primary or str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 
 def trouble(error: psycopg.Error, *, lost: bool) -> Trouble:
-    """What kind of failure it was; ``lost`` says that the connection is gone, or was never there."""
+    """Returns the kind of a failure; ``lost`` says that the connection is gone, or never existed."""
     state, text = error.sqlstate or "", said(error)
     if state in _CONFLICT:
         return "conflict"

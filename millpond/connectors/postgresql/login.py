@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and what its errors mean to who reads it."""
+"""Opens connections to PostgreSQL, and translates its errors for readers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ _RIGHTS = {"schema": "USAGE ON SCHEMA", "database": "CONNECT ON DATABASE", "sequ
 
 
 class Login:
-    """Where a database is and who logs in: the URI says it, else the options, else the variables of libpq (PGHOST,
-    PGUSER, PGPASSWORD, …), else it is on this machine."""
+    """Describes where a database is and who logs in: from the URI, else the options, else the variables of libpq
+    (PGHOST, PGUSER, PGPASSWORD, …), else it is on this machine.
+    """
 
     def __init__(self, place: Place, values: Mapping[str, Any]):
         host = place.host or values["host"] or os.environ.get("PGHOST") or "localhost"
@@ -66,7 +67,7 @@ class Login:
         self.user = str(given["user"] or os.environ.get("PGUSER") or "")
 
     def connect(self, *, replication: bool = False, autocommit: bool = True) -> Connected:
-        """A new connection. Raises what psycopg does."""
+        """Opens a new connection. Raises what psycopg does."""
         more: dict[str, Any] = {"replication": "database"} if replication else {}
         kind = psycopg.Connection if self._socket_timeout is None else _Impatient
         connection = kind.connect(autocommit=autocommit, **self._given, **more)
@@ -75,7 +76,7 @@ class Login:
         return connection
 
     def open(self, *, replication: bool = False) -> Connected:
-        """A new connection that writes values as they are read here. Raises our errors."""
+        """Opens a new connection that writes values as they are read here. Raises our errors."""
         try:
             connection = self.connect(replication=replication)
             for name, value in SETTINGS.items():
@@ -86,7 +87,7 @@ class Login:
         return connection
 
     def ask(self, connection: Connected, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query. Raises our errors."""
+        """Returns the rows of a query. Raises our errors."""
         try:
             cursor = connection.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description is not None else []
@@ -95,7 +96,7 @@ class Login:
 
 
 class _Impatient(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait for ever for what the server has to say."""
+    """Represents a connection that does not wait for ever for the server's response."""
 
     seconds: float | None = None
 
@@ -105,7 +106,7 @@ class _Impatient(psycopg.Connection[tuple[Any, ...]]):
         try:
             return super().wait(_limited(gen, self.seconds), *args, **more)
         except errors.ConnectionTimeout:
-            self.close()  # an answer may still come, to nobody
+            self.close()  # a response may still come, to nobody
             raise
 
 
@@ -124,13 +125,13 @@ def _limited(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, 
 
 
 def explained(error: Exception, name: str, user: str, *, lost: bool) -> Error:
-    """What went wrong, and what to do about it."""
+    """Returns what went wrong, and what to do about it."""
     if not isinstance(error, psycopg.Error):
         return ConnectionLost(f"{name} does not answer: {error}")
     before: BaseException | None = error
     while before is not None and not isinstance(before, errors.ConnectionTimeout):
         before = before.__context__
-    if before is not None:  # what came of it, on a connection that is closed by now, says less
+    if before is not None:  # a later error, on a connection that is closed by now, says less
         error = before
     text = said(error)
     if isinstance(error, errors.ConnectionTimeout):
@@ -177,7 +178,7 @@ def _grant(text: str, user: str) -> str:
 
 
 def lsn_of(text: str) -> int:
-    """A place in the log, from how PostgreSQL writes it: ``16/B374D848``."""
+    """Parses a place in the log as PostgreSQL writes it: ``16/B374D848``."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
 

@@ -1,7 +1,7 @@
-"""Texts of PostgreSQL that hold several values (arrays, rows, hstore), taken apart for a whole column at once.
+"""Splits PostgreSQL texts that contain several values (arrays, rows, hstore), for a whole column at once.
 
-What a letter means depends on the quotes before it. Since every text closes its quotes, that is a running count over
-the bytes of all texts, and no text is looked at by itself.
+What a character means depends on the quotes before it. Since every text closes its quotes, that is a running count over
+the bytes of all texts, and no text is parsed separately.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _NULL = np.frombuffer(b"NULL", np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """``counts``: how many pieces each text has. ``texts``: the pieces of all, without quotes and escapes. ``quoted``:
-    which of them had quotes."""
+    """Contains the pieces. ``counts``: how many each text has. ``texts``: the pieces of all, without quotes and
+    escapes. ``quoted``: which of them had quotes.
+    """
 
     counts: np.ndarray
     texts: pa.Array
@@ -26,7 +27,7 @@ class Pieces:
 
 
 def bytes_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of texts that are not NULL, one behind the other, and where each begins and the last ends."""
+    """Returns the concatenated bytes of texts that are not NULL, and where each begins and the last ends."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = texts.buffers()[2]
     if data is None:
@@ -36,7 +37,7 @@ def bytes_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def texts_of(data: np.ndarray, lengths: np.ndarray) -> pa.Array:
-    """Texts of these lengths from their bytes."""
+    """Returns texts of these lengths from their bytes."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
@@ -46,8 +47,9 @@ def texts_of(data: np.ndarray, lengths: np.ndarray) -> pa.Array:
 def split(
     texts: pa.Array, separators: bytes, *, fenced: bool, doubled: bool = False, skipped: bytes = b""
 ) -> Pieces:
-    """The pieces of texts that are not NULL. ``fenced``: each stands in brackets; ``doubled``: a quote in quotes is
-    written twice; ``skipped``: bytes that mean nothing outside of quotes."""
+    """Splits texts that are not NULL into pieces. ``fenced``: each is in brackets; ``doubled``: a quote in quotes is
+    written twice; ``skipped``: bytes that mean nothing outside of quotes.
+    """
     data, bounds = bytes_of(texts)
     begins, ends = bounds[:-1], bounds[1:]
     place = np.arange(len(data))
@@ -80,7 +82,7 @@ def split(
 
 
 def are_null(pieces: Pieces) -> np.ndarray:
-    """Which pieces are the word NULL, without quotes."""
+    """Returns which pieces are the word NULL, without quotes."""
     data, bounds = bytes_of(pieces.texts)
     found: np.ndarray = ~pieces.quoted & (np.diff(bounds) == len(_NULL))
     at = bounds[:-1][found]
@@ -92,7 +94,7 @@ def are_null(pieces: Pieces) -> np.ndarray:
 
 
 def with_nulls(texts: pa.Array, null: np.ndarray) -> pa.Array:
-    """The texts, NULL where it is said."""
+    """Returns the texts, NULL where flagged."""
     if not null.any():
         return texts
     valid = pa.array(~null).buffers()[1]

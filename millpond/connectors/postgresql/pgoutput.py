@@ -1,7 +1,7 @@
-"""Messages of pgoutput, PostgreSQL's own form of logged changes (protocol version 1), as Arrow rows.
+"""Decodes messages of pgoutput, PostgreSQL's own format of logged changes (protocol version 1), to Arrow rows.
 
-Messages are not taken apart one by one. Those of a piece lie one behind the other, and a step goes to the next column
-in all of them at once; then each column is gathered as texts, and read as COPY's are.
+Messages are not parsed one by one. Those of a piece are concatenated, and a step goes to the next column in all of them
+at once; then each column is collected as texts, and read like those of COPY.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUE, _UNCHANGED = ord("t"), ord("u")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A column of a relation: its name, the number of its type and its modifier, and whether rows are known by it."""
+    """Describes a column of a relation: its name, its type number and modifier, and whether it identifies rows."""
 
     name: str
     type: int
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as the log describes it before its first change, and again when it has become another."""
+    """Describes a table as the log does before its first change, and again after it was altered."""
 
     oid: int
     namespace: str
@@ -46,7 +46,7 @@ class Relation:
     parts: tuple[Part, ...]
 
     def place(self, name: str) -> int | None:
-        """Which part is meant by the name of a column, which ignores case where that is enough."""
+        """Returns the part for the name of a column, which ignores case if that is unambiguous."""
         names = [p.name for p in self.parts]
         if name in names:
             return names.index(name)
@@ -56,7 +56,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Changes of one relation, in order: the messages one behind the other, and how long each is."""
+    """Contains changes of one relation, in order: the concatenated messages, and the length of each."""
 
     relation: Relation
     data: bytes
@@ -71,7 +71,7 @@ class Piece:
 
 
 def relation_of(message: bytes) -> Relation:
-    """The relation that a message ``R`` describes."""
+    """Returns the relation that a message ``R`` describes."""
     (oid,) = struct.unpack_from(">I", message, 1)
     namespace, name, rest = message[5:].split(b"\0", 2)
     (count,) = struct.unpack_from(">H", rest, 1)
@@ -86,8 +86,9 @@ def relation_of(message: bytes) -> Relation:
 
 @dataclass(slots=True)
 class _Tuples:
-    """Rows as they lie in the bytes: for each column the kind of each cell, where it begins and how long it is, all of
-    them arrays over the rows; ``order`` says which row comes before which, ``op`` what it does."""
+    """Locates rows in the bytes: for each column the kind of each cell, where it begins and its length, all of them
+    arrays over the rows; ``order`` is the order of the rows, ``op`` their operations.
+    """
 
     kinds: list[np.ndarray]
     begins: list[np.ndarray]
@@ -103,7 +104,7 @@ class _Tuples:
 
 
 def decode(piece: Piece, schema: Schema, types: Callable[[Relation], Sequence[PgType]]) -> pa.RecordBatch:
-    """The rows of a piece, as ``log_schema`` has them."""
+    """Decodes the rows of a piece, with the columns of ``log_schema``."""
     relation = piece.relation
     data = np.frombuffer(piece.data + b"\0\0\0\0", np.uint8)
     at = np.concatenate([[0], np.cumsum(piece.lengths)])[:-1]
@@ -163,7 +164,7 @@ def _tuples(data: np.ndarray, at: np.ndarray, width: int) -> _Tuples:
 
 
 def _number(data: np.ndarray, at: np.ndarray, size: int) -> np.ndarray:
-    """The big-endian numbers at these places."""
+    """Returns the big-endian numbers at these places."""
     found = np.zeros(len(at), np.int64)
     last = len(data) - 1
     for i in range(size):
@@ -174,8 +175,9 @@ def _number(data: np.ndarray, at: np.ndarray, size: int) -> np.ndarray:
 def _settle_updates(
     data: np.ndarray, old: _Tuples, new: _Tuples, in_old: np.ndarray, in_new: np.ndarray, keys: Sequence[int]
 ) -> None:
-    """Updates that come with the row before: what the new row leaves out is taken from it; it says that a row has gone
-    if its key is another now, or if rows are known by all of their values."""
+    """Handles updates that contain the row before: what the new row leaves out is taken from it; it becomes a deletion
+    if its key has changed, or if rows are identified by all of their values.
+    """
     o, n = np.flatnonzero(in_old), np.flatnonzero(in_new)
     for cells in range(len(old.kinds)):
         taken = (new.kinds[cells][n] == _UNCHANGED) & (old.kinds[cells][o] == _VALUE)
@@ -196,7 +198,7 @@ def _settle_updates(
 
 
 def _texts(data: np.ndarray, kinds: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> pa.Array:
-    """The cells of a column, gathered."""
+    """Returns the cells of a column as texts."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     places = np.repeat(begins - (ends - lengths), lengths) + np.arange(total)
@@ -209,7 +211,7 @@ def _fitting(texts: pa.Array, kind: PgType, column: Column) -> pa.Array:
 
 
 def _lists(kept: list[tuple[np.ndarray, np.ndarray]], rows: int) -> pa.Array:
-    """For each row the places of the columns that it leaves out; NULL where there are none."""
+    """Returns for each row the places of the columns that it leaves out; NULL if there are none."""
     where = np.concatenate([w for w, _ in kept]) if kept else np.zeros(0, np.int64)
     if not len(where):
         return pa.nulls(rows, pa.list_(pa.int16()))

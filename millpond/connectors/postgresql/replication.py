@@ -1,7 +1,8 @@
-"""The changes of a table as PostgreSQL sends them: a connection for replication, and what has come by it.
+"""Receives the changes of a table from PostgreSQL, on a replication connection.
 
-The server sends whole transactions, each once, as soon as it is committed. They are kept here until they are kept
-elsewhere; the server is told, and only then forgets them. One that is too large for memory waits in a file.
+The server sends whole transactions, each once, as soon as it is committed. They are stored here until they are stored
+elsewhere; then they are confirmed, and only then the server removes them. One that is too large for memory waits in a
+file.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from millpond.connectors.postgresql.pgoutput import Piece, Relation, relation_of
 from millpond.errors import Error
 
 MOST_KEPT = 64 << 20
-"""Bytes of whole transactions that are kept before no more are taken from the server."""
+"""Bytes of whole transactions that are buffered before no more are taken from the server."""
 LARGE = 8 << 20
-"""Bytes of a transaction from which on it goes to a file."""
+"""Bytes above which a transaction goes to a file."""
 _PIECE = 2 << 20
 _TOLD = 5.0
-"""Seconds between two words to the server: it ends a connection on which it hears nothing."""
+"""Seconds between two status messages to the server: it closes a silent connection."""
 _PRESSING = 1.0
 _PART = 0.02
-"""Seconds that the rest of a record is waited for at first."""
+"""Seconds to wait at first for the rest of a record."""
 _SILENCE = 120.0
-"""Seconds without a word of the server after which it counts as gone."""
+"""Seconds without a message of the server after which it is treated as gone."""
 _EPOCH = 946_684_800
 _DATA, _ALIVE = b"wk"
 _BEGIN, _COMMIT, _RELATION = b"BCR"
@@ -46,7 +47,7 @@ _TRUNCATE = ord("T")
 
 @dataclass(slots=True)
 class Stored:
-    """A piece of a transaction: in memory, or as a part of a file."""
+    """Stores a piece of a transaction: in memory, or as a part of a file."""
 
     relation: Relation
     lengths: np.ndarray
@@ -65,7 +66,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Transaction:
-    """Changes up to ``end``, the place in the log behind its commit."""
+    """Contains changes up to ``end``, the place in the log after its commit."""
 
     end: int = 0
     pieces: list[Stored] = field(default_factory=list)
@@ -74,13 +75,14 @@ class Transaction:
 
 
 class Stream:
-    """What comes after a place in the log. A thread takes it from the server; ``ended`` says why it has stopped.
-    ``explained`` makes our errors of the driver's."""
+    """Receives what comes after a place in the log. A thread reads it from the server; ``ended`` says why it has
+    stopped. ``explained`` translates the driver's errors.
+    """
 
     def __init__(self, connection: Connected, table: int, at: int, explained: Callable[[Exception], Error]):
         self.at = at
         self.received = at
-        """The place up to which everything has come."""
+        """The place up to which everything was received."""
         self.ended: Error | None = None
         self._connection = connection
         self._table = table
@@ -105,10 +107,10 @@ class Stream:
         self._thread = threading.Thread(target=self._run, name="millpond-postgresql", daemon=True)
         self._thread.start()
 
-    # what has come
+    # what was received
 
     def forget(self, end: int) -> None:
-        """Everything up to a place is kept elsewhere."""
+        """Confirms that everything up to a place is stored elsewhere."""
         with self._news:
             while self._waiting and self._waiting[0].end <= end:
                 gone = self._waiting.popleft()
@@ -122,7 +124,9 @@ class Stream:
             return [t for t in self._waiting if start < t.end <= end]
 
     def end_of(self, rows: int) -> int | None:
-        """The end of the last of the first transactions that have about so many changes; None if there are none."""
+        """Returns the end of the last of the first transactions that have about so many changes; None if there are
+        none.
+        """
         with self._news:
             changes, end = 0, None
             for transaction in self._waiting:
@@ -135,9 +139,10 @@ class Stream:
         return bool(self._waiting)
 
     def catch_up(self, place: int, rows: int, push: Callable[[], None]) -> None:
-        """Waits until everything up to a place has come, or so many changes have. Raises if the server has ended.
-        ``push`` has the server write its log to the disk: it sends whole records only, and the last one may be there in
-        part, as long as nobody commits."""
+        """Waits until everything up to a place was received, or so many changes were. Raises if the server has ended.
+        ``push`` makes the server flush its log to disk: it sends whole records only, and the last one may be there in
+        part, as long as nobody commits.
+        """
         began, patience = time.monotonic(), _PART
         while not self._has_come(place, rows):
             if time.monotonic() - began > patience:
@@ -157,7 +162,7 @@ class Stream:
             return False
 
     def wait(self, seen: int, seconds: float) -> int:
-        """Waits until there are other transactions than those that were ``seen``; answers how many have come."""
+        """Waits until there are other transactions than those that were ``seen``; returns how many were received."""
         with self._news:
             if self._commits == seen and self.ended is None:
                 self._news.wait_for(lambda: self._commits != seen or self.ended is not None, seconds)
@@ -172,12 +177,12 @@ class Stream:
             end.close()
 
     def _ring(self) -> None:
-        """Has the thread ask the server how far it is."""
+        """Makes the thread query the progress of the server."""
         self._asked = True
         with suppress(OSError):
             self._bell.send(b".")
 
-    # the thread that takes it
+    # the thread that receives it
 
     def _run(self) -> None:
         try:
@@ -224,7 +229,7 @@ class Stream:
                 self._heard = time.monotonic()
 
     def _tell(self) -> None:
-        """How far we are, and the question how far the server is."""
+        """Sends our progress, and requests that of the server."""
         now = int((time.time() - _EPOCH) * 1_000_000)
         place = self._flushed
         pgconn = self._connection.pgconn
@@ -232,8 +237,9 @@ class Stream:
         pgconn.flush()
 
     def _answer(self) -> None:
-        """The server wants to hear from us. If it does so again at once it wants to shut down, and waits for us to have
-        kept all that there is, which only ``forget`` may say: it need not wait."""
+        """Replies to the server's request for a status. If it repeats it at once it wants to shut down, and waits until
+        we have stored everything, which only ``forget`` may confirm: it need not wait.
+        """
         now = time.monotonic()
         if now - self._pressed < _PRESSING:
             raise ConnectionError("it shuts down")
@@ -273,7 +279,7 @@ class Stream:
             self._store()
 
     def _store(self) -> None:
-        """What has gathered becomes a piece."""
+        """Stores what was collected as a piece."""
         if not self._messages:
             return
         assert self._relation is not None
@@ -310,7 +316,7 @@ class Stream:
 
 
 def pieces(transactions: list[Transaction], size: int) -> Iterator[Piece]:
-    """The changes of transactions, those of one relation together as far as they are not too many."""
+    """Groups the changes of transactions, those of one relation together as far as they are not too many."""
     together: list[Piece] = []
     gathered = 0
     for stored in (s for t in transactions for s in t.pieces):

@@ -1,5 +1,6 @@
-"""What must be in a PostgreSQL database for the changes of a table to be followed: a publication that names it, and a
-slot that keeps the log for one reader."""
+"""Creates what change capture of a table needs in a PostgreSQL database: a publication that names it, and a slot that
+retains the log for one reader.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, 
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _OURS = "made by Millpond"
-"""How the comment of a publication begins that we have made; then comes for whom, and whether it came with the slot."""
+"""The beginning of the comment of a publication that Millpond created; then comes for whom, and whether it was created
+with the slot.
+"""
 _STATE = (
     "SELECT confirmed_flush_lsn::text, active_pid, wal_status, safe_wal_size,"
     " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, plugin, database = current_database()"
@@ -27,8 +30,9 @@ _STATE = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new slot: the connection that made it, which holds the ``moment`` at its ``place`` as long as nothing else is
-    asked of it, and the identity of the server."""
+    """Describes a new slot: the connection that created it, which holds the ``moment`` (snapshot) at its ``place``
+    until it is used for anything else, and the identity of the server.
+    """
 
     connection: Connected
     place: int
@@ -38,7 +42,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """How a slot stands: where reading goes on, who reads it, what the server keeps for it."""
+    """Describes the state of a slot: where reading continues, who reads it, what the server retains for it."""
 
     confirmed: int | None
     reader: int | None
@@ -48,7 +52,7 @@ class SlotState:
 
 
 def slot_name(given: str | None, owner: str) -> str:
-    """The name of slot and publication: the given one, or one for the owner."""
+    """Returns the name of slot and publication: the specified one, or one for the owner."""
     if given is None:
         return f"millpond_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
     if not _SLOT.fullmatch(given):
@@ -60,14 +64,14 @@ def slot_name(given: str | None, owner: str) -> str:
 
 
 class Slot:
-    """A slot and its publication, by name, for one table."""
+    """Represents a slot and its publication, by name, for one table."""
 
     def __init__(self, login: Login, name: str, table: str, *, own: bool, owner: str):
         self.name = name
         self.own = own
         """Whether nobody else can have a slot of this name."""
         self.made = own
-        """Whether the slot is known to be one that this owner has made."""
+        """Whether the slot is known to be created by this owner."""
         self._mark = f"{_OURS} for {slot_name(None, owner)}"
         self._login = login
         self._regclass = table
@@ -79,10 +83,10 @@ class Slot:
             raise TableMissing(f"{self._login.name} has no table {self._regclass}")
         return found
 
-    # making and removing
+    # creating and removing
 
     def make(self, desk: Connected, *, moment: bool) -> Made:
-        """A new slot, in the place of one that is there, and the publication."""
+        """Creates a new slot, which replaces an existing one, and the publication."""
         if self.state(desk) is not None and not self.is_ours(desk):
             raise CaptureRefused(
                 f'{self._login.name} has a slot "{self.name}" already, which was not made for this table',
@@ -112,7 +116,7 @@ class Slot:
         return Made(maker, lsn_of(place.decode()), name.decode() if moment and name else None, system)
 
     def publish(self, desk: Connected) -> None:
-        """Makes the publication, if it is not there."""
+        """Creates the publication, if it does not exist."""
         table = self.table(desk)
         there = self.published(desk, table)
         if there:
@@ -144,14 +148,15 @@ class Slot:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
 
     def published(self, desk: Connected, table: Table) -> bool | None:
-        """Whether the publication tells partitions as their table, and has all kinds of changes of the table, all of
-        its rows and columns; None if it is not there."""
+        """Returns whether the publication reports partitions as their table, and has all kinds of changes of the table,
+        all of its rows and columns; None if it does not exist.
+        """
         found = self._login.ask(
             desk,
             "SELECT (p.pubviaroot OR %s) AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND"
             " (p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t"
             " WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s))"
-            # these columns are there from version 15 on
+            # these columns exist from version 15 on
             " AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = %s"
             " AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL))"
             " FROM pg_catalog.pg_publication p WHERE p.pubname = %s",
@@ -160,7 +165,7 @@ class Slot:
         return bool(found[0][0]) if found else None
 
     def _comment(self, desk: Connected) -> str:
-        """What the publication says of who made it."""
+        """Returns the comment of the publication about its creator."""
         found = self._login.ask(
             desk,
             "SELECT obj_description(oid, 'pg_publication') FROM pg_catalog.pg_publication WHERE pubname = %s",
@@ -169,7 +174,7 @@ class Slot:
         return (found[0][0] or "") if found else ""
 
     def is_ours(self, desk: Connected) -> bool:
-        """Whether the slot, if it is there, was made for this owner."""
+        """Returns whether the slot, if it exists, was created for this owner."""
         self.made = self.made or self._comment(desk) == f"{self._mark}; goes with its slot"
         return self.made
 
@@ -197,7 +202,7 @@ class Slot:
             raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
 
     def remove(self, desk: Connected) -> None:
-        """Removes the slot and the publication, each if we have made it."""
+        """Removes the slot and the publication, each if we have created it."""
         if self.is_ours(desk):
             self._remove_slot(desk)
         if self._comment(desk).startswith(_OURS if self.own else self._mark):
@@ -207,7 +212,7 @@ class Slot:
                 raise explained(error, self._login.name, self._login.user, lost=desk.closed) from None
 
     def free(self, desk: Connected) -> None:
-        """Ends the reader of a slot that nobody else can have: it is one of ours that has not ended as it should."""
+        """Ends the reader of a slot that nobody else can have: it is one of ours that has not ended properly."""
         self._login.ask(
             desk,
             "SELECT pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots"
@@ -221,7 +226,7 @@ class Slot:
             hint="another reader, or one that the server has not found to be gone: each needs a 'slot.name' of its own",
         )
 
-    # how it stands
+    # state
 
     def state(self, desk: Connected) -> SlotState | None:
         found = self._login.ask(desk, _STATE, (self.name,))
@@ -236,7 +241,7 @@ class Slot:
         return SlotState(lsn_of(confirmed) if confirmed else None, reader, status, left, lag)
 
     def standing(self, desk: Connected) -> SlotState:
-        """Its state. Raises CaptureLost if it does not keep the log any longer."""
+        """Returns its state. Raises CaptureLost if it does not retain the log any longer."""
         state = self.state(desk)
         if state is None:
             raise CaptureLost(
@@ -252,7 +257,7 @@ class Slot:
 
 
 def system_of(connection: Connected) -> tuple[str, int]:
-    """The identity of the server behind a connection for replication, and the end of its log."""
+    """Returns the identity of the server behind a connection for replication, and the end of its log."""
     result = connection.pgconn.exec_(b"IDENTIFY_SYSTEM")
     if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
         raise psycopg.errors.error_from_result(result)

@@ -1,4 +1,4 @@
-"""Tables and queries of PostgreSQL: read once, polled, or followed by the log of changes."""
+"""Reads tables and queries of PostgreSQL: once, by polling, or by following the changelog."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``postgresql``: rows in a PostgreSQL database, in a table of its own or one that is there.
+"""Implements ``postgresql``: rows in a PostgreSQL database, in a new or an existing table.
 
-Rows go in by COPY into a temporary table and one upsert from there, so that a batch is a handful of statements
+Rows are written by COPY into a temporary table and one upsert from there, so that a batch is a handful of statements
 whatever its size. All other values are parameters.
 """
 
@@ -26,16 +26,16 @@ from millpond.retry import for_connections
 from millpond.types import Column, Schema, type_name
 
 _LONGEST = 63
-"""Bytes of a name; PostgreSQL cuts off what is more."""
+"""Bytes of a name; PostgreSQL truncates longer ones."""
 _FAMILIES: tuple[tuple[str, ...], ...] = (
     ("smallint", "integer", "bigint"),
     ("real", "double precision"),
 )
-"""Types of which a later one holds the values of those before it."""
+"""Types of which a later one can represent the values of those before it."""
 
 
 class PostgresTable(SqlTable):
-    """A table of a PostgreSQL database. Other programs may read and write it too."""
+    """Represents a table of a PostgreSQL database. Other programs may read and write it too."""
 
     abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
     options = (
@@ -203,7 +203,7 @@ class PostgresTable(SqlTable):
             session.execute(f"DELETE FROM {self._stage}")
         session.staged.add(self._stage)
         listed = ", ".join(names)
-        # COPY has no parameters, and takes its text as it is.
+        # COPY has no parameters, and uses its text as it is.
         plain = f"COPY {self._stage} ({listed}) FROM STDIN (FORMAT csv)".replace("%%", "%")
         session.copy_in(plain, _csv([to_texts(rows.column(c.name), c.type) for c in columns]))
         session.execute(
@@ -261,7 +261,7 @@ class PostgresTable(SqlTable):
 
 
 def fitting(name: str) -> str:
-    """A name that PostgreSQL does not cut off: of a long one the beginning, and a hash of all of it."""
+    """Returns a name that PostgreSQL does not truncate: of a long one the beginning, and a hash of all of it."""
     if len(name.encode()) <= _LONGEST:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:24]
@@ -269,7 +269,7 @@ def fitting(name: str) -> str:
 
 
 def escaped(name: str) -> str:
-    """A quoted name in a statement with parameters."""
+    """Escapes a quoted name in a statement with parameters."""
     return quoted(name).replace("%", "%%")
 
 
@@ -307,7 +307,7 @@ def _sql_type(dtype: pa.DataType) -> str:
 
 
 def _holds(there: str, dtype: pa.DataType) -> bool:
-    """Whether a column of the database can hold every value of the declared type."""
+    """Returns whether a column of the database can represent every value of the declared type."""
     wanted, t = _sql_type(dtype), pa.types
     there = there.replace("(6)", "") if t.is_timestamp(dtype) else there
     if there == wanted or (t.is_decimal(dtype) and there == "numeric"):

@@ -1,4 +1,4 @@
-"""Values of PostgreSQL from their texts, as COPY and the log of changes give them, a column at a time."""
+"""Parses values of PostgreSQL from their texts, as COPY and the changelog return them, a column at a time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ WAYS_OUT = "cast it in 'query', or declare the column as STRING"
 
 
 def from_texts(texts: pa.Array, kind: PgType, dtype: pa.DataType, column: str) -> pa.Array:
-    """The values of the texts of a column, as ``dtype``. Raises BadData with the name of the column and the first value
-    that does not fit."""
+    """Parses the texts of a column to values of ``dtype``. Raises BadData with the name of the column and the first
+    value that does not fit.
+    """
     if pa.types.is_string(dtype):
         return texts
     try:
@@ -50,7 +51,7 @@ def _hint(kind: PgType) -> str | None:
 
 
 def _first_wrong(texts: pa.Array, work: Callable[[pa.Array], object]) -> str:
-    """The first text that cannot be read, found by halving."""
+    """Returns the first text that cannot be read, found by halving."""
     low, high = 0, len(texts)
     while high - low > 1:
         middle = (low + high) // 2
@@ -141,7 +142,7 @@ def _array(texts: pa.Array, kind: PgType) -> pa.Array:
 
 
 def _nested(texts: pa.Array) -> bool:
-    """Whether an array has arrays in it: an element that begins with a bracket has quotes, unless it is one."""
+    """Returns whether an array contains arrays: an element that begins with a bracket has quotes, unless it is one."""
     return bool(pc.any(pc.starts_with(texts, "{{")).as_py())
 
 

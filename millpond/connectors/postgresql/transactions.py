@@ -1,4 +1,4 @@
-"""One PostgreSQL database: connections that are kept, transactions, and what its errors mean."""
+"""Implements one PostgreSQL database: a connection pool, transactions, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def driver() -> Any:
 
 
 def spot(url: str) -> str:
-    """Host, port and database of a URL, without who logs in."""
+    """Returns host, port and database of a URL, without the login."""
     parts = urlsplit(url)
     host = parts.hostname or "localhost"
     return f"postgresql://{host}:{parts.port or 5432}{parts.path or '/'}"
 
 
 class SecondWriter(Conflict):
-    """Another transaction of the database has changed the same rows."""
+    """Reports that another transaction of the database has changed the same rows."""
 
 
 _RETRIED = (ConnectionLost, SecondWriter)
 
 
 class Session:
-    """A transaction on one connection."""
+    """Represents a transaction on one connection."""
 
     def __init__(self, connection: Connection[Any], name: str):
         self.connection = connection
@@ -71,7 +71,7 @@ class Session:
     def begin(self, kind: str) -> None:
         psycopg = driver()
         try:
-            # Two statements, one way there and back. The SELECT fixes the moment.
+            # Two statements, one round trip. The SELECT fixes the snapshot.
             cursor = self.connection.execute(
                 f"BEGIN ISOLATION LEVEL REPEATABLE READ {kind}; SELECT pg_current_snapshot()::text"
             )
@@ -79,8 +79,8 @@ class Session:
             ((moment,),) = cursor.fetchall()
         except psycopg.Error as error:
             raise explained(error, self._name, lost=bool(self.connection.closed)) from error
-        # Two moments with one number have the same rows: as long as no later transaction has ended, those that were
-        # open can only become fewer.
+        # Two snapshots with one number have the same rows: as long as no later transaction has ended, the number of
+        # open ones can only decrease.
         _, high, still_open = moment.split(":")
         unfinished = len(still_open.split(",")) if still_open else 0
         self.version = (int(high) << 16) + (0xFFFF - min(unfinished, 0xFFFF))
@@ -106,8 +106,9 @@ class Session:
 
 
 class PostgresDatabase(SqlDatabase):
-    """A database and its replicas. Writes of this process come one after another; others may write too: the second
-    writer of a row begins again."""
+    """Represents a database and its replicas. Writes of this process are serialized; others may write too: the second
+    writer of a row begins again.
+    """
 
     mark = "%s"
 
@@ -125,7 +126,7 @@ class PostgresDatabase(SqlDatabase):
         self._turn = count()
         self._commits = count()
         self._me = f"last/{uuid.uuid4().hex}"
-        """The position that holds the number of the last commit of this object."""
+        """The position that contains the number of the last commit of this object."""
         self._closed = False
         self.write(_set_up)
 
@@ -204,7 +205,7 @@ class PostgresDatabase(SqlDatabase):
         return reading
 
     def _drop(self, at: int, connection: Connection[Any]) -> None:
-        """A connection that failed goes, and with it those that were idle meanwhile: they failed too."""
+        """Drops a connection that failed, and with it idle ones: they failed too."""
         with suppress(Exception):
             connection.close()
         while self._idle[at]:
@@ -252,8 +253,9 @@ class PostgresDatabase(SqlDatabase):
         return done[0]
 
     def _has_committed(self, number: int) -> bool:
-        """Whether the transaction whose COMMIT was not answered has counted. The server's own number of it does not
-        tell: after a crash another transaction may have got it."""
+        """Returns whether the transaction whose COMMIT got no response was committed. The server's own number of it
+        does not tell: after a crash another transaction may have got it.
+        """
 
         def ask() -> bool:
             connection = self._take(0)
@@ -269,7 +271,7 @@ class PostgresDatabase(SqlDatabase):
         try:
             return self.patience.wait_for(ask, on=_RETRIED)
         except UnknownName:
-            return False  # what has not counted is the table itself
+            return False  # the table itself was not committed
 
     def position(self, pipeline: str) -> Position | None:
         return self.patience.wait_for(
@@ -307,7 +309,7 @@ def _set_up(writing: SqlWriting) -> None:
 
 
 def explained(error: psycopg.Error, name: str, *, lost: bool) -> Error:
-    """What went wrong in words of ours: who can do something about it, and what."""
+    """Translates an error: who can do something about it, and what."""
     text = said(error)
     match trouble(error, lost=lost):
         case "conflict":

@@ -1,7 +1,6 @@
-"""The types of PostgreSQL, as its catalog tells them, and the Arrow types that hold their values.
+"""Maps the types of PostgreSQL, from its catalog, to Arrow types.
 
-What has no type of its own here (times of a day, ranges, addresses, geometry, JSON, XML, …) is its text, of which
-nothing is lost.
+What has no type of its own here (times of a day, ranges, addresses, geometry, JSON, XML, …) is its text, without loss.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SETTINGS = {
     "extra_float_digits": "1",
     "lc_monetary": "C",
 }
-"""What a session must be set to for its texts to be those that are read here."""
+"""The session settings under which texts are those that are read here."""
 
 PLAIN = {
     "bool": pa.bool_(),
@@ -49,8 +48,9 @@ _YEARS_AND_MONTHS = 0b110
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """``form`` says how its text is read: the name of a plain type, ``numeric``, ``interval``, ``array``, ``row`` or
-    ``text``. ``parts`` are the elements of an array, or the columns of a row."""
+    """Describes a type. ``form`` says how its text is read: the name of a plain type, ``numeric``, ``interval``,
+    ``array``, ``row`` or ``text``. ``parts`` are the elements of an array, or the columns of a row.
+    """
 
     form: str
     arrow: pa.DataType
@@ -74,7 +74,7 @@ _FIELDS = (
 
 
 class Catalog:
-    """The types of a database; each is asked for once."""
+    """Reads the types of a database; each is queried once."""
 
     def __init__(self, ask: Ask):
         self._ask = ask
@@ -82,7 +82,7 @@ class Catalog:
         self._fields: dict[int, list[tuple[str, int, int]]] = {}
 
     def types(self, wanted: Iterable[tuple[int, int]]) -> list[PgType]:
-        """The types of these numbers, each with its modifier."""
+        """Returns the types of these numbers, each with its modifier."""
         listed = list(wanted)
         self._learn({oid for oid, _ in listed})
         return [self._type(oid, modifier) for oid, modifier in listed]
@@ -128,7 +128,9 @@ class Catalog:
 
 
 def _decimal(modifier: int) -> pa.DataType:
-    """``numeric`` has any number of digits. One that says how many has them, as far as there are as many here."""
+    """Returns the type of ``numeric``, which has any number of digits. One with declared digits has them, up to the
+    maximum here.
+    """
     if modifier < 4:
         return pa.decimal128(_DIGITS, _ANY_SCALE)
     precision, scale = ((modifier - 4) >> 16) & 0xFFFF, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
@@ -138,7 +140,7 @@ def _decimal(modifier: int) -> pa.DataType:
 
 
 def holds(dtype: pa.DataType, values: pa.DataType) -> bool:
-    """Whether a column of one type can hold every value of another."""
+    """Returns whether a column of one type can represent every value of another."""
     t = pa.types
     if dtype == values or t.is_string(dtype):
         return True

@@ -1,1 +1,1 @@
-"""Redis: a place for tables."""
+"""Connects Redis: a table backend."""

@@ -1,11 +1,11 @@
-"""``redis``: a hash for each row, in a Redis database.
+"""Implements ``redis``: a hash for each row, in a Redis database.
 
 <prefix><table>:row:<key>         the row: a field for each column that is not NULL
 <prefix><table>:rows              the keys of all rows, in order
 <prefix><table>:range:<column>    the keys by the value of a column of ``range.columns``
-<prefix><table>:until             with ``ttl``, the keys by the millisecond in which their rows end
+<prefix><table>:until             with ``ttl``, the keys by the millisecond in which their rows expire
 <prefix><table>:next              the next number of a row, for a table without a primary key
-millpond:positions                how far running statements have come
+millpond:positions                how far running statements were applied
 millpond:version                  a number that grows with every commit
 """
 
@@ -22,20 +22,21 @@ import pyarrow as pa
 from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.texts import from_texts, to_texts
+from millpond.connectors.redis.scores import score_bounds, score_text, scores_of
 from millpond.connectors.redis.transactions import RedisBacked, RedisDatabase, RedisWriting, driver, spot
 from millpond.connectors.table import shared
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
-from millpond.predicates import All, Compare, Predicate
+from millpond.predicates import Predicate
 from millpond.records.fitting import fitting_keys
 from millpond.retry import for_connections
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, Schema, type_name
 
 _THERE = "_"
-"""A field of a row in which every column is NULL, so that there is a hash."""
+"""A field of a row in which every column is NULL, so that a hash exists."""
 
-# Answers the version, then the asked fields of each row that is there; the ids are given, or all, or those of a range.
+# Returns the version, then the requested fields of each existing row; the ids are given, or all, or those of a range.
 _ROWS = """
 local found, ids = {redis.call('GET', KEYS[1]) or '0'}, {}
 local how, width = ARGV[1], tonumber(ARGV[2])
@@ -60,7 +61,7 @@ return redis.call('ZCARD', KEYS[1]) - gone
 
 
 class RedisTable(RedisBacked):
-    """A table of a Redis database. Its keys are Millpond's: others may read them, and must not write."""
+    """Represents a table of a Redis database. Its keys belong to Millpond: others may read them, and must not write."""
 
     abilities = frozenset({"lasting", "null_keys", "every_key"})
     options = (
@@ -187,7 +188,7 @@ class RedisTable(RedisBacked):
         if until is not None:
             self._add_scores(writing, f"{self.base}:until", ids, [until] * len(ids))
         for column in self.ranges:
-            scores = _scores(rows.column(column.name)).to_pylist()
+            scores = scores_of(rows.column(column.name)).to_pylist()
             pairs = [(i, s) for i, s in zip(ids, scores, strict=True) if s is not None and s == s]
             writing.add("ZREM", self.range_key(column.name), *ids)
             self._add_scores(
@@ -197,11 +198,11 @@ class RedisTable(RedisBacked):
     def _add_scores(self, writing: RedisWriting, key: str, ids: Sequence[str], scores: Sequence[Any]) -> None:
         if ids:
             writing.add(
-                "ZADD", key, *(part for i, s in zip(ids, scores, strict=True) for part in (_score(s), i))
+                "ZADD", key, *(part for i, s in zip(ids, scores, strict=True) for part in (score_text(s), i))
             )
 
     def _purge(self, writing: RedisWriting) -> None:
-        """Rows whose time is over are gone; here their keys go from the sets."""
+        """Removes the keys of expired rows from the sets; Redis has removed the rows."""
         if self.ttl is not None:
             over = self.database.ask("ZRANGEBYSCORE", f"{self.base}:until", "-inf", round(time.time() * 1000))
             self._forget(writing, over)
@@ -224,7 +225,7 @@ class RedisTable(RedisBacked):
         return first
 
     def ids(self, columns: Sequence[pa.ChunkedArray | pa.Array]) -> list[str]:
-        """What the rows with these keys are known by."""
+        """Returns the identities of the rows with these keys."""
         texts = [to_texts(c, c.type).to_pylist() for c in columns]
         if len(texts) == 1 and not self.null_keys:
             return [str(text) for text in texts[0]]
@@ -275,13 +276,13 @@ class RedisTable(RedisBacked):
 
 
 class RedisSnapshot(Snapshot):
-    """The table now: each read is of one moment, and two reads may be of two."""
+    """Represents the current table: each read sees one point in time, and two reads may see two."""
 
     remote = True
 
     def __init__(self, table: RedisTable, version: int):
         self.schema = table.schema
-        # Rows with a ``ttl`` go without a commit, so that no number stands for them.
+        # Rows with a ``ttl`` expire without a commit, so that no version represents them.
         self.version = version if table.ttl is None else time.monotonic_ns()
         self._table = table
 
@@ -305,7 +306,7 @@ class RedisSnapshot(Snapshot):
 
     def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
         for column in self._table.ranges:
-            bounds = _bounds(where, column)
+            bounds = score_bounds(where, column)
             if bounds is not None:
                 return self._read(self._names(None, rows), "range", *bounds, source=column)
         return self.scan(rows=rows)
@@ -320,7 +321,7 @@ class RedisSnapshot(Snapshot):
         table = self._table
         table.check_open()
         ids_of = table.rows_key if source is None else table.range_key(source.name)
-        # A row is there if it has one of these fields; a key is never NULL, else there is the last.
+        # A row exists if it has one of these fields; a key is never NULL, else there is the last.
         fields = [*names, *(k for k in map(self._stored, table.identity) if k not in names), _THERE]
         found = table.database.script(
             _ROWS, [table.database.version_key, ids_of, table.row_key], [how, len(fields), *fields, *values]
@@ -345,58 +346,20 @@ class RedisSnapshot(Snapshot):
 
 
 def _in_keys(name: str) -> str:
-    """A name within keys, whose parts are separated by colons: no other table has keys that begin so."""
+    """Returns a name within keys, whose parts are separated by colons: no other table has keys that begin so."""
     own = next((start for start in ("table:", "stream:") if name.startswith(start)), "")
     return own + name.removeprefix(own).replace("%", "%25").replace(":", "%3A")
 
 
 def _equal_rows(rows: pa.Table, columns: Sequence[Column], keys: Sequence[pa.Array]) -> pa.Table:
-    """The rows whose columns equal one of the keys; NULL equals NULL, for keys have none unless it may."""
+    """Returns the rows whose columns equal one of the keys; NULL equals NULL, as keys have none unless it
+    is allowed.
+    """
     have = [to_texts(rows.column(c.name), c.type).to_pylist() for c in columns]
     want = set(
         zip(*(to_texts(k, c.type).to_pylist() for k, c in zip(keys, columns, strict=True)), strict=True)
     )
     return rows.filter(pa.array([row in want for row in zip(*have, strict=True)], pa.bool_()))
-
-
-def _scores(values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The values as the doubles that sorted sets go by."""
-    t = pa.types
-    if isinstance(values, pa.ChunkedArray):
-        parts = [_scores(chunk) for chunk in values.chunks]
-        return pa.concat_arrays(parts) if parts else pa.array([], pa.float64())
-    if t.is_timestamp(values.type) or t.is_duration(values.type):
-        values = values.view(pa.int64())
-    elif t.is_date(values.type):
-        values = values.view(pa.int32())
-    return values.cast(pa.float64(), safe=False)
-
-
-def _score(value: float) -> str:
-    return {float("inf"): "+inf", float("-inf"): "-inf"}.get(value) or repr(value)
-
-
-def _bounds(where: Predicate, column: Column) -> tuple[str, str] | None:
-    """The lowest and the highest score of rows that matter. Scores are rounded alike on both sides, so that ends
-    belong to the range; NaN, which SQL holds for greater than all, has none."""
-    low, high = float("-inf"), float("inf")
-    found = False
-    for part in where.parts if isinstance(where, All) else (where,):
-        if not isinstance(part, Compare) or part.column != column.name or part.operator == "!=":
-            continue
-        score = _scores(pa.array([part.value], column.type))[0].as_py()
-        if part.operator in ("=", ">", ">="):
-            low = max(low, score)
-        if part.operator in ("=", "<", "<="):
-            high = min(high, score)
-        found = True
-    if not found or (_may_be_nan(column) and high == float("inf")):
-        return None
-    return _score(low), _score(high)
-
-
-def _may_be_nan(column: Column) -> bool:
-    return bool(pa.types.is_floating(column.type))
 
 
 BACKEND = RedisTable

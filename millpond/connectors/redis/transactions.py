@@ -1,4 +1,4 @@
-"""One Redis database: a commit is one MULTI, which counts only if no other commit came in between."""
+"""Implements one Redis database: a commit is one MULTI, which takes effect only if no other commit came in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMMIT_KEPT = 3600
-"""Seconds for which a commit can be asked for whose answer was lost."""
+"""Seconds for which a commit whose response was lost can be looked up."""
 
 
 def driver() -> Any:
@@ -38,13 +38,13 @@ def driver() -> Any:
 
 
 def spot(url: str) -> str:
-    """Host, port and number of the database, without who logs in."""
+    """Returns host, port and number of the database, without the login."""
     parts = urlsplit(url)
     return f"redis://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path or '/0'}"
 
 
 class SecondWriter(Conflict):
-    """Another commit came in between."""
+    """Reports that another commit came in between."""
 
 
 _RETRIED = (ConnectionLost, SecondWriter)
@@ -60,15 +60,15 @@ class RedisReading(Reading):
 
 
 class RedisBacked(OutsideTable):
-    """A table that reads itself."""
+    """Represents a table that reads itself."""
 
     @abstractmethod
     def reader(self, version: int) -> Snapshot:
-        """The table, which then had this version."""
+        """Returns the table, which then had this version."""
 
 
 class RedisWriting(Writing):
-    """Commands that count together at the end."""
+    """Collects commands that take effect together at the end."""
 
     def __init__(self, database: RedisDatabase, version: int):
         self.database = database
@@ -98,7 +98,7 @@ class RedisWriting(Writing):
 
 
 class RedisDatabase(Database):
-    """The keys of a Redis database that begin with a prefix. Writes of this process come one after another."""
+    """Represents the keys of a Redis database that begin with a prefix. Writes of this process are serialized."""
 
     def __init__(self, url: str, prefix: str, *, retry_timeout: float):
         redis = driver()
@@ -122,11 +122,11 @@ class RedisDatabase(Database):
         self.ask("PING")
 
     def ask(self, *command: Any) -> Any:
-        """The answer to one command."""
+        """Returns the reply to one command."""
         return self._tried(lambda: self._client.execute_command(*command))  # type: ignore[no-untyped-call]
 
     def script(self, text: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
-        """What a script answers: it sees one moment."""
+        """Returns the result of a script: it sees one point in time."""
         return self._tried(lambda: self._client.register_script(text)(keys=list(keys), args=list(values)))
 
     def _tried(self, work: Callable[[], Any]) -> Any:
@@ -173,7 +173,7 @@ class RedisDatabase(Database):
                     sent = True
                     pipe.execute()
         except redis.RedisError as error:
-            # The driver takes a connection that was lost for another writer, too.
+            # The driver reports a lost connection as another writer, too.
             if not sent or not self.ask("EXISTS", token):
                 raise explained(error, self.name) from error
         for table in writing.touched:
@@ -205,7 +205,7 @@ class RedisDatabase(Database):
 
 
 def explained(error: Exception, name: str) -> Error:
-    """What went wrong in words of ours."""
+    """Translates an error."""
     redis = driver()
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, redis.WatchError) and "occurred" not in text:

@@ -1,1 +1,1 @@
-"""Any database that SQLAlchemy reaches, as a source."""
+"""Reads any database that SQLAlchemy supports, as a source."""

@@ -1,4 +1,4 @@
-"""Any database that SQLAlchemy has a dialect for."""
+"""Queries any database that SQLAlchemy has a dialect for."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from millpond.errors import (
 )
 
 _READ_ONLY = {"sqlite": "PRAGMA query_only = ON"}
-"""How a dialect is told that nothing is to be changed."""
+"""How a dialect is set to read-only."""
 
 
 _EXCLUSIVE = {"duckdb"}
-"""Whose files only one process has open at a time: nothing keeps them open between two looks."""
+"""Dialects whose files only one process can open at a time: nothing keeps them open between two polls."""
 
 
 class AnyDatabase(Database):
-    """The URL after ``sql://``."""
+    """Represents the database at the URL after ``sql://``."""
 
     dialect: ClassVar[str] = ""
 
@@ -49,7 +49,7 @@ class AnyDatabase(Database):
     def _made(self) -> sa.Engine:
         path = self._url.database
         if self._url.get_backend_name() == "sqlite" and path and not path.startswith((":", "file:")):
-            if not os.path.exists(path):  # SQLite would make it
+            if not os.path.exists(path):  # SQLite would create it
                 raise DatabaseMissing(
                     f'there is no file "{path}"', hint="check the path: sql://sqlite:////absolute/path.db"
                 )

@@ -1,4 +1,4 @@
-"""Any database that SQLAlchemy reaches: ``sql://`` before its URL."""
+"""Reads any database that SQLAlchemy supports: ``sql://`` before its URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AnySqlSource(SqlSource):
-    """Reads by SQLAlchemy alone."""
+    """Reads through SQLAlchemy alone."""
 
     kind: ClassVar[str] = "sql"
     schemes: ClassVar[tuple[str, ...]] = ("sql",)
@@ -26,7 +26,7 @@ class AnySqlSource(SqlSource):
     )
 
     def _place(self, rest: tuple[tuple[str, str], ...]) -> Place:
-        """The URL says where; parameters that are none of our options are its own."""
+        """Returns the place: the URL; parameters that are not options of Millpond belong to it."""
         for name, _ in rest:
             if find_option((*CAPTURE_OPTIONS, *LOGIN_OPTIONS), name) is not None:
                 raise InvalidOption(

@@ -1,1 +1,1 @@
-"""SQLite: a place for tables."""
+"""Connects SQLite: a table backend."""

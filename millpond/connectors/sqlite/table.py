@@ -1,9 +1,9 @@
-"""``sqlite``: rows in a SQLite file, by default in the state directory.
+"""Implements ``sqlite``: rows in a SQLite file, by default in the state directory.
 
 | SQL                        | in the file                                                      |
 |----------------------------|------------------------------------------------------------------|
 | BOOLEAN, integers          | INTEGER                                                          |
-| FLOAT, DOUBLE              | REAL; NaN as the text `NaN`, which SQLite sorts behind numbers   |
+| FLOAT, DOUBLE              | REAL; NaN as the text `NaN`, which SQLite sorts after numbers    |
 | DECIMAL                    | TEXT with all its digits                                         |
 | DATE, TIMESTAMP            | TEXT, ISO 8601, in UTC, always with microseconds                 |
 | INTERVAL DAY TO SECOND     | INTEGER, microseconds                                            |
@@ -30,11 +30,11 @@ from millpond.options import Option
 from millpond.types import TIMESTAMP_NTZ, Column, Schema, type_name
 
 _VALUES = 30_000
-"""Parameters of one statement; SQLite takes 32,766."""
+"""Parameters of one statement; SQLite accepts 32,766."""
 
 
 class SqliteTable(SqlTable):
-    """A table of a SQLite file. Other programs may read and write the file too."""
+    """Represents a table of a SQLite file. Other programs may read and write the file too."""
 
     aliases = ("jdbc",)
     abilities = frozenset({"held", "lasting", "null_keys", "every_key", "widen"})
@@ -104,7 +104,7 @@ class SqliteTable(SqlTable):
             self._check_columns(there)
         else:
             self._check_foreign(session, there)
-            self.abilities = self.abilities - {"widen"}  # it is somebody else's
+            self.abilities = self.abilities - {"widen"}  # it belongs to others
 
     def widen(self, schema: Schema) -> None:
         if "widen" not in self.abilities:
@@ -114,7 +114,7 @@ class SqliteTable(SqlTable):
         def work(writing: SqlWriting) -> None:
             there = {str(r[1]).lower() for r in writing.session.query(f"PRAGMA table_info({self.table})")}
             for column in fresh:
-                if column.name.lower() not in there:  # a start that was cut off may have added it
+                if column.name.lower() not in there:  # an interrupted start may have added it
                     definition = f"{quoted(column.name)} {_affinity(column.type)}"
                     writing.session.execute(f"ALTER TABLE {self.table} ADD COLUMN {definition}")
 
@@ -132,7 +132,7 @@ class SqliteTable(SqlTable):
         writing.session.execute("INSERT INTO millpond_tables VALUES (?, 0)", (self._name,))
 
     def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
-        """The columns of the file must be able to hold the declared ones."""
+        """Checks that the columns of the file can represent the declared ones."""
         known = {str(row[1]).lower(): (str(row[1]), str(row[2])) for row in there}
         for column in self.columns:
             if column.name.lower() not in known:
@@ -216,7 +216,7 @@ class SqliteTable(SqlTable):
         chunk = _VALUES // len(names)
         for at in range(0, len(rows), chunk):
             part = rows[at : at + chunk]
-            # Few texts of statements, whatever the number of keys: SQLite keeps what it has prepared.
+            # Few texts of statements, whatever the number of keys: SQLite caches prepared statements.
             part += [part[-1]] * (
                 (1 << (len(part) - 1).bit_length()) - len(part) if len(part) < chunk // 2 else 0
             )
@@ -235,7 +235,7 @@ class SqliteTable(SqlTable):
             if t.is_decimal(column.type):
                 return f"{name} COLLATE millpond_decimal {operator} ?"
             if not self.made and (t.is_date(column.type) or t.is_timestamp(column.type)):
-                return None  # others may write times in another form, which sorts otherwise
+                return None  # others may write times in another format, which sorts differently
         elif not self.made and not (t.is_integer(column.type) or t.is_string(column.type)):
             return None
         return f"{name} {operator} ?"
@@ -254,7 +254,7 @@ class SqliteTable(SqlTable):
         if t.is_boolean(dtype):
             values = values.cast(pa.int8())
         elif t.is_floating(dtype):
-            # -0.0 becomes 0.0: SQL holds them for equal, and so must a key.
+            # -0.0 becomes 0.0: they are equal in SQL, and so must be a key.
             found = pc.add(values, pa.scalar(0.0, dtype)).to_pylist()
             return ["NaN" if v is not None and v != v else v for v in found]
         elif t.is_decimal(dtype) or t.is_date(dtype):
@@ -307,7 +307,7 @@ def _affinity(dtype: pa.DataType) -> str:
 
 
 def _holds(declared: str, dtype: pa.DataType) -> bool:
-    """Whether a column that was declared so gives back what is put in, by SQLite's rules of affinity."""
+    """Returns whether a column that was declared so returns what is stored, by SQLite's rules of affinity."""
     name = declared.upper()
     if "INT" in name:
         found = "INTEGER"

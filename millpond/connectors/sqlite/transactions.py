@@ -1,4 +1,4 @@
-"""One SQLite file: a connection that writes, and one for each moment that is read, in WAL mode."""
+"""Implements one SQLite file: a connection that writes, and one for each open snapshot, in WAL mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millpond.errors import AccessRefused, BadData, Closed, ConnectionLost, Erro
 T = TypeVar("T")
 
 _IDLE = 4
-"""Connections for reading that are kept open."""
+"""Connections for reading that stay open."""
 
 _SET_UP = (
     "CREATE TABLE IF NOT EXISTS millpond_positions"
@@ -35,7 +35,7 @@ def _by_value(a: str, b: str) -> int:
 
 
 class Session:
-    """A transaction on one connection."""
+    """Represents a transaction on one connection."""
 
     def __init__(self, connection: sqlite3.Connection, version: int, name: str):
         self.version = version
@@ -59,7 +59,7 @@ class Session:
 
 
 class SqliteDatabase(SqlDatabase):
-    """A file. One thread writes at a time; a reader waits for nobody."""
+    """Represents a file. One thread writes at a time; readers never wait."""
 
     mark = "?"
 
@@ -103,7 +103,7 @@ class SqliteDatabase(SqlDatabase):
 
     def read(self) -> SqlReading:
         connection = self._take()
-        # The number of the watcher tells which commits a moment has, if none came while it began.
+        # The number of the watcher says which commits a snapshot has, if none came while it began.
         while True:
             before = self._version()
             connection.execute("BEGIN")
@@ -191,7 +191,7 @@ _OURS = "('millpond_positions', 'millpond_tables')"
 
 
 def explained(error: sqlite3.Error, name: str) -> Error:
-    """What went wrong in words of ours."""
+    """Translates an error."""
     text = str(error)
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -1,1 +1,1 @@
-"""The app's own streams, as a source."""
+"""Reads the app's own streams, as a source."""

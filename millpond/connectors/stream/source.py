@@ -1,4 +1,4 @@
-"""The embedded stream: ``stream:///state/dir?name=s``, whose rows the journal numbers from 0 on."""
+"""Reads the embedded stream: ``stream:///state/dir?name=s``, whose rows the journal numbers from 0 on."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class StreamSplit(Split):
 
 
 def stream_uri(state: Path | str, name: str) -> str:
-    """The URI of an embedded stream."""
+    """Returns the URI of an embedded stream."""
     return f"stream://{quote(str(Path(state).absolute()))}?name={quote(name, safe='')}"
 
 
 class StreamSource(Follows, Steps):
-    """Rows of an embedded stream, from its earliest kept row on, or only what comes later."""
+    """Reads rows of an embedded stream, from its earliest stored row on, or only later rows."""
 
     kind: ClassVar[str] = "stream"
     schemes: ClassVar[tuple[str, ...]] = ("stream",)
@@ -63,7 +63,7 @@ class StreamSource(Follows, Steps):
         return {"seq": max(end, start["seq"]) if start else end}
 
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
-        """With 'start' = 'latest' there is nothing between None and the first offset."""
+        """Returns the splits. With 'start' = 'latest' there is nothing between None and the first offset."""
         if start is None and self.values["start"] == "latest":
             return []
         first = start["seq"] if start else 0
@@ -72,7 +72,7 @@ class StreamSource(Follows, Steps):
         return [StreamSplit(part.rows, None, part) for part in parts(self.path, self.name, first, end["seq"])]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
-        """Rows that are not kept any more are passed over at once."""
+        """Cuts a range. Rows that are no longer stored are skipped at once."""
         if start is None and self.values["start"] == "latest":
             return end
         first = max(start["seq"] if start else 0, stream_start(self.path, self.name))
@@ -82,7 +82,7 @@ class StreamSource(Follows, Steps):
         return (at["seq"] if at else 0) >= int(end["seq"])
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """A column that was added after a row was sent is NULL there."""
+        """Yields the rows. A column that was added after a row was sent is NULL there."""
         assert isinstance(split, StreamSplit)
         schema = self._columns.arrow().append(pa.field(SEQ, pa.int64()))
         for batch in read_part(split.part):

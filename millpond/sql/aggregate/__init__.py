@@ -1,8 +1,7 @@
-"""Live aggregates: a query over a stream that groups becomes three queries and a few hidden tables.
+"""Splits a live aggregate, a query that groups a stream, into three queries and a few hidden tables.
 
 Each function is either merged from a few values of its parts (`parts.py`) or read from the values of its group
-(`values.py`). What is merged and kept is in tables, keyed by the grouping columns, so that a batch costs what it
-touches.
+(`values.py`). The state is stored in tables keyed by the grouping columns, so a batch costs only what it touches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why an aggregate over a stream cannot be kept live."""
+"""Checks whether an aggregate over a stream can be maintained live, and says why not."""
 
 from __future__ import annotations
 

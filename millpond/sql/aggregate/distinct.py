@@ -1,4 +1,4 @@
-"""DISTINCT over a stream: each row once, the first time that it comes."""
+"""Lowers DISTINCT over a stream: each row is returned once, when it first arrives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millpond.sql.resolve import Resolved
 
 
 def lower_distinct(resolved: Resolved) -> None:
-    """Turns SELECT DISTINCT over a stream into groups of all its columns, of which only new ones are shown."""
+    """Turns SELECT DISTINCT over a stream into groups of all its columns, and shows only new groups."""
     select = resolved.expression
     if not isinstance(select, exp.Select) or select.args.get("distinct") is None or is_aggregated(select):
         return

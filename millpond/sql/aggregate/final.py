@@ -1,4 +1,4 @@
-"""The final query of a live aggregate: what a reader sees of merged groups."""
+"""Builds the final query of a live aggregate: what a reader sees of the merged groups."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def build_final(
 
 
 def replaced(node: exp.Expr, replacements: Sequence[Replacement], *, within: bool = False) -> exp.Expr:
-    """The expression with calls and grouping columns replaced by the columns that hold them; ``within`` a subquery
-    only those calls that are of the query around it."""
+    """Returns the expression with calls and grouping columns replaced by the columns that contain them. ``within`` a
+    subquery, replaces only the calls that belong to the outer query.
+    """
     for pattern, value in replacements:
         own = within and not node.meta.get("outer") and is_aggregate(without_filter(pattern))
         if node == pattern and not own:
@@ -72,7 +73,7 @@ def _used(tree: exp.Expr, inputs: Sequence[Input]) -> tuple[Input, ...]:
 
 
 def _wrapped(tree: exp.Expr, select: exp.Select, inner: exp.Select) -> exp.Expr:
-    """The final SELECT under the SELECT that gives the columns of a target, if there is one."""
+    """Returns the final SELECT under the SELECT that returns the columns of a target, if there is one."""
     if tree is select:
         return inner
     outer = tree.copy()

@@ -1,4 +1,4 @@
-"""The aggregate calls of a query."""
+"""Finds the aggregate calls of a query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.sql.running import from_items
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An aggregate call: the function itself, without FILTER and IGNORE NULLS, under one spelling."""
+    """Describes an aggregate call: the function itself, without FILTER and IGNORE NULLS, under one spelling."""
 
     function: exp.Expr
     condition: exp.Expr | None
@@ -47,13 +47,15 @@ def call_of(node: exp.Expr) -> Call:
 
 
 def row_of(node: exp.Expr) -> Aggregate | None:
-    """The row of an aggregate that has an expression of its own in the table of functions."""
+    """Returns the row, in the table of functions, of an aggregate that has its own expression class."""
     row = by_node().get(type(node))
     return row if isinstance(row, Aggregate) else None
 
 
 def grouping_select(tree: exp.Expr) -> exp.Select | None:
-    """The SELECT that groups: the outermost, or the one right under a SELECT that only shapes its columns."""
+    """Returns the SELECT that groups: the outermost one, or the one directly under a SELECT that only shapes its
+    columns.
+    """
     if not isinstance(tree, exp.Select):
         return None
     if is_aggregated(tree):
@@ -65,8 +67,9 @@ def grouping_select(tree: exp.Expr) -> exp.Select | None:
 
 
 def aggregates(select: exp.Select) -> Iterator[exp.Expr]:
-    """The aggregate calls of a SELECT and its HAVING, each with its FILTER, IGNORE NULLS and WITHIN GROUP; also those
-    that stand in a subquery."""
+    """Yields the aggregate calls of a SELECT and its HAVING, each with its FILTER, IGNORE NULLS and WITHIN GROUP,
+    including those in a subquery.
+    """
     roots: list[exp.Expr] = list(select.expressions)
     if select.args.get("having") is not None:
         roots.append(select.args["having"].this)

@@ -1,4 +1,4 @@
-"""What a live aggregate is made of."""
+"""Defines the parts of a live aggregate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROWS = "r"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A table of the values of each group, for functions that cannot be merged from less.
+    """Describes a table of the values of each group, for functions that cannot be merged from less.
 
-    Its key is the grouping columns and the values v0, v1, …, with ``s``, the place in the stream, where the order
-    counts; ``n`` is how often they came. The batch brings them as arrays of structs in the column ``column``.
-    ``fresh`` is for DISTINCT: over values that no earlier batch had, as the view ``FRESH``, it gives what is merged
-    into the state. Without it the functions read all values of a group, as the view ``view``.
+    Its key is the grouping columns and the values v0, v1, …, plus ``s``, the place in the stream, where the order
+    matters; ``n`` is how often they occurred. A batch delivers them as arrays of structs in the column ``column``.
+    ``fresh`` is for DISTINCT: a query over the values that no earlier batch had (the view ``FRESH``), which returns
+    what is merged into the state. Without it, the functions read all values of a group, as the view ``view``.
     """
 
     column: str
@@ -34,8 +34,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class WindowKey:
-    """Where the window of an aggregate is: ``key`` is the grouping column with its start, ``last`` the value with the
-    highest time of a session. Batches also have the column ``ROWS``, how many rows a group has."""
+    """Says where the window of an aggregate is: ``key`` is the grouping column with its start, ``last`` the value with
+    the highest time of a session. Batches also have the column ``ROWS``, the number of rows of a group.
+    """
 
     window: Window
     key: str
@@ -44,12 +45,13 @@ class WindowKey:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """``state`` has the grouping columns k0, k1, … as its key, and the values of the functions a0, a1, …
+    """Describes the state and the queries of a live aggregate.
 
-    ``partial`` gives over a batch rows of that shape, and then the columns of ``kept``. ``merge`` reads rows of that
-    shape as the view ``PARTIAL`` and gives one row a group; ``final`` reads those as the view ``MERGED``, beside the
-    kept values and tables of the query, and gives the columns of the query, and as its last one whether HAVING holds.
-    ``keys`` are the output columns that are grouping columns, None for one that is not among them.
+    ``state`` has the grouping columns k0, k1, … as its key, and the function values a0, a1, … ``partial`` runs over a
+    batch and returns rows of that shape, followed by the columns of ``kept``. ``merge`` reads rows of that shape as the
+    view ``PARTIAL`` and returns one row per group. ``final`` reads those as the view ``MERGED``, together with the kept
+    values and the tables of the query, and returns the columns of the query and, as the last column, whether HAVING is
+    true. ``keys`` are the output columns that are grouping columns, None for a grouping column that is not an output.
     """
 
     state: Schema
@@ -60,4 +62,4 @@ class Aggregation:
     kept: tuple[Kept, ...] = ()
     window: WindowKey | None = None
     once: bool = False
-    """A group is shown only when it comes for the first time: DISTINCT."""
+    """A group is shown only when it first occurs: DISTINCT."""

@@ -1,4 +1,4 @@
-"""Pieces of the trees that an aggregate is split into."""
+"""Builds pieces of the trees that an aggregate is split into."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def filtered(function: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
 
 
 def struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Struct:
-    """A struct of values that are not NULL, to order by."""
+    """Returns a struct of values that are not NULL, to order by."""
     made = exp.Struct(
         expressions=[
             exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value.copy())

@@ -1,6 +1,6 @@
-"""Functions that are merged from a few values: what each keeps of a group, how that is merged, how it is read.
+"""Declares the functions that are merged from a few values: what each stores per group, how that is merged and read.
 
-The rows of the table of functions name these; a function whose row names none is read from the values of its group.
+The rows of the table of functions refer to these. A function whose row names none is read from the values of its group.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _BIGINT, _DOUBLE = pa.int64(), pa.float64()
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One kept value: computed over a batch by ``partial``; ``merge`` makes one of the values of several rows, given
-    the columns of the part and then its centres."""
+    """Describes one stored value: ``partial`` computes it over a batch; ``merge`` combines the values of several rows,
+    given the columns of the part and then its centres.
+    """
 
     partial: exp.Expr
     merge: Callable[[Columns], exp.Expr]
@@ -32,10 +33,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A function of the query: what it keeps, and how it is read from the columns that keep it.
+    """Describes a function of the query: what it stores, and how it is read from the columns that store it.
 
-    ``centres`` are pairs of a count and a mean among the values. The mean of all rows that are merged is given to
-    ``merge``: sums of squares are stable only around it.
+    ``centres`` are pairs of a count and a mean among the values. ``merge`` gets the mean of all merged rows: sums of
+    squares are numerically stable only around it.
     """
 
     values: tuple[Value, ...]
@@ -47,7 +48,7 @@ Build = Callable[[Call, exp.Expr], Part]
 """(the call, the ``_seq`` of the stream) → its part."""
 Lowered = tuple[exp.Expr, exp.Expr | None]
 Lower = Callable[[exp.Expr, "exp.Expr | None"], Lowered]
-"""(the function, its FILTER) → what is kept in its place."""
+"""(the function, its FILTER) → what is stored in its place."""
 
 
 def _by(function: type[exp.Expr], index: int = 0) -> Callable[[Columns], exp.Expr]:
@@ -55,7 +56,7 @@ def _by(function: type[exp.Expr], index: int = 0) -> Callable[[Columns], exp.Exp
 
 
 def same(merge: type[exp.Expr]) -> Build:
-    """A function whose values are merged by a function, and read as they are."""
+    """Returns a part whose values are merged by a function and read unchanged."""
 
     def build(call: Call, seq: exp.Expr) -> Part:
         dtype = type_of(call.function)
@@ -67,7 +68,7 @@ def same(merge: type[exp.Expr]) -> Build:
 
 
 def average(call: Call, seq: exp.Expr) -> Part:
-    """AVG is kept as SUM and COUNT. Spark divides the same way."""
+    """Stores AVG as SUM and COUNT. Spark divides the same way."""
     item = argument(call.function)
     total = exp.Sum(this=item.copy())
     average, kept = type_of(call.function), type_of(total)
@@ -82,7 +83,7 @@ def average(call: Call, seq: exp.Expr) -> Part:
 
 
 def edge(*, last: bool) -> Build:
-    """FIRST and LAST by the order of the stream."""
+    """Returns the part for FIRST and LAST in the order of the stream."""
     ends, picks = (exp.Max, exp.ArgMax) if last else (exp.Min, exp.ArgMin)
 
     def build(call: Call, seq: exp.Expr) -> Part:
@@ -99,7 +100,7 @@ def edge(*, last: bool) -> Build:
 
 
 def picked(*, last: bool) -> Build:
-    """MAX_BY and MIN_BY; of rows that are equal in the second argument the first of the stream counts."""
+    """Returns the part for MAX_BY and MIN_BY; of rows with an equal second argument, the first of the stream wins."""
     ends, picks = (exp.Max, exp.ArgMax) if last else (exp.Min, exp.ArgMin)
 
     def place(by: exp.Expr, seq: exp.Expr) -> exp.Expr:
@@ -128,7 +129,7 @@ def picked(*, last: bool) -> Build:
 
 
 def _spread(count: exp.Expr, left: exp.Expr, right: exp.Expr, centres: Columns) -> exp.Expr:
-    """The squares (or products) that rows of different means add to those inside them."""
+    """Returns the squares (or products) that rows of different means add to the sums inside them."""
     away = [
         exp.Paren(this=exp.Sub(this=m.copy(), expression=c.copy()))
         for m, c in zip((left, right), centres, strict=True)
@@ -142,7 +143,7 @@ def _count(item: exp.Expr, condition: exp.Expr | None) -> Value:
 
 
 def _mean(item: exp.Expr, condition: exp.Expr | None, centre: int) -> Value:
-    """The mean of all rows is the centre itself, the same in each of them."""
+    """Returns the mean of all rows, which is the centre itself and the same in each row."""
     return Value(
         filtered(exp.Avg(this=double(item.copy())), condition),
         lambda columns: exp.Max(this=columns[centre].copy()),
@@ -159,14 +160,14 @@ def _squares(
 
 
 def divided(total: exp.Expr, count: exp.Expr, less: int) -> exp.Expr:
-    """The total over the count, or over one less; NULL where that is nothing."""
+    """Returns the total over the count, or over one less; NULL where the divisor is 0."""
     by: exp.Expr = exp.Sub(this=count.copy(), expression=number(1, _BIGINT)) if less else count.copy()
     some = exp.Nullif(this=double(by), expression=number(0, _DOUBLE))
     return exp.Div(this=total.copy(), expression=some)
 
 
 def variance(less: int, *, root: bool) -> Build:
-    """Kept as count, mean and the sum of squares around it."""
+    """Returns the part for variances and deviations: count, mean and the sum of squares around the mean."""
 
     def build(call: Call, seq: exp.Expr) -> Part:
         item = argument(call.function)
@@ -191,7 +192,7 @@ def variance(less: int, *, root: bool) -> Build:
 
 
 def related(read: Callable[[Columns], exp.Expr]) -> Build:
-    """CORR and COVAR, of the rows where both values are there: count, two means, and three sums around them."""
+    """Returns the part for CORR and COVAR where both values are not NULL: count, two means, three sums around them."""
 
     def build(call: Call, seq: exp.Expr) -> Part:
         x, y = call.function.this, call.function.expression
@@ -225,14 +226,14 @@ def correlation(c: Columns) -> exp.Expr:
 
 
 def some(c: Columns, value: exp.Expr) -> exp.Expr:
-    """The value, if there is a row with both."""
+    """Returns the value, if there is a row with both."""
     return exp.Case(
         ifs=[exp.If(this=exp.GT(this=c[0].copy(), expression=number(0, _BIGINT)), true=value.copy())]
     )
 
 
 def slope(c: Columns) -> exp.Expr:
-    """REGR_… (y, x): of the columns of ``_related`` the second are of y, the third of x."""
+    """Computes REGR_… (y, x): of the columns of ``_related``, the second are of y, the third of x."""
     return exp.Div(this=c[3].copy(), expression=exp.Nullif(this=c[5].copy(), expression=number(0, _DOUBLE)))
 
 
@@ -251,12 +252,12 @@ def determination(c: Columns) -> exp.Expr:
 
 
 def same_as(kind: type[exp.Expr]) -> Lower:
-    """FIRST_VALUE, ANY_VALUE and the like are another name."""
+    """Treats FIRST_VALUE, ANY_VALUE and similar functions as another name of a function."""
     return lambda node, condition: (kind(this=node.this.copy()), condition)
 
 
 def both_there(kind: type[exp.Expr], key: str) -> Lower:
-    """REGR_AVGX, REGR_COUNT and the like: a plain function of the rows where both values are there."""
+    """Computes REGR_AVGX, REGR_COUNT and similar: a plain function of the rows where both values are not NULL."""
 
     def lower(node: exp.Expr, condition: exp.Expr | None) -> Lowered:
         where = every(condition, not_null(node.this), not_null(node.expression))
@@ -266,7 +267,7 @@ def both_there(kind: type[exp.Expr], key: str) -> Lower:
 
 
 def exact_count(node: exp.Expr, condition: exp.Expr | None) -> Lowered:
-    """APPROX_COUNT_DISTINCT: the values are kept in any case, and the exact number costs no more."""
+    """Computes APPROX_COUNT_DISTINCT exactly: the values are stored in any case, so the exact number costs no more."""
     return exp.Count(this=exp.Distinct(expressions=[node.this.copy()])), condition
 
 

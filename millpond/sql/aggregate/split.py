@@ -1,4 +1,4 @@
-"""A live aggregate in three queries: partial over a batch, merge with what is kept, final for a reader."""
+"""Splits a live aggregate into three queries: partial over a batch, merge with the state, final for a reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BIGINT = pa.int64()
 
 @dataclass(slots=True)
 class _Slot:
-    """A table of kept values, and what reads it."""
+    """Describes a table of kept values, and what reads it."""
 
     values: Values
     fresh: bool
@@ -37,16 +37,16 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Work:
-    """What the calls of a query need, as they are gone through."""
+    """Collects what the calls of a query need."""
 
     seq: exp.Expr
     session: bool
     values: list[tuple[Value, exp.Expr]] = field(default_factory=list)
-    """Each kept value with what the batch gives for it."""
+    """Each kept value with what the batch returns for it."""
     parts: list[tuple[int, Part]] = field(default_factory=list)
     slots: list[_Slot] = field(default_factory=list)
     read: list[tuple[exp.Expr, Callable[[Sequence[exp.Column]], exp.Expr]]] = field(default_factory=list)
-    """Each call with what it is in the final query, made of the columns of the state."""
+    """Each call with its expression in the final query, over the columns of the state."""
 
     def slot(self, values: Values, *, fresh: bool) -> int:
         for number_, slot in enumerate(self.slots):
@@ -61,7 +61,7 @@ class _Work:
         row = row_of(call.function)
         build = None if row is None else row.keeps
         if values is not None and self.session:
-            # Sessions that are joined may have a value in common: it takes all of them to tell.
+            # Joined sessions may have a value in common, so all of them are needed to decide.
             values, build = None, None
         if values is not None and build is not None:
             number_ = self.slot(values, fresh=True)
@@ -83,7 +83,7 @@ class _Work:
             self.read.append((node, lambda columns: joined))
 
     def last_time(self, time: exp.Expr) -> str:
-        """The value that keeps the highest time of a session."""
+        """Returns the value that stores the highest time of a session."""
         part = same(exp.Max)(Call(exp.Max(this=time.copy()), None, False), self.seq)
         return f"a{self._keep(part, [v.partial for v in part.values])}"
 
@@ -99,7 +99,7 @@ class _Work:
 
 
 def split(resolved: Resolved) -> Aggregation:
-    """The three queries of an aggregate that ``check_aggregate`` has nothing against."""
+    """Returns the three queries of an aggregate that ``check_aggregate`` accepts."""
     original = grouping_select(resolved.expression)
     assert original is not None
     select = original.copy()
@@ -134,7 +134,7 @@ def split(resolved: Resolved) -> Aggregation:
 
 
 def _nothing(value: Value) -> exp.Expr:
-    """What a batch gives for a value that its fresh values give: a count of none, or NULL."""
+    """Returns what a batch contributes to a value that is computed from its fresh values: a count of 0, or NULL."""
     if isinstance(value.partial, exp.Count):
         return number(0, _BIGINT)
     return cast(exp.Null(), value.dtype)
@@ -145,7 +145,7 @@ def _view(slot: int) -> str:
 
 
 def _reader(slot: int, name: str, dtype: pa.DataType, *, counts: bool) -> exp.Expr:
-    """The value of a function over kept values; of a group that has none a count is 0, a list is empty."""
+    """Returns the value of a function over kept values; without values, a count is 0 and a list is empty."""
     found = column(f"__read{slot}", Column(name, dtype))
     if counts:
         return exp.Coalesce(this=found, expressions=[number(0, dtype)])
@@ -234,7 +234,7 @@ def _merge(work: _Work, state: Schema) -> Resolved:
 
 
 def _centre(count: exp.Expr, mean: exp.Expr, keys: Sequence[exp.Expr]) -> exp.Expr:
-    """The mean over all rows of the group: each row's mean by its count."""
+    """Returns the mean over all rows of the group: each row's mean weighted by its count."""
 
     def over(item: exp.Expr) -> exp.Expr:
         return exp.Window(this=exp.Sum(this=item), partition_by=[k.copy() for k in keys])
@@ -245,7 +245,7 @@ def _centre(count: exp.Expr, mean: exp.Expr, keys: Sequence[exp.Expr]) -> exp.Ex
 
 
 def _readings(work: _Work, state: Schema) -> list[exp.Join]:
-    """The functions over kept values, joined to the state of their groups."""
+    """Returns the functions over kept values, joined to the state of their groups."""
     joins: list[exp.Join] = []
     width = len(state.key)
     for i, slot in enumerate(work.slots):
@@ -272,7 +272,9 @@ def _readings(work: _Work, state: Schema) -> list[exp.Join]:
 
 
 def _output_keys(select: exp.Select, keys: list[exp.Expr], *, session: bool) -> tuple[str | None, ...]:
-    """The outputs that are grouping columns; for a window also its end, or both, where these follow from its start."""
+    """Returns the outputs that are grouping columns; for a window also its end, or both, if these follow from its
+    start.
+    """
     outputs = {p.alias: p.unalias() for p in select.expressions}
     found: list[str | None] = []
     for key in keys:

@@ -1,4 +1,4 @@
-"""Functions that need the values of a group: what they keep, and how they are read from it."""
+"""Handles functions that need the values of a group: what they store, and how they are read from it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HOLDERS = (
     exp.PercentileDisc,
     exp.Mode,
 )
-"""Parts of a call that are no values themselves."""
+"""Parts of a call that are not values themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows to keep of a group: those where ``condition`` holds, with ``_seq`` if ``ordered``."""
+    """Describes the rows to store for a group: those where ``condition`` is true, with ``_seq`` if ``ordered``."""
 
     values: tuple[exp.Expr, ...]
     condition: exp.Expr | None
@@ -42,7 +42,7 @@ class Values:
 
 
 def distinct_values(call: Call) -> Values | None:
-    """What to keep for DISTINCT where only a value that was not there before makes a difference."""
+    """Returns what to store for DISTINCT where only a new value makes a difference."""
     function = call.function
     row = row_of(function)
     if not call.distinct or row is None or row.keeps is None or row.repeatable:
@@ -52,14 +52,14 @@ def distinct_values(call: Call) -> Values | None:
 
 
 def over_fresh(call: Call, view: str, values: Values) -> Call:
-    """The function over values that are each there once, without its DISTINCT and FILTER."""
+    """Returns the function over values that each occur once, without its DISTINCT and FILTER."""
     function = call.function.copy()
     function.set("this", column(view, values.columns[0]))
     return Call(function, None, False)
 
 
 def kept_values(call: Call) -> tuple[Values, Callable[[str], exp.Expr]]:
-    """What to keep for a function that reads all values of a group, and the function over a view of them."""
+    """Returns what to store for a function that reads all values of a group, and the function over a view of them."""
     found: list[exp.Expr] = []
     lifted = _lift(call.function.copy(), found)
     inner = lifted.this if isinstance(lifted, exp.WithinGroup) else lifted
@@ -80,7 +80,7 @@ def kept_values(call: Call) -> tuple[Values, Callable[[str], exp.Expr]]:
 
 
 def _lift(node: exp.Expr, found: list[exp.Expr]) -> exp.Expr:
-    """The function with every expression over columns replaced by the number of the value that it becomes."""
+    """Returns the function with each expression over columns replaced by the number of its value."""
     for key, child in list(node.args.items()):
         if isinstance(child, exp.Expr):
             node.set(key, _lifted(child, found))
@@ -106,7 +106,9 @@ def _placed(node: exp.Expr, columns: dict[str, exp.Column]) -> exp.Expr:
 
 
 def _shaped(function: exp.Expr, columns: dict[str, exp.Column]) -> exp.Expr:
-    """The function with the order, or the choice among equals, that makes it the same in any split into batches."""
+    """Returns the function with the order, or the choice among ties, that makes it independent of the split into
+    batches.
+    """
     inner = function.this if isinstance(function, exp.WithinGroup) else function
     if isinstance(inner, exp.Mode):
         return _mode(function, columns)
@@ -130,7 +132,7 @@ def _order(value: exp.Expr, orders: Sequence[exp.Expr], last: exp.Expr) -> exp.O
 
 
 def _mode(function: exp.Expr, columns: dict[str, exp.Column]) -> exp.Expr:
-    """The value that came most often; of several the least, or the greatest if the order descends."""
+    """Returns the most frequent value; of several, the least, or the greatest if the order is descending."""
     value, count = columns["v0"], columns[COUNT]
     down = isinstance(function, exp.WithinGroup) and bool(function.expression.expressions[0].args.get("desc"))
     if down:
@@ -139,7 +141,7 @@ def _mode(function: exp.Expr, columns: dict[str, exp.Column]) -> exp.Expr:
 
 
 def _is_unordered(dtype: pa.DataType | None) -> bool:
-    """Whether values of a type cannot be sorted: maps, and what holds them."""
+    """Returns whether values of a type cannot be sorted: maps, and types that contain them."""
     if dtype is None or pa.types.is_map(dtype):
         return True
     if pa.types.is_struct(dtype):

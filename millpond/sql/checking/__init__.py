@@ -1,0 +1,1 @@
+"""Checks statements by kind."""

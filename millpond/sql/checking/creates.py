@@ -1,4 +1,4 @@
-"""The check of CREATE: streams, tables and views."""
+"""Checks CREATE statements: streams, tables and views."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ from millpond.types import Column, Schema, type_name
 _UNKNOWN = Schema(())
 
 
-class Creates(Queries):
-    """Statements that declare a relation."""
+class Creates:
+    """Checks statements that declare a relation."""
 
-    def _createstream(self, s: st.CreateStream) -> Checked | None:
+    def __init__(self, queries: Queries):
+        self._queries = queries
+
+    def stream(self, s: st.CreateStream) -> Checked | None:
         skip = self._name_taken(s.name, "stream", s)
         if skip:
             return Checked(s, skip=True)
@@ -53,9 +56,9 @@ class Creates(Queries):
             return self._derived_stream(s, declared)
         connector = named(s.settings, "connector")
         if connector is None:
-            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self.later(s.settings))
+            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self._queries.later(s.settings))
             if not s.columns:
-                self.errors.append(
+                self._queries.errors.append(
                     SqlError(
                         f'stream "{s.name}" has neither columns nor a connector',
                         hint="declare its columns: CREATE STREAM s (id BIGINT, name STRING)",
@@ -67,26 +70,26 @@ class Creates(Queries):
                 s.name, "stream", declared, running=True, watermark=s.watermark, limits=limits
             )
             self._check_watermark(relation, s)
-            self.catalog.add(relation)
+            self._queries.catalog.add(relation)
             return Checked(s, relation=relation)
         return self._connected_stream(s, connector, declared)
 
     def _connected_stream(self, s: st.CreateStream, connector: Setting, declared: Schema) -> Checked | None:
         uri = connector.value
-        self.catalog.add(Relation(s.name, "stream", declared, running=True, uri=uri))
+        self._queries.catalog.add(Relation(s.name, "stream", declared, running=True, uri=uri))
         try:
-            options = self.world.source_options(uri)
+            options = self._queries.world.source_options(uri)
         except Error as error:
             error.place = connector.place or s.place
             raise
         limits = limits_of(f'stream "{s.name}"', s.settings)
-        rest = [x for x in self.later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
+        rest = [x for x in self._queries.later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
         values = read_options(f'stream "{s.name}"', options, rest)
-        described = self.world.describe(uri, values, declared if s.columns else None)
-        changes = self.world.changes(uri, values, declared if s.columns else None)
+        described = self._queries.world.describe(uri, values, declared if s.columns else None)
+        changes = self._queries.world.changes(uri, values, declared if s.columns else None)
         if changes is not None:
             relation = Relation(s.name, "stream", changes, running=True, watermark=s.watermark, limits=limits)
-            self.catalog.add(relation)
+            self._queries.catalog.add(relation)
             return Checked(s, relation=relation, source_options={uri: values}, tapped=described)
         relation = Relation(
             s.name,
@@ -99,27 +102,35 @@ class Creates(Queries):
             limits=limits,
         )
         self._check_watermark(relation, s)
-        self.catalog.add(relation)
-        self._streams[s.name.lower()] = values
+        self._queries.catalog.add(relation)
+        self._queries.streams[s.name.lower()] = values
         return Checked(s, relation=relation, source_options={s.name.lower(): values})
 
     def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
         assert s.query is not None
-        self.catalog.add(Relation(s.name, "stream", declared, running=True))
-        resolved = self._resolve_query(s.query, s.settings, STREAM_OPTIONS, f'stream "{s.name}"', s)
+        self._queries.catalog.add(Relation(s.name, "stream", declared, running=True))
+        resolved = self._queries.resolve(s.query, s.settings, STREAM_OPTIONS, f'stream "{s.name}"', s)
         if resolved is None:
             return None
         if not resolved.running:
-            self.refuse("CREATE STREAM … AS over tables", s)
-        resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+            self._queries.refuse("CREATE STREAM … AS over tables", s)
+        resolved = (
+            self._queries.shape(resolved, declared, s)
+            if s.columns
+            else self._queries.named_outputs(resolved, s)
+        )
         limits = limits_of(f'stream "{s.name}"', s.settings)
         relation = Relation(
             s.name, "stream", resolved.schema, running=True, watermark=s.watermark, limits=limits
         )
         self._check_watermark(relation, s)
-        self.catalog.add(relation)
+        self._queries.catalog.add(relation)
         return Checked(
-            s, resolved=resolved, relation=relation, target=relation, source_options=self._source_values
+            s,
+            resolved=resolved,
+            relation=relation,
+            target=relation,
+            source_options=self._queries.source_values,
         )
 
     def _check_watermark(self, relation: Relation, s: st.CreateStream) -> None:
@@ -128,7 +139,7 @@ class Creates(Queries):
         column = relation.schema.find(s.watermark.column)
         if column is None:
             names = relation.schema.names
-            self.errors.append(
+            self._queries.errors.append(
                 UnknownName(
                     f'column "{s.watermark.column}" of WATERMARK is not in stream "{s.name}"',
                     hint=did_you_mean(s.watermark.column, names, f"its columns: {', '.join(names)}"),
@@ -136,53 +147,55 @@ class Creates(Queries):
                 )
             )
         elif column.type is not None and not pa.types.is_timestamp(column.type):
-            self.errors.append(
+            self._queries.errors.append(
                 TypeMismatch(
                     f'WATERMARK is for a TIMESTAMP, "{column.name}" is {type_name(column.type)}',
                     place=s.place,
                 )
             )
 
-    def _createtable(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
+    def table(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
         skip = self._name_taken(s.name, "table", s)
         if skip:
             return Checked(s, skip=True)
         key = s.key
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
         self._no_duplicates(declared, s)
-        self.catalog.add(Relation(s.name, "table", declared))
+        self._queries.catalog.add(Relation(s.name, "table", declared))
         table_options = self._backend_options(s)
         if s.query is None:
             if not s.columns:
-                self.errors.append(
+                self._queries.errors.append(
                     SqlError(
                         f'table "{s.name}" has no columns', hint="declare them: (id BIGINT, …)", place=s.place
                     )
                 )
-            values = read_options(f'table "{s.name}"', table_options, self.later(s.settings, table_options))
+            values = read_options(
+                f'table "{s.name}"', table_options, self._queries.later(s.settings, table_options)
+            )
             if values["primary.key"]:
                 key = key or _split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)
             return Checked(s, relation=relation, table_options=values)
         types = [c.type for c in declared]
-        resolved = self._resolve_query(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
+        resolved = self._queries.resolve(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
         if resolved is None:
             return None
         if names:
-            resolved = self._renamed(resolved, names, s)
+            resolved = self._queries.renamed(resolved, names, s)
         own = [x for x in s.settings if find_option(table_options, x.name)]
         values = read_options(f'table "{s.name}"', table_options, own)
         if values["primary.key"]:
             key = key or _split_key(values["primary.key"])
         if not resolved.running and values["refresh"] == "live" and not is_copy(resolved, key):
-            resolved = over_copies(resolved, self._source_values)
+            resolved = over_copies(resolved, self._queries.source_values)
         over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
         live = not resolved.running and values["refresh"] == "live" and over_tables
         if live:
-            self.errors.extend(check_live(resolved, s.place))
+            self._queries.errors.extend(check_live(resolved, s.place))
         if resolved.running and values["refresh"] == "once":
-            self.refuse("'refresh' = 'once' over a stream", s)
-        groups, keyed = self._group_outputs(resolved, s), None
+            self._queries.refuse("'refresh' = 'once' over a stream", s)
+        groups, keyed = self._queries.group_outputs(resolved, s), None
         if groups is None and resolved.running:
             stream = stream_of_keys(resolved, declared)
             if stream is not None:
@@ -193,7 +206,11 @@ class Creates(Queries):
                     resolved, declared = with_message_key(resolved, stream, declared)
         grouping = () if resolved.running else grouping_outputs(resolved)
         copies = key_through(resolved)
-        resolved = self._shape(resolved, declared, s) if s.columns else self._named_outputs(resolved, s)
+        resolved = (
+            self._queries.shape(resolved, declared, s)
+            if s.columns
+            else self._queries.named_outputs(resolved, s)
+        )
         if not key and grouping and values["primary.key"] is None:
             key = tuple(resolved.schema.names[i] for i in grouping)
             values = {**values, "null_keys": True}
@@ -201,54 +218,64 @@ class Creates(Queries):
             key = tuple(resolved.schema.names[i] for i in copies)
         if groups is not None:
             said = key if key or values["primary.key"] is not None else None
-            key = self._group_key(groups, resolved.schema, said, s)
+            key = self._queries.group_key(groups, resolved.schema, said, s)
             values = {**values, "null_keys": True}
         relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
         if live:
             relation = dataclasses.replace(relation, live=True)
-            self.catalog.add(relation)
+            self._queries.catalog.add(relation)
         loads = not resolved.running and any(i.relation.spoils for i in resolved.inputs)
-        if loads and self._query_values["on.error"] == "table":
-            self.catalog.add(error_relation(s.name))
+        if loads and self._queries.query_values["on.error"] == "table":
+            self._queries.catalog.add(error_relation(s.name))
         return Checked(
             s,
             resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
             relation=relation,
             target=relation,
             table_options=values,
-            source_options=self._source_values,
+            source_options=self._queries.source_values,
             keyed=keyed,
-            query_options=self._query_values if loads else {},
+            query_options=self._queries.query_values if loads else {},
         )
 
     def _message_keys(self, stream: Input) -> str | None:
-        """Why a table that says nothing of its key is keyed by the keys of the messages, if so: found out once."""
+        """Returns why a table without a declared key is keyed by the keys of the messages, if it is; found out once."""
         relation = stream.relation
-        if relation.uri is None or self._query_values.get("on.miss"):
+        if relation.uri is None or self._queries.query_values.get("on.miss"):
             return None
-        if self._kept is not None:
-            return "its messages had keys" if self._kept.key == (KEY,) else None
+        if self._queries.kept is not None:
+            return "its messages had keys" if self._queries.kept.key == (KEY,) else None
         is_stream = relation.kind == "stream"
-        values = self._streams[relation.name.lower()] if is_stream else self._source_values[relation.uri]
+        values = (
+            self._queries.streams[relation.name.lower()]
+            if is_stream
+            else self._queries.source_values[relation.uri]
+        )
         declared = relation.schema if is_stream and not relation.guessed else relation.declared
-        return self.world.keyed(relation.uri, values, declared)
+        return self._queries.world.keyed(relation.uri, values, declared)
 
-    def _createview(self, s: st.CreateView) -> Checked | None:
+    def view(self, s: st.CreateView) -> Checked | None:
         if self._name_taken(s.name, "view", s):
             return Checked(s, skip=True)
-        self.catalog.add(Relation(s.name, "view", _UNKNOWN))
+        self._queries.catalog.add(Relation(s.name, "view", _UNKNOWN))
         if s.materialized:
             return self._materialized(s)
-        resolved = self._resolve_query(s.query, s.settings, (), f'view "{s.name}"', s)
+        resolved = self._queries.resolve(s.query, s.settings, (), f'view "{s.name}"', s)
         if resolved is None:
             return None
-        schema = (self._renamed(resolved, s.names, s) if s.names else self._named_outputs(resolved, s)).schema
+        schema = (
+            self._queries.renamed(resolved, s.names, s)
+            if s.names
+            else self._queries.named_outputs(resolved, s)
+        ).schema
         relation = Relation(s.name, "view", schema, running=resolved.running, query=s.query)
-        self.catalog.add(relation)
-        return Checked(s, resolved=resolved, relation=relation, source_options=self._source_values)
+        self._queries.catalog.add(relation)
+        return Checked(s, resolved=resolved, relation=relation, source_options=self._queries.source_values)
 
     def _materialized(self, s: st.CreateView) -> Checked | None:
-        """A table by another name. Names of its columns rename those of the query."""
+        """Checks a materialized view, which is a table by another name. Declared column names rename those of
+        the query.
+        """
         table = st.CreateTable(
             name=s.name,
             text=s.text,
@@ -258,30 +285,30 @@ class Creates(Queries):
             settings=s.settings,
             errors_into=s.errors_into,
         )
-        self.catalog.remove(s.name)
-        checked = self._createtable(table, s.names)
+        self._queries.catalog.remove(s.name)
+        checked = self.table(table, s.names)
         return checked and dataclasses.replace(checked, statement=s)
 
     def _backend_options(self, s: st.CreateTable) -> tuple[Option, ...]:
         extension = named(s.settings, "extension")
         name = extension.value if extension else "memory"
         try:
-            return (*COMMON_TABLE_OPTIONS, *self.world.backend_options(name))
+            return (*COMMON_TABLE_OPTIONS, *self._queries.world.backend_options(name))
         except Error as error:
             error.place = (extension.place if extension else None) or s.place
             raise
 
     def _name_taken(self, name: str, kind: str, s: Any) -> bool:
-        """Whether the statement has nothing to do; a taken name is an error otherwise."""
-        there = self.catalog.find(name)
+        """Returns whether the statement has nothing to do; otherwise a name that is taken is an error."""
+        there = self._queries.catalog.find(name)
         if there is None:
             check_free(name, kind, s.place)
-            self.catalog.making = name.lower()
+            self._queries.catalog.making = name.lower()
             return False
         if s.if_not_exists:
             return True
         if s.or_replace:
-            self.refuse("OR REPLACE", s)
+            self._queries.refuse("OR REPLACE", s)
             return False
         raise AlreadyExists(
             f'{there.kind.capitalize()} "{there.name}" already exists',
@@ -296,7 +323,7 @@ class Creates(Queries):
         for name in key:
             column = schema.find(name)
             if column is None:
-                self.errors.append(
+                self._queries.errors.append(
                     UnknownName(
                         f'key column "{name}" is not in table "{s.name}"',
                         hint=did_you_mean(name, schema.names, f"its columns: {', '.join(schema.names)}"),
@@ -309,7 +336,7 @@ class Creates(Queries):
                     and (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
                     and s.query is None
                 ):
-                    self.errors.append(
+                    self._queries.errors.append(
                         TypeMismatch(
                             f'column "{column.name}" of type {type_name(column.type)} cannot be a primary key',
                             place=s.place,
@@ -318,7 +345,7 @@ class Creates(Queries):
                 spelled.append(column.name)
         strict = values["on.conflict"] == "error"
         if strict and not key:
-            self.errors.append(
+            self._queries.errors.append(
                 InvalidOption(
                     f"table \"{s.name}\" has no primary key: 'on.conflict' has no meaning",
                     hint="declare a PRIMARY KEY, or leave the option out",
@@ -331,21 +358,23 @@ class Creates(Queries):
             "table",
             keyed,
             strict=strict,
-            place=self.world.place(values),
+            place=self._queries.world.place(values),
             null_keys=bool(values.get("null_keys")),
         )
-        self.catalog.add(relation)
+        self._queries.catalog.add(relation)
         return relation
 
     def _no_duplicates(self, schema: Schema, s: st.Statement) -> None:
         seen: set[str] = set()
         for column in schema:
             if column.name.lower() == "_seq":
-                self.errors.append(
+                self._queries.errors.append(
                     SqlError('a column cannot be named "_seq": it is the order of a stream', place=s.place)
                 )
             if column.name.lower() in seen:
-                self.errors.append(SqlError(f'column "{column.name}" is declared twice', place=s.place))
+                self._queries.errors.append(
+                    SqlError(f'column "{column.name}" is declared twice', place=s.place)
+                )
             seen.add(column.name.lower())
 
 

@@ -1,4 +1,4 @@
-"""The check of INSERT and SELECT."""
+"""Checks INSERT and SELECT."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ from millpond.sql.timeliterals import HINT, is_impossible
 from millpond.types import Column, Schema, type_name
 
 
-class Inserts(Queries):
-    """Statements that give rows to what is there, or to who asks."""
+class Inserts:
+    """Checks statements that add rows to a target, or return them."""
 
-    def _insert(self, s: st.Insert) -> Checked | None:
+    def __init__(self, queries: Queries):
+        self._queries = queries
+
+    def insert(self, s: st.Insert) -> Checked | None:
         if s.target_is_uri:
             return self._insert_outside(s)
-        target = self.catalog.find(s.target)
+        target = self._queries.catalog.find(s.target)
         if target is None:
-            self.errors.append(self.catalog.unknown(s.target, place=s.place))
+            self._queries.errors.append(self._queries.catalog.unknown(s.target, place=s.place))
             return None
         if target.kind not in ("table", "stream") or (target.kind == "stream" and target.uri):
-            self.errors.append(
+            self._queries.errors.append(
                 SqlError(
                     f'"{s.target}" cannot be inserted into: it is a {target.kind}'
                     + (" that reads a connector" if target.uri else ""),
@@ -52,7 +55,7 @@ class Inserts(Queries):
             )
             return None
         if target.live:
-            self.errors.append(follows_its_query(target.name, s.place))
+            self._queries.errors.append(follows_its_query(target.name, s.place))
             return None
         columns = self._target_columns(s, target)
         if columns is None or (target.is_open and s.query is None):
@@ -62,16 +65,16 @@ class Inserts(Queries):
                 raise unknown_option("INSERT … VALUES", (), s.settings[0])
             return self._insert_values(s, target, columns)
         types = [c.type for n in columns if (c := target.schema.find(n)) is not None]
-        resolved = self._resolve_query(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s, types)
+        resolved = self._queries.resolve(s.query, s.settings, (), f'INSERT INTO "{s.target}"', s, types)
         if resolved is None or target.is_open:
             return None
-        groups = self._group_outputs(resolved, s)
+        groups = self._queries.group_outputs(resolved, s)
         shaped, errors = assign(resolved, target.schema, columns, s.place)
-        self.errors.extend(errors)
+        self._queries.errors.extend(errors)
         if groups is not None and target.kind == "table" and not errors:
             filled = Schema(tuple(c for n in columns if (c := target.schema.find(n)) is not None))
-            self._group_key(groups, filled, target.schema.key, s)
-        return Checked(s, resolved=shaped, target=target, source_options=self._source_values)
+            self._queries.group_key(groups, filled, target.schema.key, s)
+        return Checked(s, resolved=shaped, target=target, source_options=self._queries.source_values)
 
     def _target_columns(self, s: st.Insert, target: Relation) -> list[str] | None:
         if not s.columns:
@@ -80,7 +83,7 @@ class Inserts(Queries):
         for name in s.columns if not target.is_open else ():
             column = target.schema.find(name)
             if column is None:
-                self.errors.append(
+                self._queries.errors.append(
                     UnknownName(
                         f'column "{name}" is not in {target.kind} "{target.name}"',
                         hint=did_you_mean(
@@ -90,31 +93,31 @@ class Inserts(Queries):
                     )
                 )
             elif column.name in found:
-                self.errors.append(SqlError(f'column "{name}" is named twice', place=s.place))
+                self._queries.errors.append(SqlError(f'column "{name}" is named twice', place=s.place))
             else:
                 found.append(column.name)
         return found if len(found) == len(s.columns) or target.is_open else None
 
     def _insert_outside(self, s: st.Insert) -> Checked | None:
-        """INSERT INTO a URI: a sink."""
+        """Checks INSERT INTO a URI, which is a sink."""
         if s.query is None or s.columns:
-            self.refuse("INSERT INTO a URI with VALUES or columns", s)
+            self._queries.refuse("INSERT INTO a URI with VALUES or columns", s)
             return None
-        options = self.world.sink_options(s.target)
-        resolved = self._resolve_query(s.query, s.settings, options, "INSERT INTO a URI", s)
+        options = self._queries.world.sink_options(s.target)
+        resolved = self._queries.resolve(s.query, s.settings, options, "INSERT INTO a URI", s)
         if resolved is None:
             return None
         if s.query.emit == "changes" and not resolved.running:
-            self.refuse("INSERT INTO a URI of the changes of tables", s)
+            self._queries.refuse("INSERT INTO a URI of the changes of tables", s)
             return None
         if "_key" not in resolved.schema:
-            self._group_outputs(resolved, s)
-        resolved = self._named_outputs(resolved, s)
+            self._queries.group_outputs(resolved, s)
+        resolved = self._queries.named_outputs(resolved, s)
         own = [x for x in s.settings if find_option(options, x.name)]
         values = read_options("INSERT INTO a URI", options, own)
         if values.get("delivery") == "exactly-once":
             self._check_exact(resolved, s)
-        if values.get("delivery") == "exactly-once" and self._query_values.get("on.miss") == "retry":
+        if values.get("delivery") == "exactly-once" and self._queries.query_values.get("on.miss") == "retry":
             raise InvalidOption(
                 "'on.miss' = 'retry' and 'delivery' = 'exactly-once' do not go together: rows that wait are not in the"
                 " sink's commit",
@@ -122,9 +125,11 @@ class Inserts(Queries):
                 place=s.place,
             )
         if values.get("mode") == "realtime":
-            reasons = list(not_in_real_time(resolved, values, self._query_values, s.errors_into))
+            reasons = list(not_in_real_time(resolved, values, self._queries.query_values, s.errors_into))
             for reason, hint in reasons:
-                self.errors.append(NotSupported(f"'mode' = 'realtime': {reason}", hint=hint, place=s.place))
+                self._queries.errors.append(
+                    NotSupported(f"'mode' = 'realtime': {reason}", hint=hint, place=s.place)
+                )
             if reasons:
                 return None
         target = Relation(s.target, "sink", resolved.schema, uri=s.target)
@@ -132,12 +137,12 @@ class Inserts(Queries):
             s,
             resolved=resolved,
             target=target,
-            source_options=self._source_values,
+            source_options=self._queries.source_values,
             table_options=values,
         )
 
     def _check_exact(self, resolved: Resolved, s: st.Insert) -> None:
-        """A sink holds one position, of one stream, and nothing that is kept beside it."""
+        """Checks an exactly-once sink: it stores one position, of one stream, and no other state."""
         what = (
             "rows of tables, which are written once" if not resolved.running
             else "joined streams" if any(joins_of(resolved))
@@ -154,12 +159,12 @@ class Inserts(Queries):
             )
 
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
-        resolver = self.resolver()
+        resolver = self._queries.resolver()
         rows: list[tuple[exp.Expr, ...]] = []
         for number, row in enumerate(s.values):
             error = check_count(len(row), columns, "a row of VALUES", resolver.place(row[0]) or s.place)
             if error is not None:
-                self.errors.append(error)
+                self._queries.errors.append(error)
                 continue
             cells: dict[str, exp.Expr] = {}
             given: set[str] = set()
@@ -167,9 +172,9 @@ class Inserts(Queries):
                 column = target.schema.find(name)
                 assert column is not None
                 value = resolver.value(cell)
-                dtype = self._type(value, resolver)
+                dtype = self._queries.type_of(value, resolver)
                 if not _insertable(dtype, column.type):
-                    self.errors.append(
+                    self._queries.errors.append(
                         TypeMismatch(
                             f'column "{column.name}" is {type_name(column.type)}, '
                             f"this value is {type_name(dtype)}",
@@ -178,7 +183,7 @@ class Inserts(Queries):
                         )
                     )
                 if _is_no_time(value, column.type):
-                    self.errors.append(
+                    self._queries.errors.append(
                         TypeMismatch(
                             f'"{value.name}" is no {type_name(column.type)}',
                             hint=HINT,
@@ -192,7 +197,7 @@ class Inserts(Queries):
                 cells[name.lower()] = value
             for name in target.schema.key if not target.null_keys else ():
                 if name not in given:
-                    self.errors.append(
+                    self._queries.errors.append(
                         InvalidRecord(
                             f'row {number} for table "{target.name}": field "{name}" is NULL or missing, but it is a'
                             " primary key",
@@ -202,23 +207,25 @@ class Inserts(Queries):
                         )
                     )
             rows.append(tuple(cells.get(c.name.lower(), _null(c)) for c in target.schema))
-        self.errors.extend(resolver.errors)
+        self._queries.errors.extend(resolver.errors)
         return Checked(s, target=target, values=tuple(rows))
 
-    def _select(self, s: st.Select) -> Checked | None:
-        resolved = self._resolve_query(s.query, s.settings, SELECT_OPTIONS, "SELECT", s)
+    def select(self, s: st.Select) -> Checked | None:
+        resolved = self._queries.resolve(s.query, s.settings, SELECT_OPTIONS, "SELECT", s)
         if resolved is None:
             return None
         op = self._op_column(s, resolved)
         if s.query.emit == "changes" and not resolved.running:
             if not any(i.relation.kind == "table" for i in resolved.inputs):
-                self.refuse("EMIT CHANGES on a query that reads neither a stream nor a table", s)
-            self.errors.extend(check_live(resolved, s.place))
-        options = {} if resolved.running else self._query_values
-        return Checked(s, resolved=resolved, source_options=self._source_values, query_options=options, op=op)
+                self._queries.refuse("EMIT CHANGES on a query that reads neither a stream nor a table", s)
+            self._queries.errors.extend(check_live(resolved, s.place))
+        options = {} if resolved.running else self._queries.query_values
+        return Checked(
+            s, resolved=resolved, source_options=self._queries.source_values, query_options=options, op=op
+        )
 
     def _op_column(self, s: st.Select, resolved: Resolved) -> str | None:
-        """The name of the column that says what happened to a row, if it is asked for."""
+        """Returns the name of the column that says what happened to a row, if requested."""
         setting = next((x for x in s.settings if find_option(SELECT_OPTIONS, x.name)), None)
         if setting is None:
             return None
@@ -239,7 +246,7 @@ class Inserts(Queries):
 
 
 def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
-    """VALUES may also write dates and times as text."""
+    """Returns whether VALUES may store this type: also accepts dates and times written as text."""
     if source is not None and target is not None and pa.types.is_string(source):
         if pa.types.is_date(target) or pa.types.is_timestamp(target):
             return True
@@ -247,7 +254,7 @@ def _insertable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
 
 
 def _is_no_time(value: exp.Expr, dtype: pa.DataType | None) -> bool:
-    """Whether a text is to be a date or time that cannot be."""
+    """Returns whether a text is meant as a date or time but is not a valid one."""
     is_text = isinstance(value, exp.Literal) and value.is_string
     timed = dtype is not None and (pa.types.is_date(dtype) or pa.types.is_timestamp(dtype))
     return is_text and timed and is_impossible(value.name, dtype)

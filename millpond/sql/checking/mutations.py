@@ -1,6 +1,9 @@
-"""The check of UPDATE, DELETE, MERGE, UPSERT and TRUNCATE: what they do to a table, found by SELECTs."""
+"""Checks UPDATE, DELETE, MERGE, UPSERT and TRUNCATE: SELECTs find what they change in a table."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -19,9 +22,11 @@ from millpond.sql.resolve import Resolved
 from millpond.sql.words import title
 from millpond.types import Schema
 
+_Rows = TypeVar("_Rows", st.Update, st.Delete)
+
 
 def _put(build: MutationBuilder, select: exp.Select, *, identified: bool) -> Part | None:
-    """A part that puts rows: the outputs after the identity are cast to the target's types."""
+    """Returns a part that puts rows: casts the outputs after the identity to the target's types."""
     resolved = build.resolve(select)
     if resolved is None:
         return None
@@ -42,21 +47,29 @@ def _end(build: MutationBuilder, select: exp.Select) -> Part | None:
     return None if resolved is None else Part("end", resolved, True)
 
 
-def check_update(checker: Queries, s: st.Update) -> Mutation | Fold | None:
-    target = _writable(checker, s.target, s)
-    if target is None:
-        return None
-    build = MutationBuilder(checker, s, target, s.alias or target.name)
-    if build.runs(s.source, s.joins):
-        _refuse_for_running(checker, s)
-        return fold_rows(build, s)
-    _refuse_for_once(checker, s)
+def update_part(build: MutationBuilder, s: st.Update) -> Part | None:
+    """Returns the part of an UPDATE, which puts rows, computed once."""
     outputs = build.identity() + build.new_row(s.assignments, keep=True)
-    part = _put(build, build.select(outputs, s.source, s.joins, s.where), identified=True)
-    return Mutation(target, (part,)) if part is not None else None
+    return _put(build, build.select(outputs, s.source, s.joins, s.where), identified=True)
+
+
+def delete_part(build: MutationBuilder, s: st.Delete) -> Part | None:
+    """Returns the part of a DELETE, which deletes rows, computed once."""
+    return _end(build, build.select(build.identity(), s.source, s.joins, s.where))
+
+
+def check_update(checker: Queries, s: st.Update) -> Mutation | Fold | None:
+    return _check_rows(checker, s, update_part)
 
 
 def check_delete(checker: Queries, s: st.Delete) -> Mutation | Fold | None:
+    return _check_rows(checker, s, delete_part)
+
+
+def _check_rows(
+    checker: Queries, s: _Rows, part_of: Callable[[MutationBuilder, _Rows], Part | None]
+) -> Mutation | Fold | None:
+    """Checks a statement on the rows that its WHERE finds, which runs once or on a stream."""
     target = _writable(checker, s.target, s)
     if target is None:
         return None
@@ -65,7 +78,7 @@ def check_delete(checker: Queries, s: st.Delete) -> Mutation | Fold | None:
         _refuse_for_running(checker, s)
         return fold_rows(build, s)
     _refuse_for_once(checker, s)
-    part = _end(build, build.select(build.identity(), s.source, s.joins, s.where))
+    part = part_of(build, s)
     return Mutation(target, (part,)) if part is not None else None
 
 
@@ -107,7 +120,9 @@ def check_merge(checker: Queries, s: st.Merge) -> Mutation | Fold | None:
 def _merge_part(
     build: MutationBuilder, kind: str, then: exp.Expr, source: exp.Expr, on: exp.Expr, guards: list[exp.Expr]
 ) -> Part | None:
-    """One WHEN. ``kind``: matched; source, whose rows have no match in the target; target, the other way round."""
+    """Builds the part of one WHEN. ``kind``: matched; source (source rows without a match in the target); target (the
+    reverse).
+    """
     if kind == "matched":
         select = exp.Select(from_=exp.From(this=build.table()))
         select.append("joins", exp.Join(this=source.copy(), on=on.copy()))
@@ -141,7 +156,7 @@ def _merge_part(
 
 
 def check_upsert(checker: Queries, s: st.Upsert) -> Mutation | Fold | None:
-    """Rows of the query replace the rows that ON finds, else they are new."""
+    """Checks UPSERT: rows of the query replace the rows that ON finds; the others are new."""
     target = _writable(checker, s.target, s)
     if target is None:
         return None
@@ -178,12 +193,12 @@ def check_upsert(checker: Queries, s: st.Upsert) -> Mutation | Fold | None:
 
 
 def _true(condition: exp.Expr) -> exp.Expr:
-    """The condition, FALSE where it is NULL."""
+    """Returns the condition, with FALSE in place of NULL."""
     return exp.Coalesce(this=condition.copy(), expressions=[exp.false()])
 
 
 def _writable(checker: Queries, name: str, s: st.Statement) -> Relation | None:
-    """The table that a statement changes."""
+    """Returns the table that a statement changes."""
     target = checker.catalog.find(name)
     if target is None:
         checker.errors.append(checker.catalog.unknown(name, "table", s.place))
@@ -201,7 +216,7 @@ def _writable(checker: Queries, name: str, s: st.Statement) -> Relation | None:
 
 
 def _refuse_for_once(checker: Queries, s: st.Update | st.Delete | st.Merge | st.Upsert) -> None:
-    """Refuses clauses that only a statement that a stream drives can have."""
+    """Refuses clauses that only a statement driven by a stream can have."""
     if s.settings:
         raise unknown_option(title(s), (), s.settings[0])
     if isinstance(s, st.Update | st.Delete) and s.returning_into:
@@ -215,7 +230,7 @@ def _refuse_for_once(checker: Queries, s: st.Update | st.Delete | st.Merge | st.
 
 
 def _refuse_for_running(checker: Queries, s: st.Update | st.Delete | st.Merge | st.Upsert) -> None:
-    """Takes the options of a statement that a stream drives, and refuses those that it cannot have."""
+    """Reads the options of a statement driven by a stream, and refuses those that it cannot have."""
     left = checker.running_settings(checker.later(s.settings), title(s))
     if left:
         raise unknown_option(title(s), RUNNING_OPTIONS, left[0])

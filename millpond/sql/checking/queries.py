@@ -1,10 +1,9 @@
-"""What the check of every statement with a query shares: its options, its sources, its columns."""
+"""Shares what the check of every statement with a query needs: its options, sources and columns."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -43,11 +42,10 @@ Locate = Callable[[int, int], Place]
 
 
 class Queries:
-    """Resolves queries against the catalog; what is wrong is added to ``errors``.
+    """Resolves queries against the catalog, and adds mistakes to ``errors``.
 
-    ``streams`` are the values of the options of streams that are known by name, ``queries`` the names by which running
-    statements are known, in lower case, with their own, ``counts`` how many statements of each identity there were.
-    ``kept`` is what the table of a statement that is checked again was declared to be.
+    ``streams`` are the option values of streams that are known by name. ``kept`` is the earlier declaration of the
+    table of a statement that is checked again.
     """
 
     def __init__(
@@ -58,9 +56,6 @@ class Queries:
         locate: Locate | None = None,
         functions: Mapping[str, UserFunction] | None = None,
         streams: Mapping[str, Mapping[str, Any]] | None = None,
-        queries: Mapping[str, str] | None = None,
-        dropped: Collection[str] = (),
-        counts: Mapping[str, int] | None = None,
         kept: Schema | None = None,
     ):
         self.catalog = catalog
@@ -68,27 +63,38 @@ class Queries:
         self.locate = locate
         self.functions = dict(functions or {})
         self.errors: list[Error] = []
-        self._streams = dict(streams or {})
-        self._queries = dict(queries or {})
-        self._dropped = frozenset(dropped)
-        self._counts = Counter(counts or {})
-        self._kept = kept
-        self._source_values: dict[str, Mapping[str, Any]] = {}
+        self.streams = dict(streams or {})
+        self.kept = kept
+        self.source_values: dict[str, Mapping[str, Any]] = {}
+        """The options of the sources that the statement reads, by their URIs."""
         self._shares: Mapping[str, Sequence[Setting]] = {}
         self._wanted: Mapping[str, Schema] = {}
         self._for_table = False
         self._all: Schema | None = None
-        """The columns that a source must have, as far as the declared ones of the table tell."""
+        """The columns that a source must have, as far as the declared columns of the table determine them."""
         self._query_settings: list[Setting] = []
-        self._query_values: Mapping[str, Any] = {}
-        self._defaults: Mapping[str, str] = {}
+        self.query_values: Mapping[str, Any] = {}
+        """The options of the statement as a running statement."""
+        self.defaults: Mapping[str, str] = {}
+        """What replaces the columns of a row without a match."""
+
+    def begin(self) -> None:
+        """Resets the state of the previous statement."""
+        self.catalog.making = None
+        self.source_values = {}
+        self.forget_options()
+
+    def forget_options(self) -> None:
+        """Clears the options of the statement as a running statement."""
+        self.query_values = {}
+        self.defaults = {}
 
     def resolver(self, catalog: Catalog | None = None) -> Resolver:
         return Resolver(
             catalog or self.catalog, describe=self._describe_uri, locate=self.locate, functions=self.functions
         )
 
-    def _resolve_query(
+    def resolve(
         self,
         query: st.Query,
         settings: tuple[Setting, ...],
@@ -97,7 +103,7 @@ class Queries:
         s: st.Statement,
         targets: Sequence[pa.DataType | None] = (),
     ) -> Resolved | None:
-        """The query, resolved; ``targets`` are the types of the columns that its outputs go to, if known."""
+        """Returns the resolved query; ``targets`` are the types of the columns that store its outputs, if known."""
         windowed = has_window(query)
         if query.emit == "final" and not windowed:
             self.errors.append(
@@ -136,7 +142,7 @@ class Queries:
             self.errors.extend(problems)
             return None
         if resolved.running:
-            resolved = beside_streams(resolved, self._source_values)
+            resolved = beside_streams(resolved, self.source_values)
             resolved, problems = lower_joins(resolved, resolver.place, s.place)
             self.errors.extend(problems)
             if problems:
@@ -160,7 +166,7 @@ class Queries:
         return resolved
 
     def _refuse_collation(self, resolved: Resolved, s: st.Statement) -> None:
-        """Refuses to keep texts that are compared in another way than by their bytes: columns have no collation."""
+        """Refuses to store texts with a collation other than byte order: columns have no collation."""
         for node in resolved.expression.find_all(exp.Collate, exp.DataType):
             if isinstance(node, exp.Collate) or node.args.get("collate"):
                 message = "a column that is kept has no collation"
@@ -169,30 +175,31 @@ class Queries:
                 return
 
     def _for_running(self, resolved: Resolved, s: st.Statement) -> list[Setting]:
-        """The options that only a statement over a stream has; a table that is loaded may have records put aside as
-        well, and the changes of a query over tables have a name."""
+        """Returns the options that only a statement over a stream can have. A loaded table may also set 'on.error', and
+        the changes of a query over tables 'query.name'.
+        """
         loads = self._for_table and any(i.relation.spoils for i in resolved.inputs)
         emits = isinstance(s, st.Select) and s.query.emit == "changes"
         also = ("on.error",) if loads else ("query.name",) if emits else ()
         return [x for x in self._query_settings if x.name.lower() not in also]
 
     def running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
-        """Takes out the options of running statements, which are kept for ``Checked``."""
+        """Returns the settings without the options of running statements, and stores these for ``Checked``."""
         mine = [x for x in settings if find_option(RUNNING_OPTIONS, x.name)]
         defaults = [x for x in settings if x.name.lower().startswith("default.")]
         self._query_settings = mine + defaults
-        self._query_values = read_options(owner, RUNNING_OPTIONS, mine)
-        self._defaults = {x.name.lower().partition(".")[2]: x.value for x in defaults}
+        self.query_values = read_options(owner, RUNNING_OPTIONS, mine)
+        self.defaults = {x.name.lower().partition(".")[2]: x.value for x in defaults}
         return tuple(x for x in settings if x not in self._query_settings)
 
     def _describe_uri(self, uri: str, alias: str) -> Relation:
         options = self.world.source_options(uri)
         values = read_options(f'source "{alias}"', options, self._shares.get(alias, ()))
-        if self._source_values.get(uri, values) != values:
+        if self.source_values.get(uri, values) != values:
             raise NotSupported(
                 f'"{uri}" is read twice with different options', hint="make a table of one of them first"
             )
-        self._source_values[uri] = values
+        self.source_values[uri] = values
         try:
             return self.world.describe(uri, values, self._wanted.get(uri), table=self._for_table)
         except SourceEmpty:
@@ -201,13 +208,13 @@ class Queries:
             return self.world.describe(uri, values, self._all, table=self._for_table)
 
     def later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
-        """The settings without those that this version refuses."""
+        """Returns the settings without those that this version refuses."""
         kept, errors = without_later(settings, declared)
         self.errors.extend(errors)
         return kept
 
-    def _group_outputs(self, resolved: Resolved, s: st.Statement) -> list[int] | None:
-        """The outputs that are grouping columns, for an aggregate over a stream; None for any other query."""
+    def group_outputs(self, resolved: Resolved, s: st.Statement) -> list[int] | None:
+        """Returns the outputs that are grouping columns, for an aggregate over a stream; None for any other query."""
         if self.errors or not is_live_aggregate(resolved):
             return None
         if isinstance(s, st.Insert) and resolved.expression.meta.get("distinct"):
@@ -226,10 +233,10 @@ class Queries:
                 found.append(resolved.schema.names.index(name))
         return found
 
-    def _group_key(
+    def group_key(
         self, groups: list[int], schema: Schema, key: tuple[str, ...] | None, s: st.Statement
     ) -> tuple[str, ...]:
-        """The key of a table that holds an aggregate: its grouping columns, whatever ``key`` it was said to have."""
+        """Returns the key of a table that stores an aggregate: its grouping columns, whatever ``key`` was declared."""
         names = tuple(schema.names[i] for i in groups)
         if key is not None and {k.lower() for k in key} != {n.lower() for n in names}:
             wanted = ", ".join(names)
@@ -242,12 +249,12 @@ class Queries:
             )
         return names
 
-    def _shape(self, resolved: Resolved, declared: Schema, s: st.Statement) -> Resolved:
+    def shape(self, resolved: Resolved, declared: Schema, s: st.Statement) -> Resolved:
         shaped, errors = assign(resolved, declared, list(declared.names), s.place)
         self.errors.extend(errors)
         return shaped
 
-    def _renamed(
+    def renamed(
         self, resolved: Resolved, names: tuple[str, ...], s: st.CreateTable | st.CreateView
     ) -> Resolved:
         columns = resolved.schema.columns
@@ -259,9 +266,9 @@ class Queries:
                 )
             )
         renamed = tuple(Column(n, c.type) for n, c in zip(names, columns, strict=False))
-        return self._named_outputs(dataclasses.replace(resolved, schema=Schema(renamed)), s)
+        return self.named_outputs(dataclasses.replace(resolved, schema=Schema(renamed)), s)
 
-    def _named_outputs(self, resolved: Resolved, s: st.Statement) -> Resolved:
+    def named_outputs(self, resolved: Resolved, s: st.Statement) -> Resolved:
         seen: set[str] = set()
         for column in resolved.schema:
             if column.name.lower() in seen:
@@ -275,7 +282,7 @@ class Queries:
             seen.add(column.name.lower())
         return resolved
 
-    def _type(self, node: exp.Expr, resolver: Resolver) -> pa.DataType | None:
+    def type_of(self, node: exp.Expr, resolver: Resolver) -> pa.DataType | None:
         try:
             return type_of(node)
         except TypeMismatch as error:
@@ -294,13 +301,14 @@ class Queries:
 
 
 def _uris(tree: exp.Expr) -> dict[str, str]:
-    """alias → URI of the sources in a query."""
+    """Returns alias → URI of the sources in a query."""
     return {t.alias or t.name: t.name for t in tree.find_all(exp.Table) if t.meta.get("uri")}
 
 
 def _declared(s: st.Statement, query: exp.Expr) -> Schema | None:
-    """The columns that a source which has none yet must have, as the declared columns of the table tell: all of them
-    for SELECT *, else those that the query takes as they are, if it reads no others."""
+    """Returns the columns that a source without columns yet must have, from the declared columns of the table: all of
+    them for SELECT *, else those that the query takes unchanged, if it reads no others.
+    """
     if not isinstance(s, st.CreateTable) or not s.columns or not isinstance(query, exp.Select):
         return None
     outputs = [o.unalias() for o in query.expressions]

@@ -1,4 +1,4 @@
-"""The functions of the language: a row for each in the module of its family; ``base.py`` says what a row is."""
+"""Declares the functions of the language: one row each, in the module of its family; ``base.py`` defines a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the arguments of a call become the expression of its function. ValueError says that it cannot hold them."""
+"""Builds the expression of a function from the arguments of a call. ValueError says that it cannot represent them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ explode_outer: Builder = SparkParser.FUNCTIONS["EXPLODE_OUTER"]
 
 
 def arguments(kind: type[exp.Expr], *keys: str, **fixed: Any) -> Builder:
-    """An expression whose arguments go to these keys, in order."""
+    """Returns a builder of an expression whose arguments go to these keys, in order."""
 
     def build(args: list[exp.Expr]) -> exp.Expr:
         names = keys or ("this",)
@@ -26,17 +26,17 @@ def arguments(kind: type[exp.Expr], *keys: str, **fixed: Any) -> Builder:
 
 
 def several(kind: type[exp.Expr], **fixed: Any) -> Builder:
-    """An expression of a first argument and others."""
+    """Returns a builder of an expression with a first argument and others."""
     return lambda args: kind(this=args[0], expressions=args[1:], **fixed)
 
 
 def listed(kind: type[exp.Expr]) -> Builder:
-    """An expression of any arguments."""
+    """Returns a builder of an expression with any arguments."""
     return lambda args: kind(expressions=args)
 
 
 def bare(kind: type[exp.Expr]) -> Builder:
-    """An expression without arguments."""
+    """Returns a builder of an expression without arguments."""
     return lambda args: kind()
 
 
@@ -50,14 +50,14 @@ def named_struct(args: list[exp.Expr]) -> exp.Expr:
 
 
 def ignoring_nulls(kind: type[exp.Expr]) -> Builder:
-    """FIRST(x, true) is FIRST(x) IGNORE NULLS."""
+    """Turns FIRST(x, true) into FIRST(x) IGNORE NULLS."""
 
     def build(args: list[exp.Expr]) -> exp.Expr:
         if len(args) == 2:
             if not isinstance(args[1], exp.Boolean):
                 raise ValueError("whether NULLs count is written out")
             found = kind(this=args[0])
-            ignored = args.pop().this  # sqlglot counts what is left against what the kind takes
+            ignored = args.pop().this  # sqlglot compares the remaining number with what the expression takes
             return exp.IgnoreNulls(this=found) if ignored else found
         return kind(this=args[0])
 
@@ -65,7 +65,7 @@ def ignoring_nulls(kind: type[exp.Expr]) -> Builder:
 
 
 def binary(kind: type[exp.Expr]) -> Callable[..., exp.Expr]:
-    """The operator of two operands that a function is another name of."""
+    """Returns the operator with two operands that a function is another name of."""
     return lambda left, right: kind(this=left, expression=right)
 
 

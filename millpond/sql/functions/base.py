@@ -1,17 +1,17 @@
-"""What a row of the table of functions says, and the table: all rows of the modules in this folder.
+"""Defines a row of the table of functions, and the table: all rows of the modules in this folder.
 
 A function is one row, ``Function(…)``, ``Aggregate(…)``, ``WindowFunction(…)`` or ``Generator(…)``, in ``FUNCTIONS`` of
-the module of its family. Everybody else asks this table: the parser how many arguments it takes and which expression it
-becomes, the checker its types, the renderer its DuckDB form, live aggregates what they keep, the reference its line and
-its example. Rules that need code are functions that the row names.
+the module of its family. Other packages read this table: the parser finds how many arguments it takes and which
+expression it becomes, the checker its types, the renderer its DuckDB form, live aggregates what they store, the
+reference its line and its example. Rules that need code are functions that the row names.
 
 =========  =====================================================================================  ====================
 class      what the value depends on                                                              who may call it
 =========  =====================================================================================  ====================
-pure       on the arguments alone                                                                 everybody
-volatile   also on the time, on chance, or on how rows are divided                                everybody
+pure       on the arguments alone                                                                 everyone
+volatile   also on the time, on chance, or on how rows are divided                                everyone
 session    on who runs the app, where, and with which version                                     not HTTP clients
-outside    on files, the network, the JVM, the environment or logs                                nobody
+outside    on files, the network, the JVM, the environment or logs                                no one
 =========  =====================================================================================  ====================
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FunctionClass = Literal["pure", "volatile", "session", "outside"]
 FOR_CLIENTS: frozenset[FunctionClass] = frozenset(("pure", "volatile"))
-"""What a client over HTTP may call."""
+"""The classes that a client may call over HTTP."""
 
 Node: TypeAlias = "type[exp.Expr]"
 Builder: TypeAlias = "Callable[[list[exp.Expr]], exp.Expr]"
@@ -39,7 +39,7 @@ Rule: TypeAlias = "Callable[[exp.Expr, Any], pa.DataType | None]"
 Form: TypeAlias = "Callable[[Any, exp.Expr], Any]"
 """(the renderer, the call) → DuckDB's SQL (``sql/render/duckdb``)."""
 Fold: TypeAlias = "Callable[[pa.DataType | None], Callable[[Any], Any]]"
-"""The type of a column → the function from its values that are not NULL to their aggregate."""
+"""The type of a column → the function that aggregates its values that are not NULL."""
 
 
 EXAMPLE_COLUMNS = "k INT PRIMARY KEY, g STRING, x INT, d DOUBLE, b BOOLEAN, s STRING"
@@ -52,48 +52,55 @@ EXAMPLE_ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A scalar function."""
+    """Declares a scalar function."""
 
     name: str
     doc: str
     """One sentence or two for the reference."""
     example: str = ""
-    """A condition that holds in each row of ``t``, or in the one group of all of them; or a query of one such value."""
+    """A condition that is true in each row of ``t``, or in the one group of all rows; or a query that returns one such
+    value.
+    """
     also: tuple[str, ...] = ()
     """Its other names."""
     ours: tuple[str, ...] = ()
     """Those of its other names that Spark does not know."""
     kind: FunctionClass = "pure"
     steady: bool = False
-    """Whether it is pure where it has an argument."""
+    """Whether it is pure when it has an argument."""
     takes: str = ""
     """``(parameter, parameter[, optional, optional][, more...]) result``. A parameter is a type to which an argument is
-    brought as Spark does it, or a kind of types (``typing/implicit.py``); ``a|b`` is either. A result that is a number
-    is the type of that argument; ``?`` stands for a rule in ``type``."""
+    cast as Spark does it, or a kind of types (``typing/implicit.py``); ``a|b`` is either. A result that is a number is
+    the type of that argument; ``?`` stands for a rule in ``type``.
+    """
     arity: str = ""
-    """How many arguments, if ``takes`` does not say it: ``1``, ``1-2``, ``2+``, ``2,6``, ``even`` or ``any``."""
+    """How many arguments, if ``takes`` does not say: ``1``, ``1-2``, ``2+``, ``2,6``, ``even`` or ``any``."""
     type: Rule | None = None
-    """The type of the result, where it takes more than ``takes`` to tell."""
+    """The type of the result, where ``takes`` is not enough to determine it."""
     duckdb: Form | str | None = None
-    """How DuckDB says it; a text is a template of the arguments, ``{0}``, …, as ``takes`` brings them. Without it Spark
-    is asked."""
+    """The DuckDB form; a text is a template of the arguments, ``{0}``, …, as ``takes`` casts them. Without it, Spark
+    runs the call.
+    """
     node: Node | None = None
-    """The expression that a call becomes, if other parts of Millpond look for it. Else it is an ``exp.Anonymous``."""
+    """The expression that a call becomes, if other parts of Millpond look for it. Otherwise it is an
+    ``exp.Anonymous``.
+    """
     keys: tuple[str, ...] = ("this",)
-    """Where its arguments are in that expression, in order."""
+    """The keys of its arguments in that expression, in order."""
     build: Builder | None = None
-    """Makes the expression of the arguments, where ``keys`` does not do."""
+    """Builds the expression from the arguments, where ``keys`` is not enough."""
     operator: Callable[..., exp.Expr] | None = None
-    """The operator that it is another name of, made of its arguments."""
+    """The operator that it is another name of, built from its arguments."""
     total: bool = False
-    """Whether it has a value for all texts: it cannot raise."""
+    """Whether it has a value for all texts, so it cannot raise."""
     eager: bool = False
-    """Whether it looks at all arguments, also behind one that is NULL."""
+    """Whether it evaluates all arguments, also those after one that is NULL."""
     grows: Callable[..., Any] | Literal["joined", "folded"] | None = None
-    """How large the result may become (``sql/growth.py``): a measure; ``joined`` as large as the arguments together;
-    ``folded`` by its lambda. By default no larger than the arguments."""
+    """How large the result can be (``sql/growth.py``): a measure; ``joined``: as large as the arguments together;
+    ``folded``: by its lambda. By default no larger than the arguments.
+    """
     outside: tuple[int, str] | None = None
-    """The argument that has options, and the one of them that would name a file or a host."""
+    """The argument that contains options, and the option that would name a file or a host."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,41 +108,44 @@ class Function:
 
     @property
     def counts(self) -> str:
-        """How many arguments it takes."""
+        """Returns how many arguments it takes."""
         return self.arity or counts_of(self.takes)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Function):
-    """An aggregate. Its DuckDB form is a ``Call``, to which FILTER and OVER are put.
+    """Declares an aggregate. Its DuckDB form is a ``Call``, to which FILTER and OVER are added.
 
-    Over a stream it is kept either as a few values, that ``keeps`` makes (``sql/aggregate/parts.py``: *partial* over a
-    batch, *merge* with what is kept, *final* for a reader); or, without it, as the values of the group.
+    Over a stream, it is stored either as a few values, built by ``keeps`` (``sql/aggregate/parts.py``: *partial* over a
+    batch, *merge* with the state, *final* for a reader); or, without it, as the values of the group.
     """
 
     keeps: Callable[[Any, exp.Expr], Any] | None = None
     lowers: Callable[..., Any] | None = None
-    """(the call, its FILTER) → the aggregate that is kept in its place, and its condition."""
+    """(the call, its FILTER) → the aggregate that is stored in its place, and its condition."""
     repeatable: bool = False
-    """Whether it makes no difference how often a value comes: DISTINCT says nothing."""
+    """Whether the number of times that a value occurs makes no difference, so that DISTINCT has no effect."""
     ordered: bool = False
-    """Whether the values of a group are kept in the order of the stream."""
+    """Whether the values of a group are stored in the order of the stream."""
     few: Fold | None = None
     """How a lookup computes it over a few values, without an evaluator (``records/aggregates.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction(Function):
-    """A function that is there only with OVER."""
+    """Declares a function that requires OVER."""
 
     frame: Literal["counted", "whole", "any"] = "counted"
-    """Which frame it takes: it counts from the first row of the window; it looks at all of the window, and takes none;
-    or any. In the first two cases it needs an order."""
+    """Which frame it takes: it starts at the first row of the window; it reads the whole window, and takes none; or
+    any. In the first two cases it needs an order.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Generator(Function):
-    """A function that gives rows; ``columns`` tells those of a call (``sql/resolve/generators.py``)."""
+    """Declares a function that returns rows; ``columns`` returns the columns of a call
+    (``sql/resolve/generators.py``).
+    """
 
     columns: Callable[..., Any] | None = None
 
@@ -144,29 +154,29 @@ FAMILIES = (
     "aggregates arrays binary casts conditionals dates generators json maps math outside patterns random session "
     "sketches strings windows"
 ).split()
-"""The modules of this folder with rows. They are named, not looked for: a folder that cannot be read looks empty."""
+"""The modules of this folder with rows. They are listed, not searched for: a folder that cannot be read looks empty."""
 
 
 @cache
 def families() -> Mapping[str, tuple[Function, ...]]:
-    """The rows of each family, by its name."""
+    """Returns the rows of each family, by its name."""
     return {name: importlib.import_module(f"{__package__}.{name}").FUNCTIONS for name in FAMILIES}
 
 
 def functions() -> tuple[Function, ...]:
-    """Every row, in the order of the families."""
+    """Returns every row, in the order of the families."""
     return tuple(row for rows in families().values() for row in rows)
 
 
 @cache
 def by_name() -> Mapping[str, Function]:
-    """The rows by each of their lower-case names."""
+    """Returns the rows by each of their lower-case names."""
     return MappingProxyType({name: row for row in functions() for name in row.names})
 
 
 @cache
 def by_node() -> Mapping[Node, Function]:
-    """The rows by the expressions that they become. Rows of one expression have the same type and DuckDB form."""
+    """Returns the rows by the expressions that they become. Rows of one expression share the type and DuckDB form."""
     found: dict[Node, Function] = {}
     for row in functions():
         if row.node is not None:
@@ -176,14 +186,16 @@ def by_node() -> Mapping[Node, Function]:
 
 @cache
 def folds() -> Mapping[Node, str]:
-    """The aggregates that are computed over a few values, and over paths: their names by their expressions."""
+    """Returns the aggregates that can be computed over a few values, and over paths: their names by their
+    expressions.
+    """
     return MappingProxyType(
         {row.node: row.name for row in functions() if isinstance(row, Aggregate) and row.few and row.node}
     )
 
 
 def fold_of(name: str) -> Fold:
-    """How one of these is computed over a few values."""
+    """Returns how one of these is computed over a few values."""
     row = by_name()[name]
     assert isinstance(row, Aggregate) and row.few is not None
     return row.few
@@ -191,18 +203,18 @@ def fold_of(name: str) -> Fold:
 
 @cache
 def function_classes() -> Mapping[str, FunctionClass]:
-    """The class of each function by its lower-case name: Spark's built-in functions and our own."""
+    """Returns the class of each function by its lower-case name: Spark's built-in functions and our own."""
     return MappingProxyType({name: by_name()[name].kind for name in sorted(by_name())})
 
 
 @cache
 def known_functions() -> frozenset[str]:
-    """Lower-case names of Spark's built-in functions and of our own."""
+    """Returns the lower-case names of Spark's built-in functions and of our own."""
     return frozenset(by_name())
 
 
 def counts_of(takes: str) -> str:
-    """The number of arguments of ``(a, b[, c]) result``."""
+    """Returns the number of arguments of ``(a, b[, c]) result``."""
     needed, _, optional = takes[1 : takes.rindex(")")].partition("[")
     least, more = (len([p for p in part.split(",") if p.strip(" ]")]) for part in (needed, optional))
     if "..." in optional:
@@ -211,7 +223,7 @@ def counts_of(takes: str) -> str:
 
 
 def wrong_number(name: str, count: int) -> str | None:
-    """What is wrong with calling a function with so many arguments; None if nothing is, or it is not known."""
+    """Returns what is wrong with calling a function with this many arguments; None if nothing is, or it is unknown."""
     row = by_name().get(name.lower())
     counts = "any" if row is None else row.counts
     if counts == "any" or any(_holds(part, count) for part in counts.split(",")):

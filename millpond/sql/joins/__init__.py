@@ -1,4 +1,4 @@
-"""Joins of streams: what is kept of each side, for how long, and how the query goes on above them."""
+"""Lowers joins of streams: what is stored of each side, for how long, and how the outer query continues."""
 
 from millpond.sql.joins.lower import lower_joins
 from millpond.sql.joins.marks import window_mark

@@ -1,4 +1,4 @@
-"""Time bounds: how far apart in time two rows that meet can be."""
+"""Finds time bounds: how far apart in time two matching rows can be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.sql.typing.literals import unit_name
 _LESS = (exp.LT, exp.LTE)
 _MORE = (exp.GT, exp.GTE)
 _DIGITS = 18
-"""Of a count of units; one with more is no time."""
+"""The maximum count of units; more is not a valid time."""
 _UNITS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -30,7 +30,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The time ``right`` is at least ``low`` and at most ``high`` microseconds after the time ``left``."""
+    """Says that the time ``right`` is at least ``low`` and at most ``high`` microseconds after the time ``left``."""
 
     left: str
     right: str
@@ -49,7 +49,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Time:
-    """A column of times and what is added to it."""
+    """Represents a column of times and what is added to it."""
 
     alias: str
     column: str
@@ -58,7 +58,7 @@ class _Time:
 
 
 def find_bounds(conditions: Iterable[exp.Expr], left: str, right: str) -> list[Bound]:
-    """The bounds that the conditions set between times of two inputs, the narrowest first."""
+    """Returns the bounds that the conditions set between times of two inputs, the narrowest first."""
     found: dict[tuple[str, str], Bound] = {}
     for a, b in _ordered(conditions):
         if a.type != b.type or {a.alias, b.alias} != {left.lower(), right.lower()}:
@@ -73,7 +73,7 @@ def find_bounds(conditions: Iterable[exp.Expr], left: str, right: str) -> list[B
 
 
 def _ordered(conditions: Iterable[exp.Expr]) -> Iterator[tuple[_Time, _Time]]:
-    """Pairs of times of which the first is not after the second."""
+    """Yields pairs of times of which the first is not after the second."""
     for condition in conditions:
         if isinstance(condition, exp.Between) and not condition.args.get("symmetric"):
             yield from _less(condition.args["low"], condition.this)
@@ -118,7 +118,7 @@ def _time(node: exp.Expr) -> _Time | None:
 
 
 def _micros(node: exp.Expr) -> int | None:
-    """The length of an interval that is written out; months have none."""
+    """Returns the length of an interval literal; months have none."""
     node = bare(node)
     if isinstance(node, exp.Neg):
         length = _micros(node.this)

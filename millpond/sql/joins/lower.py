@@ -1,4 +1,4 @@
-"""Two streams in one FROM become one: the query above sees the rows that they give together."""
+"""Turns two streams in one FROM into one: the outer query sees the joined rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _ID = pa.int64()
 
 
 def lower_joins(resolved: Resolved, place: At, at: Place | None) -> tuple[Resolved, list[SqlError]]:
-    """The query with every join of two streams as one input, changed in place, and what is wrong with the joins."""
+    """Changes the query in place so that every join of two streams is one input, and returns it with the errors of the
+    joins.
+    """
     work = _Lowering(resolved, place, at)
     work.run()
     return Resolved(resolved.expression, resolved.schema, tuple(work.inputs)), work.errors
@@ -48,7 +50,7 @@ class _Lowering:
         self._known_place, self._at = place, at
 
     def run(self) -> None:
-        """The innermost SELECT first; three streams are a join of a join."""
+        """Lowers the innermost SELECT first; three streams are a join of a join."""
         for select in reversed(list(self.tree.find_all(exp.Select))):
             while sum(self._streams.is_stream(item) for item, _ in from_items(select)) > 1:
                 if not self._lower(select):
@@ -114,7 +116,7 @@ class _Lowering:
                 )
 
     def _bound(self, shape: Shape) -> tuple[Bound | None, tuple[Mark | None, Mark | None]]:
-        """The bound that lets most rows go, with the watermarks of its times."""
+        """Returns the bound that lets most rows expire, with the watermarks of its times."""
 
         def marks(bound: Bound) -> tuple[Mark | None, Mark | None]:
             left, right = (self._standalone(item) for item in shape.items)
@@ -130,7 +132,7 @@ class _Lowering:
         return best, (marks(best) if best is not None else (None, None))
 
     def _standalone(self, item: exp.Expr) -> exp.Expr:
-        """A copy of an item of FROM that names no CTE."""
+        """Returns a copy of an item of FROM that names no CTE."""
         item = item.copy()
         if isinstance(item, exp.Table) and item.name.lower() in self._streams.ctes:
             inner = self._standalone(self._streams.ctes[item.name.lower()])
@@ -160,7 +162,7 @@ class _Lowering:
         return (i for i in self.inputs if i.view in views)
 
     def _drop_unused(self) -> None:
-        """CTEs that only the sides of a join have read are parts of these now."""
+        """Drops CTEs that only the sides of a join read: they are now part of the sides."""
         for with_ in list(self.tree.find_all(exp.With)):
             used = {t.name.lower() for t in self.tree.find_all(exp.Table)}
             left = [
@@ -175,7 +177,7 @@ class _Lowering:
 
 
 class _Names:
-    """The columns of the joined stream: those of both sides that anything reads."""
+    """Names the columns of the joined stream: those of both sides that anything reads."""
 
     def __init__(self, shape: Shape):
         self._aliases = {a.lower(): n for n, a in enumerate(shape.aliases)}
@@ -188,7 +190,7 @@ class _Names:
         return [found for (owner, _), found in self._known.items() if owner == alias.lower()]
 
     def first(self, item: exp.Expr, alias: str, inputs: list[Input]) -> tuple[str, exp.Column]:
-        """Any column, for a side of which nothing is read."""
+        """Returns any column, for a side of which nothing is read."""
         names = item.args["alias"].args.get("columns")
         if names:
             name, dtype = names[0].name, None
@@ -205,14 +207,14 @@ class _Names:
         return self._known[(alias.lower(), name.lower())]
 
     def inside(self, column: exp.Column) -> exp.Expr:
-        """A column in the query for pairs."""
+        """Returns a column in the query for pairs."""
         side = self._aliases.get(column.table.lower())
         if side is None:
             return column.copy()
         return _column((LEFT, RIGHT)[side], self._named(column), column.meta.get("dtype"))
 
     def outside(self, column: exp.Column, joined: str) -> exp.Expr:
-        """A column in the query above the join."""
+        """Returns a column in the query above the join."""
         if column.table.lower() not in self._aliases:
             return column.copy()
         return _column(joined, self._named(column), column.meta.get("dtype"))
@@ -221,7 +223,7 @@ class _Names:
         key = (column.table.lower(), column.name.lower())
         if key not in self._known:
             taken = {name.lower() for name, _ in self._known.values()}
-            # Columns of a join below have names of this form already.
+            # Columns of an inner join already have names of this form.
             plain = column.name if column.table.startswith("__j") else f"{column.table}_{column.name}"
             name, n = plain, 1
             while name.lower() in taken:
@@ -231,7 +233,7 @@ class _Names:
 
 
 def _pairs(left: Schema, right: Schema, conditions: list[exp.Expr]) -> Resolved:
-    """The rows of the two sides that meet, with their numbers."""
+    """Returns the matching rows of the two sides, with their numbers."""
     outputs: list[exp.Expr] = []
     for view, schema in ((LEFT, left), (RIGHT, right)):
         outputs += [exp.alias_(_column(view, c.name, c.type), c.name, quoted=True) for c in schema]

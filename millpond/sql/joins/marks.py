@@ -1,4 +1,4 @@
-"""Which watermark the times of an input follow."""
+"""Finds the watermark that the times of an input follow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.sql.windowing import micros
 
 
 def mark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> Mark | None:
-    """The watermark that a column of an item of FROM follows: it is the column of the stream as it is."""
+    """Returns the watermark that a column of an item of FROM follows, if it is an unchanged column of the stream."""
     alias = item.args.get("alias")
     renamed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
     place = next((n for n, c in enumerate(renamed or ()) if c.name.lower() == column.lower()), None)
@@ -49,7 +49,7 @@ def mark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> Mark | None
 
 
 def window_mark(resolved: Resolved) -> str | None:
-    """The column of joined rows that says how far the time of the query's window has come."""
+    """Returns the column of joined rows that says how far the time of the query's window has come."""
     group = resolved.expression.args.get("group")
     start = next((k for k in group.expressions if isinstance(k, WindowStart)), None) if group else None
     if start is None or not isinstance(start.this, exp.Column):

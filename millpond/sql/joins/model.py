@@ -1,4 +1,4 @@
-"""A join of two streams, as the rest of a query sees it: one stream more."""
+"""Models a join of two streams as the rest of a query sees it: one more stream."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from millpond.sql.resolve import Input, Resolved
 LEFT, RIGHT = "__left", "__right"
 """The views of the two sides in the query for pairs."""
 LEFT_ID, RIGHT_ID = "_left", "_right"
-"""The columns of pairs that say which rows have met."""
+"""The columns of pairs that say which rows matched."""
 ID, MATCHED = "_id", "_matched"
-"""Beside the columns of a kept row: its number on its side, and whether it has met one."""
+"""In addition to the columns of a stored row: its number on its side, and whether it has matched."""
 
 Kind = Literal["INNER", "LEFT", "RIGHT", "FULL"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The watermark of a side: the highest value of ``column`` of its stream, less ``delay`` in microseconds. For a
-    side that is a join itself ``column`` is the one of that join's rows."""
+    """Describes the watermark of a side: the highest value of ``column`` of its stream, less ``delay`` in microseconds.
+    For a side that is itself a join, ``column`` is a column of that join's rows.
+    """
 
     column: str
     delay: int
@@ -31,11 +32,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side: ``query`` gives its rows, under the names that they have in the joined stream.
+    """Describes one side: ``query`` returns its rows, with their names in the joined stream.
 
-    ``time`` is the column that the time bound is about. A row meets rows of the other side up to ``reach``
-    microseconds after its own time; None if there is no such bound. ``mark`` is there if ``time`` follows the
-    watermark of the stream. ``outer``: rows that meet none are given too.
+    ``time`` is the column of the time bound. A row matches rows of the other side up to ``reach`` microseconds after
+    its own time; None if there is no such bound. ``mark`` is set if ``time`` follows the watermark of the stream.
+    ``outer``: rows without a match are returned too.
     """
 
     alias: str
@@ -52,7 +53,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class StreamJoin:
-    """Two sides, the query for the pairs of their rows, and pairs of columns that are equal in each of them."""
+    """Describes two sides, the query for the pairs of their rows, and the pairs of columns that are equal in
+    each of them.
+    """
 
     kind: Kind
     sides: tuple[Side, Side]
@@ -62,19 +65,19 @@ class StreamJoin:
     place: Place | None
 
     def bounded(self, side: int) -> bool:
-        """Whether the rows of a side leave: the watermark of the other one passes what they could meet."""
+        """Returns whether the rows of a side expire: the watermark of the other side passes every possible match."""
         return self.sides[side].reach is not None and self.sides[1 - side].mark is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedStreams(Relation):
-    """The rows that a join of two streams gives."""
+    """Represents the rows that a join of two streams returns."""
 
     join: StreamJoin
 
 
 def joins_of(resolved: Resolved | None) -> Iterator[StreamJoin]:
-    """The joins of streams under a query, those below first."""
+    """Yields the joins of streams under a query, inner ones first."""
     for i in resolved.inputs if resolved is not None else ():
         if isinstance(i.relation, JoinedStreams):
             for side in i.relation.join.sides:
@@ -83,7 +86,7 @@ def joins_of(resolved: Resolved | None) -> Iterator[StreamJoin]:
 
 
 def all_inputs(inputs: Iterable[Input]) -> Iterator[Input]:
-    """The inputs, those under joins of streams in their place."""
+    """Yields the inputs, with those under joins of streams in their place."""
     for i in inputs:
         if isinstance(i.relation, JoinedStreams):
             for side in i.relation.join.sides:

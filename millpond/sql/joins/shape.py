@@ -1,4 +1,4 @@
-"""Where two streams stand in a FROM, and which conditions are theirs."""
+"""Finds two streams in a FROM, and the conditions that concern them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ELSEWHERE = ("from_", "with_", "joins")
 
 @dataclass(slots=True)
 class Shape:
-    """The first two streams of a SELECT.
+    """Describes the first two streams of a SELECT.
 
-    ``on`` are the conditions on both, ``pushed`` those on one of them alone, which its rows must fulfil before they
-    are joined. ``where`` and ``joins`` are what is left for the query above.
+    ``on`` are the conditions on both, ``pushed`` those on only one of them, which its rows must satisfy before the
+    join. ``where`` and ``joins`` are left for the outer query.
     """
 
     kind: Kind
@@ -34,7 +34,7 @@ class Shape:
     joins: list[exp.Join]
 
     def replace(self, select: exp.Select, name: str, leaf: Callable[[exp.Column], exp.Expr]) -> None:
-        """Puts one input in the place of the two."""
+        """Replaces the two with one input."""
         alias = exp.TableAlias(this=exp.to_identifier(name, quoted=True))
         select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(name), alias=alias)))
         where = all_of(self.where)
@@ -59,7 +59,7 @@ def read_shape(
     place: Callable[[exp.Expr], Place | None],
     errors: list[SqlError],
 ) -> Shape | None:
-    """The shape of a SELECT with two streams or more; None if it cannot be, then ``errors`` has grown."""
+    """Returns the shape of a SELECT with two or more streams; None after adding to ``errors`` if it is invalid."""
     items = list(from_items(select))
     first, second, *_ = [n for n, (item, _) in enumerate(items) if streams.is_stream(item)]
     join = items[second][1]
@@ -133,7 +133,7 @@ def read_shape(
 
 
 def _rest(items: list[tuple[exp.Expr, exp.Join | None]], first: int, second: int) -> list[exp.Join]:
-    """The joins of everything but the two."""
+    """Returns the joins of everything except the two."""
     rest: list[exp.Join] = []
     for n, (item, join) in enumerate(items):
         if n not in (first, second):
@@ -146,7 +146,7 @@ def _parts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 
 def _concerns(condition: exp.Expr, aliases: tuple[str, str]) -> set[int] | None:
-    """Which of the two a condition reads; None if it reads anything else, or nothing."""
+    """Returns which of the two a condition reads; None if it reads anything else, or nothing."""
     if condition.find(exp.Query):
         return None
     named = [a.lower() for a in aliases]

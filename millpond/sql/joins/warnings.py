@@ -1,4 +1,4 @@
-"""What a join of streams keeps for ever: a warning; or waits for in vain: an error."""
+"""Warns about what a join of streams stores forever, and refuses what it would wait for forever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.sql.resolve import Resolved
 
 
 def join_warnings(resolved: Resolved | None) -> Iterator[Caution]:
-    """The joins of streams without a time bound, and what of them grows."""
+    """Yields a warning for each join of streams without a time bound, with what grows."""
     for join in joins_of(resolved):
         endless = [s for s in join.sides if s.reach is None]
         if len(endless) == 2:
@@ -31,7 +31,7 @@ def join_warnings(resolved: Resolved | None) -> Iterator[Caution]:
 
 
 def unbounded_outer(join: StreamJoin) -> Iterator[SqlError]:
-    """An outer join whose rows could never be given out."""
+    """Yields the error for an outer join whose unmatched rows could never be returned."""
     for n, side in enumerate(join.sides):
         if not side.outer or join.bounded(n):
             continue
@@ -59,7 +59,7 @@ def _names(join: StreamJoin) -> str:
 
 
 def _own_time(side: Side) -> str | None:
-    """A time of the side, as the text calls it."""
+    """Returns a time column of the side, as named in the text."""
     if side.time is not None:
         return side.time.removeprefix(f"{side.alias}_")
     stream = side.stream

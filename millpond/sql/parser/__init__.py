@@ -1,1 +1,1 @@
-"""The parser, one file for each family of statements; ``statement.py`` puts them together."""
+"""Contains the parser, one file for each family of statements; ``statement.py`` combines them."""

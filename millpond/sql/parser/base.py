@@ -1,9 +1,9 @@
-"""What every part of the parser uses: the tokens of one statement, and errors with a place."""
+"""Provides what every part of the parser uses: the tokens of one statement, and errors with a place."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from itertools import pairwise
@@ -20,7 +20,8 @@ from millpond.sql.text import Script
 T = TypeVar("T")
 
 _FEW = 16
-"""Conditions between AND that stay one behind the other."""
+"""The number of conditions between AND that remain a plain chain."""
+_MAX_PRECISION = 38
 _CLAUSES = (
     "FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION WINDOW EMIT WITH JOIN ON USING SET VALUES SELECT "
     "RETURNING INTO AS INTERSECT EXCEPT CASCADE"
@@ -50,7 +51,7 @@ _AFTER_A_NAME = frozenset(
 
 
 class Failure(ParseError):
-    """A mistake in the text from ``start`` to ``end``. sqlglot may catch it and try another reading."""
+    """Signals a mistake in the text from ``start`` to ``end``. sqlglot may catch it and try another reading."""
 
     def __init__(self, message: str, start: int, end: int, hint: str | None, kind: type[SqlError]):
         super().__init__(message)
@@ -62,13 +63,13 @@ class Failure(ParseError):
 
 
 class BaseParser(SparkParser):
-    """Tokens are those of one statement; offsets are those of ``script.expanded``."""
+    """Parses the tokens of one statement; offsets are those of ``script.expanded``."""
 
     script: Script
     uris: dict[int, str]
 
     def load(self, tokens: list[Token], script: Script, uris: dict[int, str]) -> None:
-        """Takes the tokens of one statement; ``uris`` are the unquoted ones by the offset of their token."""
+        """Loads the tokens of one statement; ``uris`` are the unquoted ones by the offset of their token."""
         self.reset()
         self.sql = script.expanded
         self.script = script
@@ -101,7 +102,7 @@ class BaseParser(SparkParser):
         hint: str | None = None,
         kind: type[SqlError] = SqlSyntaxError,
     ) -> NoReturn:
-        """Raises at ``token``, by default the current one, or behind the last one at the end."""
+        """Raises at ``token``, by default the current one, or after the last one at the end."""
         token = token or self._curr
         if token:
             raise Failure(message, token.start, (until or token).end + 1, hint, kind)
@@ -114,8 +115,20 @@ class BaseParser(SparkParser):
             self.fail(f"expected {what}, found {self.shown()}", hint=hint)
         self.fail(f"expected {what}, but the statement ends here", hint=hint)
 
+    def check_decimal(self, numbers: Sequence[str], token: Token) -> None:
+        """Raises if no DECIMAL has this precision and scale; ``token`` is where the type begins."""
+        precision, scale = [*numbers, "0"][:2]
+        fits = precision.isdigit() and scale.isdigit() and 0 < int(precision) <= _MAX_PRECISION
+        if len(numbers) > 2 or not fits or int(scale) > int(precision):
+            self.fail(
+                f"DECIMAL({','.join(numbers)}) is not a type",
+                token,
+                until=self._prev,
+                hint=f"DECIMAL(p,s) has 1 to {_MAX_PRECISION} digits, s of them after the point",
+            )
+
     def fail_unexpected(self) -> NoReturn:
-        """Raises for a token that nothing could make use of."""
+        """Raises for a token that nothing could use."""
         word = self._prev.text.upper()
         if word in ("GROUP", "ORDER"):
             self.fail_expected("BY")
@@ -131,7 +144,7 @@ class BaseParser(SparkParser):
         self.fail(f"{self.shown()} is not expected here", hint=hint)
 
     def _is_after_options(self) -> bool:
-        """Whether what was read last is a list of options."""
+        """Returns whether the last thing parsed is a list of options."""
         if self._prev.token_type != TokenType.R_PAREN:
             return False
         before = self._tokens[: self._index]
@@ -139,13 +152,13 @@ class BaseParser(SparkParser):
         return opening > 0 and before[opening - 1].token_type == TokenType.WITH
 
     def shown(self, token: Token | None = None) -> str:
-        """A token as it stands in the text, quoted for a message."""
+        """Returns a token as written in the text, quoted for a message."""
         token = token or self._curr
         text = self.script.slice(token.start, token.end + 1)
         return f'"{text if len(text) <= 40 else text[:40] + "…"}"'
 
     def raise_error(self, message: str, token: Token = None) -> None:  # type: ignore[assignment]
-        """Called by sqlglot's own parsing: its message is told in our words."""
+        """Raises an error of sqlglot's own parsing, in our words."""
         token = token or self._curr
         if match := re.fullmatch(r"Expect(?:ing|ed) (\S{1,2})", message):
             self.fail_expected(f'"{match[1]}"')
@@ -187,13 +200,41 @@ class BaseParser(SparkParser):
         if not self.match_token(TokenType.R_PAREN):
             self.fail_expected('")" or ","')
 
+    @property
+    def previous(self) -> Token:
+        """Returns the token that was read last."""
+        return self._prev
+
+    @property
+    def current(self) -> Token:
+        """Returns the next token; it is false at the end."""
+        return self._curr
+
+    @property
+    def called(self) -> Token:
+        """Returns the name of the function whose bracket was just opened."""
+        return self._tokens[self._index - 2]
+
+    def skip(self, tokens: int = 1) -> None:
+        self._advance(tokens)
+
+    def parse_argument(self) -> exp.Expr | None:
+        """Parses an argument of a call, which may be a lambda."""
+        return self._parse_lambda()
+
+    def parse_arguments(self) -> list[exp.Expr]:
+        return self._parse_csv(self._parse_lambda)
+
+    def parse_operand(self) -> exp.Expr | None:
+        """Parses a value without a comparison, IN or AND in it."""
+        return self._parse_bitwise()
+
     def peek(self, ahead: int) -> Token | None:
         index = self._index + ahead
         return self._tokens[index] if index < len(self._tokens) else None
 
     def _to_prop_eq(self, expression: exp.Expr, index: int) -> exp.Expr:
-        """A field of STRUCT; the field of a struct, and the value of a map by a key that is written out, keep its
-        name."""
+        """Builds a field of STRUCT; the field of a struct, or the value of a map by a literal key, keeps its name."""
         if isinstance(expression, exp.Dot) and isinstance(expression.expression, exp.Identifier):
             return exp.PropertyEQ(this=expression.expression.copy(), expression=expression)
         if isinstance(expression, exp.Bracket) and len(expression.expressions) == 1:
@@ -203,7 +244,7 @@ class BaseParser(SparkParser):
         return super()._to_prop_eq(expression, index)
 
     def count_arguments(self) -> int:
-        """How many arguments stand between here, just behind a bracket, and the bracket that closes it."""
+        """Returns how many arguments there are from here, just after a bracket, to the closing bracket."""
         depth, commas, ahead = 0, 0, 0
         while token := self.peek(ahead):
             if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
@@ -235,7 +276,7 @@ class BaseParser(SparkParser):
     def _parse_chain(
         self, parse: Callable[[], exp.Expr | None], word: TokenType, kind: type[exp.Connector]
     ) -> exp.Expr | None:
-        """What stands between AND or OR. Of many a balanced tree is made: it means the same, and is not deep."""
+        """Parses the operands of AND or OR. Makes a balanced tree of many: it means the same, and is not deep."""
         parts = [parse()]
         while self._match(word):
             parts.append(parse())
@@ -248,7 +289,7 @@ class BaseParser(SparkParser):
         return parts[0]
 
     def wrapped(self, parse: Callable[[], T]) -> list[T]:
-        """``( item, … )`` with at least one item."""
+        """Parses ``( item, … )`` with at least one item."""
         self.expect_open()
         items = [parse()]
         while self.match_token(TokenType.COMMA):
@@ -264,13 +305,13 @@ class BaseParser(SparkParser):
 
 
 def _free_values(tokens: list[Token]) -> None:
-    """Makes VALUES an ordinary name where no row can follow it."""
+    """Makes VALUES an ordinary name if no row can follow it."""
     for token, after in pairwise(tokens):
         if token.token_type == TokenType.VALUES and after.token_type in _AFTER_A_NAME:
             token.token_type = TokenType.VAR
 
 
 def as_expression(node: exp.Expr) -> exp.Expression:
-    """The node; sqlglot types it more widely than it is."""
+    """Returns the node; sqlglot declares a wider type than it has."""
     assert isinstance(node, exp.Expression)
     return node

@@ -1,4 +1,4 @@
-"""Columns and their types."""
+"""Parses columns and their types."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ _TYPES: dict[str, pa.DataType] = {
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _KNOWN = (*_TYPES, *_DECIMALS, "ARRAY", "MAP", "STRUCT", "INTERVAL DAY TO SECOND")
-_MAX_PRECISION = 38
 
 
 @dataclass
 class Columns:
-    """What stands between the brackets after a name."""
+    """Parses what is between the brackets after a name."""
 
     columns: list[ColumnDef] = field(default_factory=list)
     key: tuple[str, ...] = ()
@@ -44,7 +43,7 @@ class Columns:
 
 class ColumnParser(PipeParser):
     def parse_columns(self) -> Columns:
-        """``( a INT NOT NULL, …, PRIMARY KEY (a), WATERMARK FOR ts AS … )``."""
+        """Parses ``( a INT NOT NULL, …, PRIMARY KEY (a), WATERMARK FOR ts AS … )``."""
         found = Columns()
         keys: list[tuple[Token, list[tuple[str, Token]]]] = []
         self.wrapped(lambda: self._parse_column_item(found, keys))
@@ -84,7 +83,7 @@ class ColumnParser(PipeParser):
                 keys.append((token, [(column.name, token)]))
 
     def parse_column_def(self) -> ColumnDef:
-        """``name TYPE [NOT NULL] [PRIMARY KEY]``."""
+        """Parses ``name TYPE [NOT NULL] [PRIMARY KEY]``."""
         first = self._curr
         name = self.parse_column_name()
         type_ = self.parse_data_type()
@@ -149,14 +148,8 @@ class ColumnParser(PipeParser):
 
     def _parse_decimal(self, token: Token) -> pa.DataType:
         numbers = self.wrapped(self._parse_integer) if self.at_token(TokenType.L_PAREN) else [10]
+        self.check_decimal([str(n) for n in numbers], token)
         precision, scale = [*numbers, 0][:2]
-        if len(numbers) > 2 or not 0 < precision <= _MAX_PRECISION or scale > precision:
-            self.fail(
-                f"DECIMAL({','.join(map(str, numbers))}) is not a type",
-                token,
-                until=self._prev,
-                hint=f"DECIMAL(p,s) has 1 to {_MAX_PRECISION} digits, s of them after the point",
-            )
         return pa.decimal128(precision, scale)
 
     def _parse_integer(self) -> int:

@@ -1,4 +1,4 @@
-"""CREATE, DROP, ALTER, TRUNCATE."""
+"""Parses CREATE, DROP, ALTER and TRUNCATE."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Function calls.
+"""Parses function calls.
 
-A call stays as it is written: ``exp.Anonymous`` with the function's name and its arguments in Spark's order, so that
-nothing is lost on the way to Spark. Only aggregates, functions of windows, and choices (COALESCE, IF) have expressions
-of their own, since other parts of Millpond look for them.
+A call remains as written: ``exp.Anonymous`` with the function's name and its arguments in Spark's order, so that
+nothing is lost on the way to Spark. Only aggregates, window functions, and conditionals (COALESCE, IF) have expressions
+of their own, because other parts of Millpond look for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILL
 
 @cache
 def own_functions() -> dict[str, Builder]:
-    """The functions that have an expression of their own. A call that it cannot hold whole stays as it is written."""
+    """Returns the functions that have an expression of their own. A call that the expression cannot fully represent
+    remains as written.
+    """
     found: dict[str, Builder] = {}
     for name, row in by_name().items():
         if row.node is not None and name.upper() not in worded_functions():
@@ -59,7 +61,7 @@ def _whole(name: str, sparks_name: str, builder: Builder) -> Builder:
 
 @cache
 def worded_functions() -> dict[str, Callable[..., exp.Expr | None]]:
-    """The parsers of functions that may have words between their arguments."""
+    """Returns the parsers of functions that may have words between their arguments."""
     parsers = SparkParser.FUNCTION_PARSERS
     return {
         **{name: _limited(name, parsers[name]) for name in ("LISTAGG", "STRING_AGG")},
@@ -73,16 +75,17 @@ def worded_functions() -> dict[str, Callable[..., exp.Expr | None]]:
 
 
 def check_count(parser: BaseParser, name: str, count: int, token: Token | None = None) -> None:
-    """Refuses a call with a number of arguments that the function does not take. What nobody may call is refused for
-    that, whatever its arguments."""
+    """Refuses a call with a number of arguments that the function does not take. A forbidden function is refused as
+    such, whatever its arguments.
+    """
     wrong = None if function_classes().get(name.lower()) == "outside" else wrong_number(name, count)
     if wrong is not None:
-        parser.fail(wrong, token or parser._prev)
+        parser.fail(wrong, token or parser.previous)
 
 
 def _limited(name: str, parse: Callable[..., exp.Expr | None]) -> Callable[..., exp.Expr | None]:
     def parse_limited(parser: BaseParser) -> exp.Expr | None:
-        check_count(parser, name, parser.count_arguments(), parser._tokens[parser._index - 2])
+        check_count(parser, name, parser.count_arguments(), parser.called)
         built = parse(parser)
         if built is not None:
             built.meta[CALLED] = name.lower()
@@ -92,13 +95,13 @@ def _limited(name: str, parse: Callable[..., exp.Expr | None]) -> Callable[..., 
 
 
 def _with_words(name: str, words: Sequence[str]) -> Callable[..., exp.Expr]:
-    """``SUBSTRING(x FROM 2 FOR 3)`` is ``SUBSTRING(x, 2, 3)``."""
+    """Parses ``SUBSTRING(x FROM 2 FOR 3)`` as ``SUBSTRING(x, 2, 3)``."""
 
     def parse(parser: BaseParser) -> exp.Expr:
-        called = parser._tokens[parser._index - 2]
+        called = parser.called
         args: list[exp.Expr] = []
         if not parser.at_token(TokenType.R_PAREN):
-            args = [parser._parse_bitwise() if "IN" in words else parser._parse_lambda()]  # type: ignore[list-item]
+            args = [parser.parse_operand() if "IN" in words else parser.parse_argument()]  # type: ignore[list-item]
         for word in words:
             if parser.match_words(word):
                 args.append(parser.expect_expression(f"a value after {word}"))
@@ -113,16 +116,16 @@ def _with_words(name: str, words: Sequence[str]) -> Callable[..., exp.Expr]:
 
 
 def _with_unit(name: str) -> Callable[..., exp.Expr]:
-    """``DATEADD(MONTH, 1, d)``: the first argument is the name of a unit."""
+    """Parses ``DATEADD(MONTH, 1, d)``: the first argument is the name of a unit."""
 
     def parse(parser: BaseParser) -> exp.Expr:
-        called, first, after = parser._tokens[parser._index - 2], parser._curr, parser.peek(1)
+        called, first, after = parser.called, parser.current, parser.peek(1)
         args: list[exp.Expr] = []
         bare = first and first.token_type != TokenType.STRING and first.text.upper() in UNITS
         if bare and after and after.token_type == TokenType.COMMA:
-            parser._advance(2)
+            parser.skip(2)
             args.append(exp.Var(this=first.text.upper()))
-        args += parser._parse_csv(parser._parse_lambda)
+        args += parser.parse_arguments()
         check_count(parser, name, len(args), called)
         if len(args) == 3 and not isinstance(args[0], exp.Var):
             units = ", ".join(sorted(UNITS))

@@ -1,4 +1,4 @@
-"""Names, the options of WITH (…), and sources: a name, a URI or kafka_topic('name')."""
+"""Parses names, the options of WITH (…), and sources: a name, a URI or kafka_topic('name')."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[^\W\d][\w$]*")
 
 class NameParser(BaseParser):
     def parse_name(self, what: str) -> str:
-        """A name of one part; ``what`` says of what, for errors."""
+        """Parses a name of one part; ``what`` describes it in errors."""
         token = self._curr
         if not token:
             self.fail_expected(what)
@@ -37,7 +37,9 @@ class NameParser(BaseParser):
         return self._check_name(self.sql[token.start : last.end + 1], token, last, what)
 
     def parse_query_name(self) -> str:
-        """The name of a query, as SHOW QUERIES prints it: bare if it stands together, else in back-ticks or quotes."""
+        """Parses the name of a query, as SHOW QUERIES prints it: bare if it has no white space, else in back-ticks or
+        quotes.
+        """
         if not self._curr:
             self.fail_expected("the name of a query")
         first, text = self._curr, self._quoted()
@@ -51,7 +53,7 @@ class NameParser(BaseParser):
         return text
 
     def _rest_of_name(self) -> Token:
-        """Passes the tokens that stand together without white space; the last of them."""
+        """Skips the tokens that follow without white space, and returns the last of them."""
         self._advance()
         while self._curr and self._curr.start <= self._prev.end + 1:
             joined = self._curr.start <= self._prev.end or self._curr.token_type == TokenType.DASH
@@ -65,7 +67,7 @@ class NameParser(BaseParser):
         return self._prev
 
     def _check_quoted(self, name: str, token: Token, what: str) -> str:
-        """A name in back-ticks: it may hold anything but nothing, and what cannot be told from a URI."""
+        """Checks a name in back-ticks: it must not be empty, or look like a URI."""
         if not name.strip():
             self.fail(f"{what} cannot be empty", token)
         if is_uri(name) or "\0" in name:
@@ -97,7 +99,7 @@ class NameParser(BaseParser):
         return tuple(self.wrapped(lambda: self.parse_name(what)))
 
     def parse_column_name(self) -> str:
-        """Any name that a column can have; in back-ticks it may hold anything but nothing."""
+        """Parses any name that a column can have; in back-ticks, anything that is not empty."""
         token = self._curr
         if token and token.token_type == TokenType.IDENTIFIER and token.start not in self.uris:
             self._advance()
@@ -107,7 +109,7 @@ class NameParser(BaseParser):
         return self.parse_name("the name of a column")
 
     def parse_target(self) -> tuple[str, bool]:
-        """What INSERT INTO names: a table or stream, or a URI; whether it is a URI."""
+        """Parses the target of INSERT INTO: a table or stream, or a URI; also returns whether it is a URI."""
         token = self._curr
         quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) and is_uri(token.text)
         call = token.text.lower() == "kafka_topic" and self._next.token_type == TokenType.L_PAREN
@@ -122,7 +124,7 @@ class NameParser(BaseParser):
         return bool(self._match_pair(TokenType.WITH, TokenType.L_PAREN, advance=False))
 
     def parse_settings(self) -> tuple[Setting, ...]:
-        """``WITH (key = value, …)`` if it stands here."""
+        """Parses ``WITH (key = value, …)``, if present."""
         if not self.at_settings():
             return ()
         self._advance()
@@ -156,7 +158,7 @@ class NameParser(BaseParser):
         return self.uris.get(self._prev.start, str(self._prev.text))
 
     def _bare(self, stops: set[TokenType]) -> str:
-        """The text up to a stop, which has to stand together: ``a.b``, ``30s``, ``-1``."""
+        """Returns the text up to a stop, which must be without white space: ``a.b``, ``30s``, ``-1``."""
         first = self._curr
         last: Token | None = None
         while self._curr and self._curr.token_type not in stops:

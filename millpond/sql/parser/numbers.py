@@ -1,4 +1,4 @@
-"""Numbers with a letter that says their type: ``1L``, ``-128Y``, ``2.5F``, ``1.50BD``."""
+"""Parses numbers with a letter for their type: ``1L``, ``-128Y``, ``2.5F``, ``1.50BD``."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _DIGITS = 38
 
 
 def suffixed(parser: BaseParser, *, negative: bool) -> exp.Expr | None:
-    """The number that stands here, if it has a letter; the sign that stood before it is part of it."""
+    """Returns the number at this point, if it has a letter; a sign before it is part of it."""
     number, colons, kind = (parser.peek(i) for i in range(3))
     if not number or not colons or not kind or colons.token_type != TokenType.DCOLON:
         return None
     text = parser.sql[number.start : kind.end + 1]
     suffix = "BD" if text[-2:].upper() == "BD" else text[-1:].upper()
-    # A tokenizer that knows the letters makes of 1L the tokens of 1::BIGINT; here nobody wrote the colons.
+    # A tokenizer that knows the letters turns 1L into the tokens of 1::BIGINT; the colons are not in the text.
     if ":" in text or suffix not in (*_INTEGERS, *_FLOATS, "BD"):
         return None
     sign, digits = "-" if negative else "", text[: -len(suffix)]
     found = _typed(sign + digits, suffix)
     if found is None:
         parser.fail(f'"{sign}{text}" is out of the range of its type', number, until=kind)
-    parser._advance(3)
+    parser.skip(3)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Operators, with the precedence that Spark's grammar gives them.
+"""Parses operators, with the precedence of Spark's grammar.
 
 From the loosest: OR; AND; NOT; one predicate (IS, IN, BETWEEN, LIKE, RLIKE); comparisons; ``|``; ``^``; ``&``; shifts;
 ``+ - ||``; ``* / % DIV``; signs and ``~``. Each level is read from left to right.
@@ -43,7 +43,7 @@ _SHIFTS = (
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """A call of a function by its name."""
+    """Returns a call of a function by its name."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
@@ -65,7 +65,7 @@ class OperatorParser(PathParser):
         return None if value is None else self._predicate(value)
 
     def _predicate(self, value: exp.Expr) -> exp.Expr:
-        """The value, or what one predicate says of it."""
+        """Returns the value, or a predicate on it."""
         index = self._index
         negated = self._match_not()
         if self._match_set((TokenType.LIKE, TokenType.ILIKE)):
@@ -104,7 +104,7 @@ class OperatorParser(PathParser):
         return exp.Escape(this=found, expression=self._operand(self._parse_primary))
 
     def _match_not(self) -> bool:
-        """NOT before a predicate. ``!`` stands before a condition only."""
+        """Returns whether NOT precedes a predicate, and skips it. ``!`` is allowed only before a condition."""
         word = self._curr
         if not self.match_token(TokenType.NOT):
             return False
@@ -158,7 +158,7 @@ class OperatorParser(PathParser):
         return value
 
     def _together(self, tokens: tuple[TokenType, ...]) -> bool:
-        """Whether these tokens stand here without white space between them."""
+        """Returns whether these tokens come next, without white space between them."""
         found = [self.peek(i) for i in range(len(tokens))]
         if [t and t.token_type for t in found] != list(tokens):
             return False
@@ -199,8 +199,17 @@ class OperatorParser(PathParser):
         return super()._parse_unary()
 
     def _parse_types(self, check_func: bool = False, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        """A type, but not where ``ARRAY(`` begins a call: there it would be read as a type of types first."""
+        """Parses a type, except where ``ARRAY(`` begins a call: sqlglot would first read it as a type of types."""
         if check_func and self._next and self._next.token_type == TokenType.L_PAREN and self._curr:
             if self._curr.token_type in (TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT):
                 return None
-        return super()._parse_types(check_func, *args, **kwargs)
+        token = self._curr
+        found = super()._parse_types(check_func, *args, **kwargs)
+        if (
+            isinstance(found, exp.DataType)
+            and found.this == exp.DType.DECIMAL
+            and found.expressions
+            and token
+        ):
+            self.check_decimal([p.name for p in found.expressions], token)
+        return found

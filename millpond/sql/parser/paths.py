@@ -1,4 +1,4 @@
-"""Paths with wildcards: ``positions.*.shares``, ``portfolio.**.price``, ``a[*].b``."""
+"""Parses paths with wildcards: ``positions.*.shares``, ``portfolio.**.price``, ``a[*].b``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class PathParser(NameParser):
         return super()._parse_column()
 
     def _wildcard_ahead(self) -> bool:
-        """Whether the dotted chain that begins here has a wildcard other than the last of ``a.*`` or ``a.b.*``."""
+        """Returns whether the dotted chain that begins here has a wildcard other than the last of ``a.*`` or
+        ``a.b.*``.
+        """
         if not self._curr or self._curr.token_type not in (self.ID_VAR_TOKENS | {TokenType.IDENTIFIER}):
             return False
         ahead, indexed = 1, False

@@ -1,4 +1,4 @@
-"""The SELECT that grows while the operators of a pipe are read."""
+"""Builds the SELECT that grows while the operators of a pipe are parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPEN = frozenset({"with_", "expressions", "from_", "joins", "laterals", "where"
 
 
 class Stage(IntEnum):
-    """How far a SELECT is made: what came last in the order in which its clauses are evaluated."""
+    """Says how complete a SELECT is: which clause came last, in the order of evaluation."""
 
     INPUT = 0
     FILTERED = 1
@@ -25,23 +25,23 @@ class Stage(IntEnum):
 
 @dataclass
 class Pipe:
-    """What was read so far, as a SELECT that takes the next operator or becomes the input of a new one."""
+    """Represents what was parsed so far, as a SELECT that takes the next operator or becomes the input of a new one."""
 
     select: exp.Select
     stage: Stage = Stage.INPUT
     names: tuple[str, ...] = ()
-    """By what a column can be qualified."""
+    """The names that can qualify a column."""
     lost: set[str] = field(default_factory=set)
-    """By what it could be, before several inputs became one query."""
+    """The names that could, before several inputs became one query."""
     computed: set[str] = field(default_factory=set)
-    """Columns that are not of the input that ``names`` names."""
+    """Columns that do not belong to the input that ``names`` names."""
     columns: list[str] | None = None
-    """The columns that come in, where the text tells them."""
+    """The input columns, if the text determines them."""
     outputs: list[str] | None = None
 
     @classmethod
     def of(cls, query: exp.Expr) -> Pipe:
-        """A pipe that begins with this query."""
+        """Returns a pipe that begins with this query."""
         while isinstance(query, exp.Subquery) and not any(v for k, v in query.args.items() if k != "this"):
             query = query.this
         if isinstance(query, exp.Values):
@@ -61,7 +61,7 @@ class Pipe:
         return cls(_star_of(exp.Subquery(this=query)))
 
     def reach(self, stage: Stage) -> None:
-        """Makes place for a clause: the SELECT so far becomes an input if it has that clause, or a later one."""
+        """Makes room for a clause: the SELECT so far becomes an input if it already has that clause, or a later one."""
         same = stage in (Stage.INPUT, Stage.FILTERED)
         if stage == Stage.INPUT and self.select.args.get("laterals"):
             self.close()
@@ -86,12 +86,12 @@ class Pipe:
 
     @property
     def source(self) -> exp.Expr:
-        """The first input of the SELECT."""
+        """Returns the first input of the SELECT."""
         source: exp.Expr = self.select.args["from_"].this
         return source
 
     def query(self) -> exp.Query:
-        """All of it as one query."""
+        """Returns the whole pipe as one query."""
         only = self.source
         bare = not any(v for k, v in self.select.args.items() if k not in ("expressions", "from_"))
         if self.stage == Stage.INPUT and bare and isinstance(only, exp.Subquery):
@@ -103,14 +103,14 @@ class Pipe:
         return self.select
 
     def begin(self, query: exp.Query) -> None:
-        """Goes on with another query that was made of this one."""
+        """Continues with another query that was made of this one."""
         columns = self.outputs if self.stage >= Stage.PROJECTED else self.columns
         self.lost |= {name.lower() for name in self.names}
         self.select, self.stage, self.names = _star_of(exp.Subquery(this=query)), Stage.INPUT, ()
         self.computed, self.columns, self.outputs = set(), columns, None
 
     def operand(self) -> exp.Query:
-        """All of it as one side of UNION and its like."""
+        """Returns the whole pipe as one side of UNION or another set operation."""
         query = self.query()
         plain = isinstance(query, exp.Select) and not any(
             query.args.get(k) for k in ("order", "sort", "cluster", "distribute", "limit", "offset", "with_")
@@ -124,7 +124,7 @@ class Pipe:
         self.select.set("where", exp.Where(this=condition))
 
     def join(self, join: exp.Join) -> None:
-        """Adds a join. What stands between commas is one input of it."""
+        """Adds a join. Items between commas are one input of it."""
         for earlier in self.select.args.get("joins") or ():
             if earlier.meta.pop("comma", None):
                 earlier.set("kind", "CROSS")
@@ -133,7 +133,7 @@ class Pipe:
         self.columns = None
 
     def rename(self, name: exp.Expr | None) -> None:
-        """Names all of it, and forgets the names of its inputs."""
+        """Names the whole pipe, and forgets the names of its inputs."""
         only = self.source
         if name is None:
             only.set("alias", None)
@@ -150,7 +150,7 @@ class Pipe:
         self.computed = set()
 
     def gives(self, items: list[exp.Expr]) -> None:
-        """Notes which columns come out, and which of them are computed."""
+        """Records which columns are returned, and which of them are computed."""
         computed: set[str] = set()
         outputs: list[str] | None = []
         for item in items:
@@ -168,13 +168,13 @@ class Pipe:
         self.outputs = outputs
 
     def replace(self, column: exp.Expr, value: exp.Expr) -> None:
-        """Puts another value into a column, which stays where it is."""
+        """Replaces the value of a column, which keeps its place."""
         self.select.set("expressions", [exp.Star(replace=[exp.Alias(this=value, alias=column)])])
         self.computed = self.computed | {column.name.lower()}
         self.outputs = self.columns
 
     def misses(self, column: exp.Expr, first: str) -> str | None:
-        """Why a column cannot be qualified so, or None."""
+        """Returns why a column cannot be qualified this way, or None."""
         visible = {name.lower() for name in self.names}
         if first.lower() in self.lost - visible:
             return f'"{first}" is no input of this operator any more'
@@ -184,7 +184,7 @@ class Pipe:
 
 
 def qualified_columns(node: exp.Expr) -> Iterator[tuple[exp.Expr, str]]:
-    """The columns that name an input which is not one of a query around them inside the node, and that name."""
+    """Yields the columns with a qualifier that names no input of a query inside the node, and that qualifier."""
     outside = node.find_ancestor(exp.Select)
     for found in node.find_all(exp.Column, Path):
         parts = found.parts if isinstance(found, exp.Column) else found.expressions
@@ -207,7 +207,7 @@ def _star_of(source: exp.Expr) -> exp.Select:
 
 
 def _is_open(select: exp.Select) -> bool:
-    """Whether a SELECT only puts inputs together, so that the next operator may stand in it."""
+    """Returns whether a SELECT only combines inputs, so that the next operator may become part of it."""
     items = select.expressions
     star = len(items) == 1 and isinstance(items[0], exp.Star) and not any(items[0].args.values())
     return (
@@ -225,7 +225,7 @@ def _inputs(select: exp.Select) -> Iterator[str]:
 
 
 def _names(source: exp.Expr) -> tuple[str, ...]:
-    """The names that an input has: several, where it is a join in parentheses."""
+    """Returns the names of an input: several, if it is a join in parentheses."""
     inner = source.this if isinstance(source, exp.Subquery) else None
     if isinstance(inner, exp.Table):
         own = _names(inner)

@@ -1,4 +1,4 @@
-"""Queries with pipes, ``FROM t |> WHERE … |> SELECT …``, read into plain SELECTs one inside the other."""
+"""Parses queries with pipes, ``FROM t |> WHERE … |> SELECT …``, into nested plain SELECTs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS = (
     *("ORDER BY", "LIMIT", "OFFSET"),
 )
 _CALLED = ("LEFT", "RIGHT")
-"""Words of joins that are functions too."""
+"""Words of joins that are also functions."""
 _ENDS = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.CLUSTER_BY, TokenType.DISTRIBUTE_BY)
 _GROUPS = ("rollup", "cube", "grouping_sets", "all", "totals")
 
@@ -45,7 +45,7 @@ def mark_pipes(tokens: list[Token]) -> None:
 
 
 class PipeParser(QueryParser):
-    """Reads what stands behind ``|>``. Nothing behind the parser knows that there was one."""
+    """Parses what follows ``|>``. Nothing after the parser knows that there was a pipe."""
 
     _query_at = -1
 
@@ -59,7 +59,7 @@ class PipeParser(QueryParser):
         return super()._parse_query_expression()
 
     def _may_begin(self) -> bool:
-        """Whether a query may begin here, so that FROM or TABLE is its first word."""
+        """Returns whether a query may begin here, so that FROM or TABLE is its first word."""
         before = self._tokens[self._index - 2].text.upper() if self._index > 1 else ""
         return (
             self._index == self._query_at
@@ -91,7 +91,7 @@ class PipeParser(QueryParser):
         return query
 
     def _parse_pipes(self, query: exp.Query | exp.Values) -> exp.Query:
-        """What the operators make of a query."""
+        """Returns the query with the operators applied."""
         if not isinstance(query, exp.Subquery) and any(
             query.args.get(k) for k in (*_ORDERS.values(), "limit", "offset")
         ):
@@ -111,7 +111,7 @@ class PipeParser(QueryParser):
         return pipe.query()
 
     def _at_more(self) -> bool:
-        """Whether a clause stands here that only an operator may bring."""
+        """Returns whether a clause comes next that only an operator may introduce."""
         word = " ".join(self._curr.text.upper().split()) if self._curr else ""
         called = self.peek(1)
         if word in _JOINS and not (called and called.token_type == TokenType.L_PAREN):
@@ -167,7 +167,7 @@ class PipeParser(QueryParser):
         pipe.gives(items)
 
     def _parse_windows_of(self, select: exp.Select) -> None:
-        """``WINDOW w AS (…)`` and ``WINDOW TUMBLING(…)``."""
+        """Parses ``WINDOW w AS (…)`` and ``WINDOW TUMBLING(…)``."""
         if self._at_stream_window():
             select.append("windows", self._parse_stream_window())
         elif self._at_named_windows():
@@ -299,7 +299,7 @@ class PipeParser(QueryParser):
         pipe.gives([*keys, *items])
 
     def _keys(self, pipe: Pipe) -> list[exp.Expr]:
-        """What AGGREGATE groups by. A number is the place of a column of what is grouped."""
+        """Parses the keys of AGGREGATE. A number is the position of an input column."""
         if self._curr and self._curr.text.upper() in ("ROLLUP", "CUBE", "GROUPING SETS", "ALL"):
             self.fail(f"GROUP BY {self._curr.text.upper()} cannot stand behind |> AGGREGATE")
         keys = self._items("what to group by")
@@ -345,7 +345,7 @@ class PipeParser(QueryParser):
         raise Failure(message, *span, hint, SqlSyntaxError)
 
     def _check_names(self, node: exp.Expr, pipe: Pipe) -> None:
-        """Refuses a column of an input that cannot be named any more, which would else be one of a query around."""
+        """Refuses a column of an input that can no longer be named, which would otherwise be one of an outer query."""
         for column, first in qualified_columns(node):
             if message := pipe.misses(column, first):
                 self._fail_at(column, message, hint="|> AS gives what comes out so far a name")

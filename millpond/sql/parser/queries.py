@@ -1,4 +1,4 @@
-"""Queries: sqlglot's SELECT, with EMIT and the clauses that end a statement."""
+"""Parses queries: sqlglot's SELECT, with EMIT and the clauses that end a statement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS_NAME = (TokenType.COMMA, TokenType.FROM, TokenType.DOT, TokenType.R_PAREN,
 _PART = r"[+-]?\s*(\d+(\.\d*)?|\.\d+)\s+(year|month|week|day|hour|minute|second|millisecond|microsecond)s?"
 _INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECASE | re.ASCII)
 _NUMBERS = re.compile(r"[\s\d.:+-]+", re.ASCII)
-"""What may stand in quotes behind INTERVAL: numbers with units, or, before a unit, numbers alone."""
+"""What may be in quotes after INTERVAL: numbers with units or, before a unit, numbers alone."""
 _OF_QUERIES: dict[TokenType, type[exp.Expr]] = {
     TokenType.EXISTS: exp.Exists,
     TokenType.ANY: exp.Any,
@@ -34,7 +34,7 @@ _COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.GT, TokenType.GTE, TokenT
 
 @dataclass
 class Tail:
-    """The clauses that may end a statement, in any order."""
+    """Contains the clauses that may end a statement, in any order."""
 
     emit: Literal["changes", "final"] | None = None
     settings: list[Setting] = field(default_factory=list)
@@ -46,7 +46,7 @@ class QueryParser(WindowParser):
     _joining = False
 
     def _at_clause(self) -> bool:
-        """Whether a clause of ours begins here, so that its first word is no alias."""
+        """Returns whether a clause of ours begins here, so that its first word is not an alias."""
         token = self._curr
         if not token or token.token_type != TokenType.VAR:
             return False
@@ -64,7 +64,7 @@ class QueryParser(WindowParser):
         return False
 
     def _at_qualify(self) -> bool:
-        """Whether QUALIFY begins a condition; else it is a name."""
+        """Returns whether QUALIFY begins a condition; otherwise it is a name."""
         following = self.peek(1)
         ends = (
             TokenType.COMMA,
@@ -122,8 +122,9 @@ class QueryParser(WindowParser):
         return self._parse_of_queries() or super()._parse_unary()
 
     def _parse_of_queries(self) -> exp.Expr | None:
-        """`EXISTS ((SELECT …) UNION …)`, `x = ANY ((SELECT …) …)`, which look like functions: of these the first has a
-        second argument, and the others do not stand behind a comparison."""
+        """Parses `EXISTS ((SELECT …) UNION …)` and `x = ANY ((SELECT …) …)`, which look like functions: as a function,
+        the first has a second argument, and the others do not follow a comparison.
+        """
         found = [self.peek(i) for i in range(3)]
         kinds = [token.token_type for token in found if token]
         made = _OF_QUERIES.get(kinds[0]) if kinds else None
@@ -145,7 +146,7 @@ class QueryParser(WindowParser):
         return self.expression(made(this=query))
 
     def _parse_primary(self) -> exp.Expr | None:
-        """Strings that stand side by side are one string."""
+        """Joins adjacent strings into one string."""
         first = self._curr
         found = super()._parse_primary()
         if isinstance(found, exp.Concat):
@@ -162,7 +163,7 @@ class QueryParser(WindowParser):
         return super()._parse_star_op(*keywords)
 
     def _name_all(self, ends: Collection[TokenType]) -> None:
-        """Makes ALL behind SELECT or GROUP BY the name of a column, if one of these tokens follows."""
+        """Makes ALL after SELECT or GROUP BY the name of a column, if one of these tokens follows."""
         word, following = self.peek(1), self.peek(2)
         if word and following and word.token_type == TokenType.ALL and following.token_type in ends:
             word.token_type = TokenType.VAR
@@ -172,7 +173,7 @@ class QueryParser(WindowParser):
             self._name_all((TokenType.COMMA,))
             every = self.peek(1)
             if every is not None and every.token_type == TokenType.ALL:
-                # It stands alone. sqlglot would read UNION (…) behind it as a call to group by.
+                # It is alone. sqlglot would read UNION (…) after it as a call to group by.
                 self._advance(2)
                 return self.expression(exp.Group(all=True, expressions=[]))
         group = super()._parse_group(skip_group_by_token)
@@ -203,7 +204,7 @@ class QueryParser(WindowParser):
         made = super()._parse_in(this, alias)
         query = made.args.get("query")
         if isinstance(query, exp.Subquery) and isinstance(query.this, exp.Subquery):
-            # `IN ((SELECT …))` is a list of one value, the subquery's.
+            # `IN ((SELECT …))` is a list of one value, that of the subquery.
             made.set("query", None)
             made.set("expressions", [query.this])
         return made
@@ -229,8 +230,9 @@ class QueryParser(WindowParser):
         return join
 
     def _parse_joins(self, alias_tokens: Any = None) -> Iterator[exp.Join]:
-        """The joins of a FROM. sqlglot also looks for some behind an input without a condition, for `a JOIN b JOIN c
-        ON … ON …`, which Spark does not have; trying that takes twice as long for every further input."""
+        """Parses the joins of a FROM. sqlglot also looks for joins after an input without a condition, for `a JOIN b
+        JOIN c ON … ON …`, which Spark does not have; trying that doubles the time for every further input.
+        """
         return iter(()) if self._joining else super()._parse_joins(alias_tokens)
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -249,14 +251,14 @@ class QueryParser(WindowParser):
             self._joining = before
 
     def _parse_value(self, values: bool = True) -> exp.Tuple | None:
-        """A row of VALUES. One without parentheses has no alias: what follows AS names the whole."""
+        """Parses a row of VALUES. A row without parentheses has no alias: what follows AS names the whole."""
         if self.at_token(TokenType.L_PAREN):
             return super()._parse_value(values)
         found = self._parse_disjunction()
         return self.expression(exp.Tuple(expressions=[found])) if found else None
 
     def _parse_derived_table_values(self, *args: Any, **kwargs: Any) -> exp.Values | None:
-        """VALUES as an input, also in parentheses; not where more than that stands in them."""
+        """Parses VALUES as an input, also in parentheses, unless these contain more."""
         at_parenthesis, index = self.at_token(TokenType.L_PAREN), self._index
         if at_parenthesis and self._match_pair(TokenType.L_PAREN, TokenType.VALUES):
             self._parse_csv(self._parse_value)
@@ -270,7 +272,7 @@ class QueryParser(WindowParser):
         return found
 
     def _parse_statement(self) -> exp.Expr | None:
-        """What sqlglot calls a statement is for us always a query: in a CTE, and after WITH."""
+        """Parses what sqlglot calls a statement, which for us is always a query: in a CTE, and after WITH."""
         return self._parse_query_expression()
 
     def _parse_query_expression(self) -> exp.Expression:
@@ -283,7 +285,7 @@ class QueryParser(WindowParser):
         return query
 
     def parse_query(self, tail: Tail) -> Query:
-        """A query and the clauses that end it."""
+        """Parses a query and the clauses that end it."""
         expression = self._parse_query_expression()
         self.parse_tail(tail, emit=True)
         window = None
@@ -295,7 +297,7 @@ class QueryParser(WindowParser):
         return Query(expression, window, tail.emit)
 
     def parse_tail(self, tail: Tail, *, emit: bool = False) -> None:
-        """``EMIT …``, ``WITH (…)`` and ``ERROR INTO t``, as far as they stand here."""
+        """Parses ``EMIT …``, ``WITH (…)`` and ``ERROR INTO t``, as far as present."""
         while True:
             if self.at_settings():
                 tail.settings.extend(self.parse_settings())

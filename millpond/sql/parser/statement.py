@@ -1,4 +1,4 @@
-"""The statement parser: which word begins which statement."""
+"""Parses statements: the first word decides which."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ _SHOWN = ("STREAMS", "TABLES", "QUERIES", "FUNCTIONS")
 
 
 def _placeholder(parser: MillpondParser) -> exp.Placeholder:
-    """``?``, or ``:name`` with its name."""
-    token, name = parser._prev, None
+    """Parses ``?``, or ``:name`` with its name."""
+    token, name = parser.previous, None
     if token.token_type == TokenType.COLON:
-        if not parser._curr or parser._curr.start != token.end + 1:
+        if not parser.current or parser.current.start != token.end + 1:
             parser.fail_expected("the name of a parameter after :")
-        parser._advance()
-        name = parser._prev.text
+        parser.skip()
+        name = parser.previous.text
     place = exp.Placeholder(this=name) if name else exp.Placeholder()
-    return place.update_positions(start=token.start, end=parser._prev.end, line=token.line, col=token.col)
+    return place.update_positions(start=token.start, end=parser.previous.end, line=token.line, col=token.col)
 
 
 def _raw_string(parser: MillpondParser, token: Token) -> exp.Literal:
@@ -80,22 +80,22 @@ def _raw_string(parser: MillpondParser, token: Token) -> exp.Literal:
 
 
 def _time_literal(parser: MillpondParser, value: exp.Expr, dtype: exp.DataType) -> exp.Cast:
-    """``DATE '2026-01-31'``: one that cannot be is no literal."""
+    """Parses ``DATE '2026-01-31'``; an invalid date is not a literal."""
     named, written = named_type(dtype), value
     while not isinstance(written, exp.Literal) and isinstance(written.this, exp.Expr):
         written = written.this
     if isinstance(written, exp.Literal) and named is not None and is_impossible(written.name, named):
-        parser.fail(f'"{written.name}" is no {type_name(named)}', parser._prev, hint=HINT)
+        parser.fail(f'"{written.name}" is no {type_name(named)}', parser.previous, hint=HINT)
     literal = exp.Cast(this=written.copy(), to=dtype)
     if written is value:
         return literal
-    # What stands behind the literal, as in DATE '2026-01-31'::STRING, is of the date.
+    # What follows the literal, as in DATE '2026-01-31'::STRING, applies to the date.
     written.replace(literal)
     return value  # type: ignore[return-value]
 
 
 class MillpondParser(WriteParser):
-    """Reads one statement; sqlglot's own statements are never reached."""
+    """Parses one statement; sqlglot's own statements are never reached."""
 
     STRICT_CAST = True
     FUNCTIONS = {}
@@ -125,7 +125,7 @@ class MillpondParser(WriteParser):
         optional_parens: bool = True,
         any_token: bool = False,
     ) -> exp.Expr | None:
-        """As sqlglot does it, with the table of functions, which is loaded when the first call is met."""
+        """Parses a call as sqlglot does, with the table of functions, which is loaded at the first call."""
         return super()._parse_function_call(
             own_functions() if functions is None else functions, anonymous, optional_parens, any_token
         )
@@ -144,7 +144,7 @@ class MillpondParser(WriteParser):
         return args
 
     def parse_statement(self) -> Statement:
-        """The statement of the loaded tokens, all of them used."""
+        """Parses the statement of the loaded tokens, and requires that all of them are used."""
         statement = self._parse_one()
         if self._curr:
             self.fail_unexpected()
@@ -157,7 +157,7 @@ class MillpondParser(WriteParser):
         return statement
 
     def parse_whole_condition(self) -> exp.Expression:
-        """A condition that is all of the loaded tokens."""
+        """Parses a condition that is all of the loaded tokens."""
         condition = self.expect_expression("a condition")
         if self._curr:
             self.fail_unexpected()
@@ -270,7 +270,7 @@ class MillpondParser(WriteParser):
         return NamedQuery(name, text=self.script.slice(start, end), place=self.script.place(start, end))
 
     def _parse_explain_format(self) -> ExplainFormat:
-        """``FORMAT JSON``, ``FORMAT = JSON`` or ``(FORMAT JSON)``."""
+        """Parses ``FORMAT JSON``, ``FORMAT = JSON`` or ``(FORMAT JSON)``."""
         after = self.peek(1)
         wrapped = self.at_token(TokenType.L_PAREN) and after is not None and after.text.upper() == "FORMAT"
         if wrapped:

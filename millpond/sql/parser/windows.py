@@ -1,4 +1,4 @@
-"""``WINDOW TUMBLING(…)``, and lengths of time."""
+"""Parses ``WINDOW TUMBLING(…)``, and durations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class WindowParser(OperatorParser):
         )
 
     def _parse_window_argument(self) -> exp.Expression | float:
-        """A length of time in seconds, or the expression of the time."""
+        """Parses a duration in seconds, or the expression of the time."""
         first = self._curr
         stop = self._argument_end()
         text = self.sql[first.start : stop.end + 1] if stop else ""
@@ -85,7 +85,7 @@ class WindowParser(OperatorParser):
         return self.expect_expression("a length of time, or the time column")
 
     def _argument_end(self) -> Token | None:
-        """The last token of the argument that begins here."""
+        """Returns the last token of the argument that begins here."""
         depth, ahead = 0, 0
         while token := self.peek(ahead):
             if token.token_type == TokenType.L_PAREN:
@@ -103,7 +103,7 @@ class WindowParser(OperatorParser):
         return seconds
 
     def interval_seconds(self, node: exp.Expr, token: Token) -> float:
-        """The length of an interval; months and years have none."""
+        """Returns the length of an interval; months and years have none."""
         seconds = _interval_seconds(node)
         if seconds is None:
             self.fail(

@@ -1,4 +1,4 @@
-"""INSERT, UPSERT, UPDATE, DELETE, MERGE."""
+"""Parses INSERT, UPSERT, UPDATE, DELETE and MERGE."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WriteParser(DefinitionParser):
         return Insert(target, is_uri, columns, query, values, tuple(tail.settings), tail.errors_into)
 
     def _parse_column_list(self) -> tuple[str, ...]:
-        """``(a, b)`` unless the brackets hold a query."""
+        """Parses ``(a, b)`` unless the brackets contain a query."""
         inside = self.peek(1)
         if not self.at_token(TokenType.L_PAREN) or (inside and inside.token_type in _QUERY_STARTS):
             return ()

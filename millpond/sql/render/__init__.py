@@ -1,1 +1,1 @@
-"""A statement in the SQL of an engine."""
+"""Renders statements in the SQL of an engine."""

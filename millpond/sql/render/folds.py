@@ -1,7 +1,7 @@
-"""A fold as one SQL query: the events of each row, or of each key, are collected in order and reduced.
+"""Renders a fold as one SQL query: it collects the events of each row, or of each key, in order and reduces them.
 
-Both evaluators say it in the same way; ``Words`` is how each says the parts. List, row and result of a step are one
-type of struct, since DuckDB's ``list_reduce`` has one type for all of them.
+Both evaluators use the same form; ``Words`` is how each writes the parts. List, row and result of a step are one struct
+type, because DuckDB's ``list_reduce`` has one type for all of them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ OUT = "out"
 
 
 def render_fold(fold: Fold, words: Words) -> str:
-    """The query of a fold. It reads PAIRS and ROWS, or EVENTS and ROWS, and answers ``st``, i0, …, r0, …"""
+    """Returns the query of a fold. It reads PAIRS and ROWS, or EVENTS and ROWS, and returns ``st``, i0, …, r0, …"""
     if isinstance(fold, RowFold):
         return _rows(fold, words)
     return _single(fold, words) if fold.single else _keys(fold, words)
 
 
 def fold_outputs(fold: Fold) -> list[str]:
-    """The names of the columns of the answer."""
+    """Returns the names of the columns of the result."""
     names = [ST, *_identities(fold), *_row_names(fold)]
     return [*names, OUT] if fold.returning is not None else names
 
@@ -114,7 +114,7 @@ def _out_type(fold: RowFold) -> pa.DataType | None:
 
 
 def _single(fold: KeyFold, w: Words) -> str:
-    """A fold by the primary key: the state is one row, or none yet (NEVER)."""
+    """Renders a fold by the primary key: the state is one row, or none yet (NEVER)."""
     identity = dict(zip(_identities(fold), identity_columns(fold.target), strict=True))
     rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
     event = {c.name: w.null(c.type) for c in fold.read}
@@ -158,7 +158,7 @@ def _single(fold: KeyFold, w: Words) -> str:
 
 
 def _live(fold: KeyFold, w: Words) -> str:
-    """Whether the row of the fold is there and the event matches it."""
+    """Returns a test whether the row of the fold exists and the event matches it."""
     return f"{w.of(T, ST)} NOT IN ({GONE}, {NEVER}) AND COALESCE({w.sql(fold.on)}, FALSE)"
 
 
@@ -200,7 +200,7 @@ def _grouped(w: Words, marks: list[str], by: list[str], collected: str, name: st
 
 
 def _merged(fold: KeyFold, w: Words, identity: Mapping[str, Column], rows: Mapping[str, Column]) -> str:
-    """The rows of a key after one event."""
+    """Returns the rows of a key after one event."""
     live = _live(fold, w)
     matched = [x for x in fold.whens if x.action != "insert"]
     inserts = [x for x in fold.whens if x.action == "insert"]
@@ -222,7 +222,7 @@ def _merged(fold: KeyFold, w: Words, identity: Mapping[str, Column], rows: Mappi
         return w.append(free(values), row(w.status(NEW), list(values.values()), w.of(E, SEQ), new=True))
 
     def free(values: Mapping[str, str]) -> str:
-        """The rows without the one whose key a new row has: it takes its place."""
+        """Returns the rows without the one whose key a new row has, because the new row replaces it."""
         names = fold.target.schema.names
         if not fold.target.schema.key:
             return before
@@ -244,7 +244,7 @@ def _merged(fold: KeyFold, w: Words, identity: Mapping[str, Column], rows: Mappi
 
 
 def _first(w: Words, whens: list[When], then: Callable[[When], str], otherwise: str) -> str:
-    """The first WHEN whose condition holds."""
+    """Returns the first WHEN whose condition is true."""
     made = otherwise
     for when in reversed(whens):
         done = then(when)

@@ -1,4 +1,4 @@
-"""A resolved query as Spark SQL text."""
+"""Renders a resolved query as Spark SQL text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ASKS = re.compile(
     r"|\b(NOW\(\)|CURRENT_TIMESTAMP\(\)|LOCALTIMESTAMP\(\)|UNIX_TIMESTAMP\(\)|CURRENT_DATE\b(?:\(\))?)",
     re.DOTALL,
 )
-"""Strings and names, which stay, and what asks for the time."""
+"""Strings and names, which remain, and calls that read the clock."""
 
 
 def render(query: exp.Expr) -> str:
@@ -25,17 +25,19 @@ def render(query: exp.Expr) -> str:
 
 
 def text(value: str) -> str:
-    """A string literal."""
+    """Returns a string literal."""
     return exp.Literal.string(value).sql(dialect=Millpond)
 
 
 def expression(node: exp.Expr) -> str:
-    """One expression, as it stands in the tree."""
+    """Renders one expression, as it is in the tree."""
     return _named(node.copy()).sql(dialect=Millpond, comments=False)
 
 
 def at_time(sql: str, clock: Clock) -> str:
-    """The text with a moment in place of what asks Spark for the time, if the clock is not the machine's."""
+    """Returns the text with a fixed time in place of calls that read Spark's clock, if the clock is not the
+    machine's.
+    """
     return _ASKS.sub(lambda found: _moment(found, clock.now()), sql) if clock.stands else sql
 
 
@@ -53,7 +55,7 @@ def _moment(found: re.Match[str], now: datetime) -> str:
 
 
 def _named(tree: exp.Expr) -> exp.Expr:
-    """Functions of Python under the names that Spark has for them, with arguments of their types."""
+    """Replaces Python functions with their names in Spark, with arguments of their types."""
     for node in list(tree.find_all(exp.Anonymous)):
         own = node.meta.get("function")
         if own is not None:
@@ -65,7 +67,7 @@ def _named(tree: exp.Expr) -> exp.Expr:
 
 
 def _with_whole_rows(tree: exp.Expr) -> exp.Expr:
-    """A struct that is a row of VALUES as a call: Spark takes STRUCT(…) there for the columns of the row."""
+    """Replaces a struct that is a row of VALUES with a call: there, Spark reads STRUCT(…) as the columns of the row."""
     for values in list(tree.find_all(exp.Values)):
         for row in values.expressions:
             only = row.expressions[0] if isinstance(row, exp.Tuple) and len(row.expressions) == 1 else row

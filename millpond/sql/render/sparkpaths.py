@@ -1,4 +1,4 @@
-"""Paths with wildcards in Spark's words."""
+"""Renders paths with wildcards in Spark SQL."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class SparkWords(Words):
 
 
 def values_sql(heads: list[str], node: exp.Expr) -> str:
-    """The array of a PathValues; ``heads`` are its columns, written."""
+    """Returns the array of a PathValues; ``heads`` are its rendered columns."""
     typed = zip(heads, node.expressions, node.meta["steps"], strict=True)
     result = node.meta["dtype"]
     return write(SparkWords(), [(x, h.meta["dtype"], steps) for x, h, steps in typed], result.value_type)
 
 
 def sum_sql(array: str, name: str) -> str:
-    """The sum of an array in the type of that name, NULL without a value."""
+    """Returns the sum of an array in the type of that name, NULL without a value."""
     added = f"CAST(coalesce(total, CAST(0 AS {name})) + CAST(item AS {name}) AS {name})"
     return f"aggregate({array}, CAST(NULL AS {name}), (total, item) -> IF(item IS NULL, total, {added}))"

@@ -1,4 +1,4 @@
-"""How each evaluator says the parts of a fold."""
+"""Defines how each evaluator writes the parts of a fold."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from millpond.sql.rewrite import FOR_DUCKDB, rewrite
 from millpond.types import quote, type_name
 
 STATUS = pa.int8()
-"""The type of what has become of a row."""
+"""The type of the result for a row."""
 
 
 class Words(ABC):
-    """How an evaluator says the parts of a fold."""
+    """Declares how an evaluator writes the parts of a fold."""
 
     @abstractmethod
     def name(self, name: str) -> str: ...
@@ -36,15 +36,15 @@ class Words(ABC):
 
     @abstractmethod
     def collect(self, struct: str) -> str:
-        """The structs of a group as a list, by their ``seq``."""
+        """Returns the structs of a group as a list, ordered by their ``seq``."""
 
     @abstractmethod
     def gather(self, struct: str) -> str:
-        """The structs of a group as a list, in any order."""
+        """Returns the structs of a group as a list, in any order."""
 
     @abstractmethod
     def same(self, a: str, b: str) -> str:
-        """Equality in which NULL equals NULL."""
+        """Returns an equality in which NULL equals NULL."""
 
     @abstractmethod
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str: ...
@@ -60,7 +60,7 @@ class Words(ABC):
 
     @abstractmethod
     def empty(self, dtype: pa.DataType) -> str:
-        """An empty list of that type."""
+        """Returns an empty list of that type."""
 
     @abstractmethod
     def unnest(self, items: str) -> str: ...

@@ -1,4 +1,4 @@
-"""Resolving: a parsed query becomes one whose every name is known."""
+"""Resolves a parsed query: every name in the result is known."""
 
 from __future__ import annotations
 

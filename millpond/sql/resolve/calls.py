@@ -1,4 +1,4 @@
-"""Calls of functions: whether there is such a function, and whether a query may call it."""
+"""Checks calls of functions: whether the function exists, and whether a query may call it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond.errors import Place, SqlError, TypeMismatch, UnknownName, did_you_mean
 from millpond.sql.calls import called, reaches_outside
+from millpond.sql.notes import notes_of
 
 if TYPE_CHECKING:
     from millpond.sql.userfunctions import UserFunction
@@ -20,13 +21,14 @@ Locate = Callable[[int, int], Place]
 def wrong_call(
     node: exp.Func, known: Set[str], own: Mapping[str, UserFunction], locate: Locate | None
 ) -> SqlError | None:
-    """What is wrong with a call of a function, which is then of no known type. One of the user's ``own`` functions is
-    noted at the call."""
-    span = node._meta and "start" in node._meta
+    """Returns what is wrong with a call of a function, whose type is then unknown. A call of one of the user's ``own``
+    functions is marked.
+    """
+    notes = notes_of(node)
     if isinstance(node, exp.Anonymous):
         name = node.name
-    elif span and locate:
-        place = locate(node._meta["start"], node._meta["end"] + 1)  # type: ignore[index]
+    elif "start" in notes and locate:
+        place = locate(notes["start"], notes["end"] + 1)
         name = place.text[place.column - 1 : place.column - 1 + place.length]
         if not name.replace("_", "").isalnum():
             return None

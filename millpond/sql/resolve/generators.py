@@ -1,4 +1,4 @@
-"""Functions that give rows, as inputs of FROM: `explode(…)`, `inline(…)`, `stack(…)` and their like."""
+"""Resolves functions that return rows, as inputs of FROM: `explode(…)`, `inline(…)`, `stack(…)` and similar."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ def _generator(node: exp.Expr) -> Generator | None:
 
 
 def generates(node: exp.Expr) -> bool:
-    """Whether a call gives rows that can be told beforehand."""
+    """Returns whether a call returns rows whose columns are known beforehand."""
     return _generator(node) is not None
 
 
 def generated(call: exp.Expr, type_of: TypeOf) -> Columns | None:
-    """The columns that a resolved call gives, as far as their types are known; None if its arguments do not fit."""
+    """Returns the columns that a resolved call returns, with their types as far as known; None if its arguments do not
+    fit.
+    """
     row = _generator(call)
     assert row is not None and row.columns is not None
     found: Columns | None = row.columns(arguments_of(call), type_of)
@@ -33,7 +35,7 @@ def generated(call: exp.Expr, type_of: TypeOf) -> Columns | None:
 
 
 def exploded(*, place: bool) -> Callable[[Sequence[exp.Expr], TypeOf], Columns | None]:
-    """EXPLODE and POSEXPLODE: of an array the elements, of a map its keys and values."""
+    """Returns the columns of EXPLODE and POSEXPLODE: the elements of an array, or the keys and values of a map."""
 
     def columns(given: Sequence[exp.Expr], type_of: TypeOf) -> Columns | None:
         dtype = type_of(given[0])
@@ -53,12 +55,12 @@ def inlined(given: Sequence[exp.Expr], type_of: TypeOf) -> Columns | None:
 
 
 def tupled(given: Sequence[exp.Expr], type_of: TypeOf) -> Columns | None:
-    """JSON_TUPLE: a text for each key."""
+    """Returns the columns of JSON_TUPLE: a text for each key."""
     return [(f"c{i}", pa.string()) for i in range(len(given) - 1)]
 
 
 def stacked(given: Sequence[exp.Expr], type_of: TypeOf) -> Columns | None:
-    """STACK into rows whose number is written out."""
+    """Returns the columns of STACK, if the number of rows is a literal."""
     count = given[0].name if isinstance(given[0], exp.Literal) and not given[0].is_string else ""
     if not count.isdigit() or not int(count):
         return None

@@ -1,4 +1,4 @@
-"""How the inputs of a query are joined, and what they give together."""
+"""Resolves how the inputs of a query are joined, and which columns they return together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from sqlglot import exp
 
 from millpond.errors import SqlError, UnknownName
 from millpond.sql.nodes import IN_PARENTHESES
+from millpond.sql.resolve.context import Context
+from millpond.sql.resolve.expressions import Expressions
 from millpond.sql.resolve.inputs import Inputs, Side, column_of
 from millpond.sql.scope import Scope, Visible
 
@@ -20,11 +22,17 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Joins(Inputs):
-    """Resolves FROM. In the resolved query the inputs stand side by side, and a join in parentheses on the right of
-    another is a query of its own, whose columns have the names that they are referred to by."""
+class Joins:
+    """Resolves FROM. In the resolved query the inputs are side by side; a join in parentheses to the right of another
+    is a subquery, whose columns have the names that refer to them.
+    """
 
-    def _from(self, node: exp.Select, scope: Scope) -> None:
+    def __init__(self, context: Context, expressions: Expressions, inputs: Inputs):
+        self._context = context
+        self._expressions = expressions
+        self._inputs = inputs
+
+    def resolve(self, node: exp.Select, scope: Scope) -> None:
         from_ = node.args.get("from_")
         if from_ is None:
             return
@@ -36,44 +44,42 @@ class Joins(Inputs):
             self._lateral(lateral, scope)
 
     def _joined(self, first: exp.Expr, joins: list[exp.Join], scope: Scope) -> Side:
-        left = self._lateral_input(first, None, scope) if isinstance(first, exp.Lateral) else None
+        left = self._inputs.resolve_lateral(first, None, scope) if isinstance(first, exp.Lateral) else None
         left = left or self._side(first, scope)
         for join in joins:
             if isinstance(join.this, exp.Lateral):
                 if (join.side or "").upper() in ("RIGHT", "FULL") or (join.kind or "").upper() in _HALVES:
                     message = "LATERAL stands behind a comma, JOIN, CROSS JOIN or LEFT JOIN"
-                    self.errors.append(SqlError(message, place=self.place(join.this)))
+                    self._context.add(SqlError(message), join.this)
                 if join.args.get("method") or join.args.get("using"):
                     message = "a join with LATERAL is not NATURAL and has no USING"
-                    self.errors.append(SqlError(message, hint="write ON …", place=self.place(join.this)))
-                right = self._lateral_input(join.this, left, scope)
+                    self._context.add(SqlError(message, hint="write ON …"), join.this)
+                right = self._inputs.resolve_lateral(join.this, left, scope)
             else:
                 right = self._one(self._side(join.this, scope))
             left = self._join(left, join, right, scope)
         return left
 
     def _side(self, node: exp.Expr, scope: Scope) -> Side:
-        """An input, or what stands in parentheses: a join, which may have an alias."""
+        """Resolves an input, or what is in parentheses: a join, which may have an alias."""
         if isinstance(node, exp.Subquery) and (values := _values_in(node.this)) is not None:
             node.set("this", values)
         if not _is_join(node):
-            return self._input(node, scope)
+            return self._inputs.resolve(node, scope)
         inner = node.this
         joins = inner.args.get("joins") or []
         inner.set("joins", None)
         if any(join.meta.get("comma") for join in joins):
-            self.errors.append(
-                SqlError('"," does not stand in parentheses', hint="write CROSS JOIN", place=self.place(node))
-            )
+            self._context.add(SqlError('"," does not stand in parentheses', hint="write CROSS JOIN"), node)
         found = self._joined(inner, joins, scope)
         return self._one(found, node) if node.alias else found
 
     def _one(self, side: Side, named: exp.Expr | None = None) -> Side:
-        """The part as one input: a query, if it has several. ``named`` holds the alias that it is to have."""
+        """Returns the part as one input: a query, if it has several. ``named`` contains its alias."""
         if not side.joins and named is None:
             return side
         columns = [c for c in side.columns if named is None or not (c.hidden or c.qualified)]
-        alias = self._unique(named.alias if named is not None else "__j")
+        alias = self._context.unique(named.alias if named is not None else "__j")
         taken: set[str] = set()
         outputs: list[exp.Expr] = []
         visible: list[Visible] = []
@@ -90,7 +96,7 @@ class Joins(Inputs):
         query = exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         if named is None:
             return Side(query, [], visible, side.inputs, side.unknown)
-        names = self._renamed(named, [(c.name, c.dtype) for c in visible])
+        names = self._inputs.renamed(named, [(c.name, c.dtype) for c in visible])
         renamed = [
             dataclasses.replace(c, alias=named.alias, name=n)
             for c, (n, _) in zip(visible, names, strict=False)
@@ -104,14 +110,14 @@ class Joins(Inputs):
         made = exp.Join(this=right.first, side=side or None, kind=kind or None)
         if (side, kind) not in _KINDS or method not in ("", "NATURAL"):
             words = " ".join(w for w in (method, side, kind) if w)
-            self.errors.append(SqlError(f"{words} JOIN is not a join", place=self.place(join)))
+            self._context.add(SqlError(f"{words} JOIN is not a join"), join)
         if method and (kind in (*_HALVES, "CROSS") or join.args.get("on") is not None or using):
-            self.errors.append(
+            self._context.add(
                 SqlError(
                     "NATURAL JOIN has no condition of its own, and is no CROSS, SEMI or ANTI JOIN",
                     hint="write the condition: ON …",
-                    place=self.place(join),
-                )
+                ),
+                join,
             )
             method = ""
         both = Side(
@@ -129,10 +135,10 @@ class Joins(Inputs):
             pairs = self._pairs(join, using, left, right)
             on = exp.and_(*(_equal(a, b) for a, b in pairs), copy=False) if pairs else exp.true()
             for equal in on.find_all(exp.EQ):
-                self._type(equal)
+                self._context.type_of(equal)
             both.columns = self._merged(side, pairs, both.columns)
         elif join.args.get("on") is not None:
-            on = self._condition(join.args["on"], both.scope(scope))
+            on = self._expressions.condition(join.args["on"], both.scope(scope))
         if on is not None:
             made.set("on", on)
             if kind == "CROSS":
@@ -149,7 +155,7 @@ class Joins(Inputs):
     def _pairs(
         self, join: exp.Join, names: list[str], left: Side, right: Side
     ) -> list[tuple[Visible, Visible]]:
-        """The columns that USING says are equal."""
+        """Returns the columns that USING says are equal."""
         found: list[tuple[Visible, Visible]] = []
         for name in names:
             there = [c for c in _named(left) if c.name.lower() == name.lower()]
@@ -157,24 +163,23 @@ class Joins(Inputs):
             if there and here:
                 found.append((there[0], here[0]))
             elif not (left.unknown or right.unknown):
-                self.errors.append(
-                    UnknownName(
-                        f'column "{name}" of USING is not on both sides of the join', place=self.place(join)
-                    )
+                self._context.add(
+                    UnknownName(f'column "{name}" of USING is not on both sides of the join'), join
                 )
         return found
 
     def _merged(
         self, side: str, pairs: list[tuple[Visible, Visible]], columns: list[Visible]
     ) -> list[Visible]:
-        """What a join with USING gives: the columns of USING, then the others. A bare name means the side whose rows
-        are all kept; both sides can be named with their input."""
+        """Returns the columns of a join with USING: the columns of USING, then the others. A bare name means the side
+        whose rows all remain; both sides can be qualified with their input.
+        """
         keys: list[Visible] = []
         apart: list[Visible] = []
         for left, right in pairs:
             if side == "FULL":
                 both = exp.Coalesce(this=left.value.copy(), expressions=[right.value.copy()])
-                both.meta["dtype"] = self._type(both)
+                both.meta["dtype"] = self._context.type_of(both)
                 keys.append(Visible("", left.name, both))
                 apart += [left, right]
             elif side == "RIGHT":
@@ -193,10 +198,14 @@ class Joins(Inputs):
         ]
 
     def _lateral(self, node: exp.Lateral, scope: Scope) -> None:
-        node.set("this", self._expr(node.this, scope))
+        node.set("this", self._expressions.resolve(node.this, scope))
         alias = node.args.get("alias")
         names = [c.name for c in (alias.args.get("columns") or ())] if alias else []
-        inner = self._type(node.this.this) if isinstance(node.this, exp.Explode | exp.Posexplode) else None
+        inner = (
+            self._context.type_of(node.this.this)
+            if isinstance(node.this, exp.Explode | exp.Posexplode)
+            else None
+        )
         types: list[pa.DataType | None] = [None] * len(names)
         if inner is not None and pa.types.is_list(inner) and names:
             types[-1] = inner.value_type
@@ -208,7 +217,7 @@ class Joins(Inputs):
 
 
 def _named(side: Side) -> list[Visible]:
-    """The columns that a bare name can mean; those that `*` does not give come last."""
+    """Returns the columns that a bare name can mean; those that `*` does not return are last."""
     shown = [c for c in side.columns if not c.qualified]
     return [c for c in shown if not c.hidden] + [c for c in shown if c.hidden]
 
@@ -218,7 +227,7 @@ def _equal(left: Visible, right: Visible) -> exp.Expr:
 
 
 def _values_in(node: exp.Expr) -> exp.Values | None:
-    """`(VALUES … AS v(a, b))` is a query: outside of the parentheses v means nothing."""
+    """Treats `(VALUES … AS v(a, b))` as a query: outside the parentheses, v has no meaning."""
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Values) or node.args.get("joins"):
         return None
     if IN_PARENTHESES in node.this.meta:
@@ -228,7 +237,7 @@ def _values_in(node: exp.Expr) -> exp.Values | None:
 
 
 def _is_join(node: exp.Expr) -> bool:
-    """Whether parentheses hold inputs, not a query."""
+    """Returns whether parentheses contain inputs, not a query."""
     if not isinstance(node, exp.Subquery):
         return False
     inner = node.this

@@ -1,4 +1,4 @@
-"""A query whose names are known."""
+"""Represents a query whose names are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.types import Schema
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input of a query: the view name that stands for it in the tree, its alias, what it is."""
+    """Represents an input of a query: its view name in the tree, its alias, what it is."""
 
     view: str
     alias: str
@@ -21,7 +21,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A query whose names are all known."""
+    """Represents a query whose names are all known."""
 
     expression: exp.Expr
     schema: Schema

@@ -1,4 +1,4 @@
-"""What names mean among the inputs and the outputs of a SELECT, and the errors for those that mean nothing."""
+"""Resolves names among the inputs and the outputs of a SELECT, and builds the errors for unknown names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from millpond.sql.scope import Scope, Visible
 from millpond.sql.spans import span_of
 
 INLINED = 20_000
-"""Parts of expressions that names of the SELECT list stand for, in all of a statement."""
+"""The maximum number of nodes that names of the SELECT list expand to, in a whole statement."""
 INLINED_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """The columns of a SELECT list that an expression may name: where no column of an input has the name; in ORDER BY
-    before those (``first``); in HAVING before those that are not grouped by. Where ``several`` of them have a name, the
-    first is meant, else it is an error."""
+    """Contains the columns of a SELECT list that an expression may name: if no input column has the name; in ORDER BY
+    before those (``first``); in HAVING before those that are not grouped by. If ``several`` of them may have a name,
+    the first is meant; otherwise that is an error.
+    """
 
     outputs: list[exp.Alias]
     groups: tuple[exp.Expr, ...] | None = None
@@ -32,7 +33,7 @@ class Aliases:
         return [o for o in self.outputs if o.alias.lower() == name.lower()]
 
     def ambiguous(self, name: str) -> UnknownName | None:
-        """The error for a name that several columns have, where that is one."""
+        """Returns the error for a name of several columns, if that is one."""
         if self.first or self.several:
             return None
         message = f'column "{name}" is ambiguous: it stands several times in SELECT'
@@ -40,19 +41,22 @@ class Aliases:
 
 
 def inside_aggregate(names: Aliases | None) -> Aliases | None:
-    """What an aggregate, with its FILTER and its order, may name: also in HAVING first the columns of the inputs."""
+    """Returns what an aggregate, with its FILTER and its order, may name: in HAVING too, first the columns of
+    the inputs.
+    """
     return Aliases(names.outputs) if names is not None and names.groups is not None else names
 
 
 class Inlining:
-    """Puts what columns of SELECT stand for in the place of their names. Each may name the one before it twice, so that
-    all of it is counted, in all of a statement."""
+    """Replaces names of SELECT columns with their expressions. Each may name the previous one twice, so the total is
+    counted over the whole statement.
+    """
 
     def __init__(self) -> None:
         self._nodes = 0
 
     def copy(self, value: exp.Expr, place: Callable[[], Place | None]) -> exp.Expr:
-        """A copy of what a column stands for. Raises NotSupported if that becomes too much."""
+        """Returns a copy of the expression of a column. Raises NotSupported if the total becomes too large."""
         todo = [(value, 0)]
         while todo:
             part, depth = todo.pop()
@@ -68,12 +72,12 @@ class Inlining:
 
 
 def is_input(alias: str, scope: Scope) -> bool:
-    """Whether an input of the query, or of one around it, has the alias."""
+    """Returns whether an input of the query, or of an outer one, has the alias."""
     return any(s.has(alias) for s in scope.around())
 
 
 def beyond_lateral(level: Scope, scope: Scope, node: exp.Expr) -> SqlError | None:
-    """Refuses a column of inputs left of LATERAL in a query that is further inside, as Spark does."""
+    """Refuses a column of inputs left of LATERAL in a query nested further inside, as Spark does."""
     if not level.lateral or level is scope:
         return None
     inside = scope.outer
@@ -88,7 +92,7 @@ def beyond_lateral(level: Scope, scope: Scope, node: exp.Expr) -> SqlError | Non
 
 
 def ambiguous(name: str, matches: list[Visible]) -> UnknownName:
-    """The error for a name that several columns have."""
+    """Returns the error for a name of several columns."""
     owners = [f'"{m.alias}"' for m in matches if m.alias]
     first = next((m for m in matches if m.alias), None)
     return UnknownName(
@@ -100,8 +104,9 @@ def ambiguous(name: str, matches: list[Visible]) -> UnknownName:
 
 
 def unknown_column(names: list[str], scope: Scope, catalog: Catalog) -> tuple[UnknownName, int | None] | None:
-    """The error for a name with dots that no column has, and the part of it that is wrong, None for all of it. No error
-    if an input is not known: it takes its columns with it, and one mistake gives one message."""
+    """Returns the error for a name with dots that no column has, and the wrong part of it, None for all of it. No error
+    if an input is unknown: its columns are then unknown too, and one mistake causes one message.
+    """
     unknown = any(s.unknown for s in scope.around())
     if unknown and (len(names) == 1 or not is_input(names[0], scope)):
         return None
@@ -141,7 +146,7 @@ def _unknown_input(name: str, scope: Scope, catalog: Catalog) -> tuple[UnknownNa
 
 
 def column_node(column: Visible, like: exp.Expr | None = None) -> exp.Expr:
-    """What stands for a column, at the place in the text where it is named."""
+    """Returns the node of a column, at the place in the text where it is named."""
     made = _copied(column.value)
     span = span_of(like) if like is not None else None
     if span:
@@ -150,7 +155,7 @@ def column_node(column: Visible, like: exp.Expr | None = None) -> exp.Expr:
 
 
 def _copied(value: exp.Expr) -> exp.Expr:
-    """A copy. Nearly always it is of a column, where sqlglot's own way takes ten times as long."""
+    """Returns a copy. It is nearly always of a column, where sqlglot's own copy takes ten times as long."""
     if type(value) is not exp.Column or not all(
         isinstance(part, exp.Identifier) for part in value.args.values()
     ):

@@ -1,4 +1,4 @@
-"""Paths with wildcards: as values, in comparisons and in aggregates."""
+"""Resolves paths with wildcards: as values, in comparisons and in aggregates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Head = tuple[exp.Expr, Steps]
 
 
 def steps_of(nodes: Sequence[exp.Expr]) -> Steps:
-    """The steps of a path. Raises NotSupported for an index that is not a constant."""
+    """Returns the steps of a path. Raises NotSupported for an index that is not a constant."""
     steps: list[Step] = []
     for node in nodes:
         if isinstance(node, AnyDepth):
@@ -50,13 +50,13 @@ def steps_of(nodes: Sequence[exp.Expr]) -> Steps:
 
 
 def path_of(column: exp.Column) -> Path:
-    """``a.*`` where a is no input."""
+    """Returns ``a.*`` as a path, if a is not an input."""
     path = Path(expressions=[part.copy() for part in column.parts])
     return path.update_positions(column) if column.meta.get("start") is not None else path
 
 
 def unknown_root(name: str, scope: Scope) -> UnknownName:
-    """The error of a path that begins at no column."""
+    """Returns the error for a path that does not begin at a column."""
     columns = list(dict.fromkeys(scope.names()))
     inputs = [alias for level in scope.around() for alias in level.inputs]
     return UnknownName(
@@ -66,7 +66,7 @@ def unknown_root(name: str, scope: Scope) -> UnknownName:
 
 
 def row_heads(columns: list[exp.Expr], steps: Steps) -> list[Head]:
-    """The columns of a row and the steps from each, for a path that begins at the row."""
+    """Returns the columns of a row and the steps from each, for a path that begins at the row."""
     (kind, _), rest = steps[0], steps[1:]
     if kind == ANY:
         return [(column, rest) for column in columns]
@@ -79,8 +79,9 @@ def row_heads(columns: list[exp.Expr], steps: Steps) -> list[Head]:
 
 
 def values_of(path: exp.Expr, heads: list[Head], numbers: bool) -> PathValues:
-    """The array of the values that a path finds from these columns; in JSON text only the numbers, or all as text.
-    Raises TypeMismatch."""
+    """Returns the array of the values that a path finds from these columns; in JSON text only the numbers, or all as
+    text. Raises TypeMismatch.
+    """
     typed = [(dtype, steps) for head, steps in heads if (dtype := type_of(head)) is not None]
     element = element_type(typed, numbers=numbers)
     node = PathValues(
@@ -94,7 +95,7 @@ def values_of(path: exp.Expr, heads: list[Head], numbers: bool) -> PathValues:
 
 
 def any_value(values: PathValues, element: Element, condition: exp.Expr) -> exp.Expr:
-    """Whether the condition on the element holds for any of the values."""
+    """Returns a test whether the condition on the element is true for any of the values."""
     if not values.meta["found"]:
         return exp.false()
     element.meta["dtype"] = values.meta["dtype"].value_type
@@ -104,7 +105,7 @@ def any_value(values: PathValues, element: Element, condition: exp.Expr) -> exp.
 
 
 def with_numbers(condition: exp.Expr, element: Element) -> bool:
-    """Whether a comparison compares the element with a number."""
+    """Returns whether a comparison compares the element with a number."""
     t = pa.types
     for child in condition.iter_expressions():
         dtype = None if child is element else type_of(child)
@@ -114,8 +115,9 @@ def with_numbers(condition: exp.Expr, element: Element) -> bool:
 
 
 def aggregate(node: exp.Expr, values: exp.Expr, *, distinct: bool) -> exp.Expr:
-    """COUNT, SUM, MIN, MAX or AVG over all values of all rows; ``values`` is the array of those of a row. Raises
-    TypeMismatch, or NotSupported for COUNT of several."""
+    """Returns COUNT, SUM, MIN, MAX or AVG over all values of all rows; ``values`` is the array of the values of a row.
+    Raises TypeMismatch, or NotSupported for COUNT of several.
+    """
     if node.args.get("expressions"):
         raise NotSupported("COUNT of a path and something else", hint="count them one by one")
     if isinstance(node, exp.Min | exp.Max):
@@ -151,7 +153,7 @@ def aggregate(node: exp.Expr, values: exp.Expr, *, distinct: bool) -> exp.Expr:
 
 
 def held(values: PathValues, node: HeldValues) -> HeldValues:
-    """Those of the values that hold the condition of the node."""
+    """Returns the values that satisfy the condition of the node."""
     dtype = values.meta["dtype"]
     node.set("this", values)
     for element in node.find_all(Element):
@@ -161,15 +163,16 @@ def held(values: PathValues, node: HeldValues) -> HeldValues:
 
 
 def innermost(node: exp.Expr) -> exp.Expr:
-    """The aggregate in ``SUM(…) FILTER (…) OVER (…)``."""
+    """Returns the aggregate in ``SUM(…) FILTER (…) OVER (…)``."""
     while isinstance(node, exp.Filter | exp.Window):
         node = node.this
     return node
 
 
 def wrapped(lowered: exp.Expr, around: exp.Expr, mark: Element) -> exp.Expr:
-    """What an aggregate over a path has become, with FILTER and OVER around each of the aggregates in it; ``around``
-    has ``mark`` in the place of the aggregate."""
+    """Returns the result of an aggregate over a path, with FILTER and OVER around each of the aggregates in it;
+    ``around`` has ``mark`` in the place of the aggregate.
+    """
     root = exp.Paren(this=lowered)
     for function in [n for n in root.find_all(exp.AggFunc) if n.find_ancestor(exp.AggFunc) is None]:
         copy = around.copy()
@@ -189,7 +192,7 @@ def _cast(value: exp.Expr, dtype: pa.DataType) -> exp.Expr:
 
 
 def or_null(node: exp.Dot) -> exp.Dot:
-    """``users[0].name``: as in any path, an element that is not there is no error."""
+    """Makes a missing element NULL in ``users[0].name``, as in any path."""
     inner = node.this
     if (
         isinstance(inner, exp.Bracket)
@@ -203,8 +206,9 @@ def or_null(node: exp.Dot) -> exp.Dot:
 
 
 def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | HeldValues | exp.Column | None:
-    """The path that a comparison or aggregate is about: a Path, those of its values that hold something, or ``a.*``
-    where a is no input."""
+    """Returns the path in a comparison or aggregate: a Path, its values that satisfy a condition, or ``a.*`` if a is
+    not an input.
+    """
     if isinstance(node, COMPARISONS):
         sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
     else:

@@ -1,16 +1,17 @@
-"""`range(…)` as an input: the numbers, as a query."""
+"""Resolves `range(…)` as an input: the numbers, as a query."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
 AT_MOST = 1_000
-"""Numbers that are written out."""
+"""The maximum number of values that are written as literals."""
 
 
 def range_of(node: exp.Table) -> exp.Expr | None:
-    """The query of `range(end)`, `range(start, end[, step])`, with the alias that it has; None for anything else, also
-    for too many numbers."""
+    """Returns the query of `range(end)`, `range(start, end[, step])`, with its alias; None for anything else, also for
+    too many numbers.
+    """
     call = node.this
     if not isinstance(call, exp.Anonymous) or call.name.lower() != "range":
         return None

@@ -1,4 +1,4 @@
-"""Windows of OVER: names put in place, and what Spark asks of frames and orders."""
+"""Resolves windows of OVER: expands their names, and checks Spark's rules for frames and orders."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
 
 def name_windows(select: exp.Select, known: Mapping[str, exp.Window]) -> Iterator[tuple[SqlError, exp.Expr]]:
-    """Writes out every ``OVER w``, by the windows that the SELECT names. Gives what is wrong, and where."""
+    """Expands every ``OVER w``, by the windows that the SELECT names. Yields what is wrong, and where."""
     for node in _own(select):
         if isinstance(node, exp.Window) and node.args.get("alias") is not None:
             yield from _write_out(node, known)
 
 
 def named_windows(select: exp.Select) -> tuple[dict[str, exp.Window], list[tuple[SqlError, exp.Expr]]]:
-    """The windows that a SELECT names, each written out; one may be another name for another."""
+    """Returns the windows that a SELECT names, each expanded; one may be another name for another."""
     known: dict[str, exp.Window] = {}
     errors: list[tuple[SqlError, exp.Expr]] = []
     for window in select.args.get("windows") or ():
@@ -87,7 +87,7 @@ def _own(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def check_window(node: exp.Window) -> Iterator[SqlError]:
-    """What is wrong with a function over a window; its columns are resolved."""
+    """Yields what is wrong with a function over a window; its columns are resolved."""
     function = node.this
     while isinstance(function, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         function = function.this
@@ -172,7 +172,7 @@ def _is_integer(value: exp.Expr) -> bool:
 
 
 def _bound(spec: exp.Expr, key: str) -> float | None:
-    """Where a frame begins or ends, as a number of rows from the current one; None if that is not to be known."""
+    """Returns where a frame begins or ends, as a number of rows from the current one; None if unknown."""
     word, before = _word(spec, key), _word(spec, f"{key}_side") == "PRECEDING"
     if word == "CURRENT ROW":
         return 0.0

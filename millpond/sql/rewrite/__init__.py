@@ -1,4 +1,4 @@
-"""Rewrites of a resolved query: what an evaluator cannot say, said in words that it has.
+"""Rewrites a resolved query: replaces what an evaluator does not support with equivalent forms.
 
 Each rewrite is a function from tree to tree in the file of its name; the tuples are their order.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from millpond.sql.nodes import copied
+from millpond.sql.notes import copied
 from millpond.sql.rewrite.any_all import any_all
 from millpond.sql.rewrite.groups_first import groups_first
 from millpond.sql.rewrite.in_value import in_value
@@ -23,7 +23,7 @@ FOR_SPARK: tuple[Rewrite, ...] = (groups_first, any_all, in_value, ordered_list,
 
 
 def rewrite(tree: exp.Expr, rewrites: tuple[Rewrite, ...]) -> exp.Expr:
-    """A copy of the tree with every rewrite applied in order."""
+    """Returns a copy of the tree with every rewrite applied in order."""
     tree = copied(tree)
     for step in rewrites:
         tree = step(tree)

@@ -1,4 +1,4 @@
-"""`x > ANY (…)`, `x > ALL (…)`: EXISTS and NOT EXISTS, with SQL's rules for NULL and the empty set."""
+"""Rewrites `x > ANY (…)` and `x > ALL (…)` as EXISTS and NOT EXISTS, with SQL's rules for NULL and the empty set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _swap(node: exp.Expr) -> exp.Expr:
 
 
 def quantify(node: exp.Expr, comparison: type[exp.Expr], query: exp.Expr, *, every: bool) -> exp.Expr:
-    """`node.this <comparison> ANY|ALL (query)`. In a filter NULL is FALSE, and one EXISTS is enough."""
+    """Rewrites `node.this <comparison> ANY|ALL (query)`. In a filter, NULL is FALSE, and one EXISTS is enough."""
     value = node.this
 
     def exists(condition: str) -> exp.Expr:
@@ -59,7 +59,7 @@ def quantify(node: exp.Expr, comparison: type[exp.Expr], query: exp.Expr, *, eve
 
 
 def _exists(value: exp.Expr, comparison: type[exp.Expr], query: exp.Expr, condition: str) -> exp.Expr:
-    """EXISTS over the rows of the query for which the comparison is as asked."""
+    """Returns EXISTS over the rows of the query for which the comparison has the wanted result."""
     query = query.copy()
     while isinstance(query, exp.Subquery) and not query.args.get("alias"):
         query = query.this
@@ -97,7 +97,7 @@ def _exists(value: exp.Expr, comparison: type[exp.Expr], query: exp.Expr, condit
 
 
 def _plain(query: exp.Expr) -> bool:
-    """A SELECT whose WHERE may take one more condition on its column."""
+    """Returns whether it is a SELECT whose WHERE may take one more condition on its column."""
     from millpond.sql.grouping import contains_window, is_aggregated
 
     return (
@@ -112,7 +112,7 @@ def _plain(query: exp.Expr) -> bool:
 
 
 def _captures(query: exp.Expr, value: exp.Expr) -> bool:
-    """Whether an alias of the query hides an input that the value names."""
+    """Returns whether an alias of the query hides an input that the value names."""
     used = {c.table.lower() for c in value.find_all(exp.Column)}
     from_ = query.args["from_"]
     items = [from_.this, *(j.this for j in query.args.get("joins") or ())]

@@ -1,4 +1,4 @@
-"""Where an expression stands: whether NULL and FALSE mean the same there."""
+"""Finds whether NULL and FALSE mean the same in the place of an expression."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from sqlglot import exp
 
 
 def is_filter(node: exp.Expr, *, through_or: bool = True) -> bool:
-    """Whether the node decides a filter: then NULL counts as FALSE.
+    """Returns whether the node decides a filter, where NULL counts as FALSE.
 
-    Only AND, OR (when ``through_or``) and parentheses may stand between the node and the filter. Without
-    ``through_or`` the condition of an outer join, which leaves no row out, is none.
+    Only AND, OR (if ``through_or``) and parentheses may be between the node and the filter. Without ``through_or``, the
+    condition of an outer join, which excludes no row, is not a filter.
     """
     child, parent = node, node.parent
     while isinstance(parent, exp.And | exp.Paren) or (through_or and isinstance(parent, exp.Or)):

@@ -1,7 +1,7 @@
-"""Subqueries beside an aggregate: they are asked of the groups, by a query around the one that groups.
+"""Moves subqueries next to an aggregate to an outer query, which evaluates them on the groups.
 
 `SELECT g FROM t GROUP BY g HAVING EXISTS (SELECT 1 FROM u WHERE u.n = SUM(t.x))` becomes a WHERE over the groups and
-their sums. Neither evaluator has every such subquery in its place.
+their sums. Neither evaluator supports every such subquery in its original place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def groups_first(tree: exp.Expr) -> exp.Expr:
 
 
 def _needs_groups(select: exp.Select) -> bool:
-    """Whether a clause has a subquery, or what Spark does not find beside ROLLUP, CUBE and GROUPING SETS."""
+    """Returns whether a clause has a subquery, or what Spark does not find next to ROLLUP, CUBE and GROUPING SETS."""
     group = select.args.get("group")
     sets = group is not None and any(isinstance(e, _SETS) for e in group.expressions)
     if sets and (select.args.get("having") or select.args.get("order")):
@@ -37,7 +37,7 @@ def _needs_groups(select: exp.Select) -> bool:
 
 
 def _has_query(node: exp.Expr) -> bool:
-    """Whether there is a subquery that sees groups; one inside of an aggregate sees rows."""
+    """Returns whether there is a subquery that sees groups; one inside an aggregate sees rows."""
     if is_aggregate(without_filter(node)):
         return False
     return any(isinstance(c, exp.Query) or _has_query(c) for c in node.iter_expressions())
@@ -78,7 +78,9 @@ class _Groups:
         return exp.Alias(this=self._moved(projection.unalias()), alias=name)
 
     def _moved(self, node: exp.Expr, *, within: bool = False) -> exp.Expr:
-        """The expression over the groups; ``within`` a subquery only what is of the query that groups is moved."""
+        """Returns the expression over the groups; ``within`` a subquery, moves only what belongs to the query
+        that groups.
+        """
         if node.meta.get("outer") or self._is_own(node, within) or self._is_known(node, within):
             return self._column(node)
         made = node.copy()
@@ -98,7 +100,7 @@ class _Groups:
         return made
 
     def _is_known(self, node: exp.Expr, within: bool) -> bool:
-        """Whether it stands for a value of the groups. In a subquery `COUNT(*)` and constants are its own."""
+        """Returns whether it is a value of the groups. In a subquery, `COUNT(*)` and constants are its own."""
         if within and (is_aggregate(without_filter(node)) or node.find(exp.Column) is None):
             return False
         return node in self._values

@@ -1,4 +1,4 @@
-"""`x IN (SELECT …)` used as a value: Spark answers FALSE where SQL says NULL."""
+"""Rewrites `x IN (SELECT …)` used as a value: Spark returns FALSE where SQL requires NULL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def in_value(tree: exp.Expr) -> exp.Expr:
         if query is None or isinstance(node.this, exp.Tuple):
             continue
         negated = isinstance(node.parent, exp.Not)
-        # Spark's own NOT IN in a filter knows the rules; under OR, CASE or in SELECT it does not.
+        # Spark's own NOT IN in a filter follows the rules; under OR, CASE or in SELECT it does not.
         if negated and node.parent is not None and is_filter(node.parent, through_or=False):
             continue
         if not negated and is_filter(node):

@@ -1,4 +1,4 @@
-"""A list in an order, for Spark, whose COLLECT_LIST has none: the order is collected with the values."""
+"""Rewrites an ordered list for Spark, whose COLLECT_LIST has no order: the order is collected with the values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ordered_list(tree: exp.Expr) -> exp.Expr:
 
 
 def _collected(order: exp.Order) -> exp.Expr:
-    """Ascending: nothing else is asked for."""
+    """Collects in ascending order; no other order is used."""
     keys = [(f"o{i}", o.this) for i, o in enumerate(order.expressions)]
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(name), expression=value.copy())

@@ -1,4 +1,4 @@
-"""When a window begins, in Spark's functions."""
+"""Rewrites the start of a window in Spark's functions."""
 
 from __future__ import annotations
 

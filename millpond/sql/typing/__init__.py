@@ -1,4 +1,4 @@
-"""Spark's (ANSI) result types, without Spark."""
+"""Derives Spark's (ANSI) result types, without Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["output_types", "type_of", "widest"]
 
 @cache
 def _rules() -> Mapping[type, Rule]:
-    """The rules of operators and other syntax, and of the functions that have an expression of their own."""
+    """Returns the rules of operators and other syntax, and of the functions that have an expression of their own."""
     own = {node: row.type for node, row in by_node().items() if row.type is not None}
     return {
         **operators.RULES,
@@ -33,17 +33,16 @@ def _rules() -> Mapping[type, Rule]:
 
 @cache
 def _named() -> Mapping[str, Rule]:
-    """The rules of functions whose calls stay as they are written, by their names in capitals."""
+    """Returns the rules of functions whose calls remain as written, by their names in capitals."""
     rows = {name: row for name, row in by_name().items() if row.node is None}
     return {name.upper(): row.type for name, row in rows.items() if row.type is not None}
 
 
 def type_of(node: exp.Expr) -> pa.DataType | None:
-    """The type Spark gives an expression, or None when there is no rule for it.
+    """Returns the type that Spark assigns to an expression, or None if there is no rule for it.
 
-    Columns and scalar subqueries carry theirs in ``meta["dtype"]``; the others are found bottom-up and
-    kept there.
-    Raises TypeMismatch for operands that cannot be meant.
+    Columns and scalar subqueries have theirs in ``meta["dtype"]``; the others are derived bottom-up and stored there.
+    Raises TypeMismatch for operands that make no sense.
     """
     if "dtype" not in node.meta:
         node.meta["dtype"] = _find(node)
@@ -73,9 +72,9 @@ def _of(node: exp.Expr | None) -> pa.DataType | None:
 
 
 def output_types(query: exp.Expr) -> list[pa.DataType | None]:
-    """The types of a query's columns; those of a set operation are widened.
+    """Returns the types of a query's columns; those of a set operation are widened.
 
-    Raises TypeMismatch when the sides of a set operation have no common type.
+    Raises TypeMismatch if the sides of a set operation have no common type.
     """
     if isinstance(query, exp.Subquery):
         return output_types(query.this)

@@ -1,4 +1,4 @@
-"""Result types of aggregates and window functions."""
+"""Derives result types of aggregates and window functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from millpond.sql.typing.rule import Of, Rule, mismatch, visit
 
 
 def argument(node: exp.Expr) -> exp.Expr:
-    """The value an aggregate runs over, without DISTINCT and ORDER BY."""
+    """Returns the value that an aggregate runs over, without DISTINCT and ORDER BY."""
     inner: exp.Expr = node.this
     while isinstance(inner, exp.Distinct | exp.Order | exp.IgnoreNulls | exp.RespectNulls):
         inner = inner.expressions[0] if isinstance(inner, exp.Distinct) else inner.this
@@ -36,7 +36,7 @@ def argument(node: exp.Expr) -> exp.Expr:
 
 
 def number(node: exp.Expr, of: Of, name: str) -> pa.DataType | None:
-    """The type of a numeric argument. A string is refused, where Spark would cast every row to DOUBLE."""
+    """Returns the type of a numeric argument. Refuses a string, where Spark would cast every row to DOUBLE."""
     a = of(argument(node))
     if a is None or is_numeric(a) or a in (NULL, DURATION):
         return a
@@ -60,12 +60,12 @@ def mean(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def mean_of(key: str) -> Rule:
-    """REGR_AVGX, REGR_AVGY: as AVG of one of the two arguments."""
+    """Returns the rule for REGR_AVGX and REGR_AVGY: as AVG of one of the two arguments."""
     return lambda node, of: mean(exp.Avg(this=node.args[key].copy()), of)
 
 
 def double(name: str) -> Rule:
-    """An aggregate over numbers that gives a DOUBLE."""
+    """Returns the rule for an aggregate over numbers that returns a DOUBLE."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         visit(node, of)
@@ -81,7 +81,7 @@ def same(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def taking(expected: str, result: pa.DataType | None = None) -> Rule:
-    """An aggregate over values of one kind, which gives a value of the same type if not another one."""
+    """Returns the rule of an aggregate over values of one kind, which returns the same type unless another is given."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         a = same(node, of)
@@ -96,12 +96,12 @@ def taking(expected: str, result: pa.DataType | None = None) -> Rule:
 
 
 def _name(node: exp.Expr) -> str:
-    """The function as it was called."""
+    """Returns the name of the function as called."""
     return (called(node) or node.key).upper()
 
 
 def joined(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """LISTAGG: of BINARY, BINARY."""
+    """Types LISTAGG: BINARY for BINARY."""
     a = same(node, of)
     if a is None:
         return None
@@ -111,7 +111,7 @@ def joined(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def shares(node: exp.Expr, share: exp.Expr | None, result: pa.DataType) -> pa.DataType:
-    """The type of a percentile: an array of them for an array of shares. These are written out, from 0 to 1."""
+    """Returns the type of a percentile: an array for an array of shares. Shares are literals from 0 to 1."""
     several = isinstance(share, exp.Array)
     for item in share.expressions if several and share is not None else [share]:
         written = plain_number(item) if item is not None else None
@@ -146,7 +146,7 @@ def approximate(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def ordered(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """MIN, MAX: the type of the argument, which must have an order."""
+    """Types MIN and MAX: the type of the argument, which must be orderable."""
     a = same(node, of)
     if a is not None and has_map(a):
         raise mismatch(_name(node), a)
@@ -154,7 +154,7 @@ def ordered(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def by_an_order(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """MIN_BY, MAX_BY: the type of the value; what they order by must have an order."""
+    """Types MIN_BY and MAX_BY: the type of the value; what they order by must be orderable."""
     order = of(node.expression)
     if order is not None and has_map(order):
         raise mismatch(_name(node), order)
@@ -169,7 +169,7 @@ def collected(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def neighbour(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """LAG and LEAD have the type of their value; a default is cast to it."""
+    """Types LAG and LEAD: the type of their value; a default is cast to it."""
     default, own = node.args.get("default"), of(node.this)
     given = of(default) if default is not None else None
     if own is None or given is None:
@@ -180,7 +180,7 @@ def neighbour(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def within(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """PERCENTILE_CONT/DISC(p) and MODE() WITHIN GROUP (ORDER BY x)."""
+    """Types PERCENTILE_CONT/DISC(p) and MODE() WITHIN GROUP (ORDER BY x)."""
     if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
         if len(node.expression.expressions) != 1:
             raise TypeMismatch(f"{_name(node.this)} takes one order: WITHIN GROUP (ORDER BY x)")

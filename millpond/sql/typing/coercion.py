@@ -1,4 +1,4 @@
-"""Which type two types meet in, in Spark's ANSI mode."""
+"""Finds the common type of two types, in Spark's ANSI mode."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def is_nested(dtype: pa.DataType) -> bool:
 
 
 def meet(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """The widest common type of two, or None when they have none.
+    """Returns the widest common type of two, or None if they have none.
 
-    Strings give way: with an integer to BIGINT, with a fraction to DOUBLE, with any other simple type to it.
+    Strings are cast: with an integer to BIGINT, with a fraction to DOUBLE, with any other simple type to it.
     """
     if a == b or b == NULL:
         return a
@@ -108,9 +108,9 @@ def _structs(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def widest(types: Sequence[pa.DataType]) -> pa.DataType | None:
-    """The common type of a UNION column, or of the branches of a CASE; None when there is none.
+    """Returns the common type of a UNION column, or of the branches of a CASE; None if there is none.
 
-    Strings are brought together last, so that the answer does not hang on the order of the types.
+    Strings are combined last, so that the result does not depend on the order of the types.
     """
     ordered = [t for t in types if t != STRING] + [t for t in types if t == STRING]
     if not ordered:

@@ -1,4 +1,4 @@
-"""Result types of CASE, IF, COALESCE and the other choices between values; and what may be compared."""
+"""Derives result types of CASE, IF, COALESCE and other conditionals, and checks which values can be compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millpond.sql.typing.rule import Of, Rule, mismatch
 
 
 def compare(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
-    """The type in which two values are compared; TypeMismatch when they cannot be."""
+    """Returns the type in which two values are compared; TypeMismatch if they cannot be."""
     if a is None or b is None:
         return None
     common = meet(a, b)
@@ -32,14 +32,14 @@ def compare(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataT
 
 
 def compare_exactly(what: str, a: pa.DataType | None, b: pa.DataType | None) -> pa.DataType | None:
-    """The same for an operator, which reads no text within arrays and structs as a number or a time."""
+    """Does the same for an operator, which reads no text inside arrays and structs as a number or a time."""
     if a is not None and b is not None and is_nested(a) and is_nested(b) and _reads_texts(a, b):
         raise mismatch(what, a, b, hint="make the types equal with CAST")
     return compare(what, a, b)
 
 
 def _reads_texts(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether one type is STRING, or has it within, where the other has another type."""
+    """Returns whether one type is STRING, or contains it, where the other has another type."""
     if is_list(a) and is_list(b):
         return _reads_texts(a.value_type, b.value_type)
     if is_struct(a) and is_struct(b):
@@ -48,7 +48,7 @@ def _reads_texts(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def branches(what: str, nodes: Sequence[exp.Expr | None], of: Of) -> pa.DataType | None:
-    """The common type of values of which one is the answer; None when one is not known."""
+    """Returns the common type of values of which one is the result; None if one is unknown."""
     found = [of(n) for n in nodes if n is not None]
     types = [t for t in found if t is not None]
     if len(types) < len(found):
@@ -71,7 +71,7 @@ def case(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def condition(what: str, node: exp.Expr, of: Of) -> None:
-    """Checks that a condition is one."""
+    """Checks that a condition is BOOLEAN."""
     a = of(node)
     if a is not None and a != BOOLEAN and not (a == NULL and what == "IF"):
         raise mismatch(what, a, hint="a condition is BOOLEAN")
@@ -102,7 +102,7 @@ def nullif(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def extreme(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """GREATEST, LEAST: here a string does not give way to other types."""
+    """Types GREATEST and LEAST: here a string is not cast to other types."""
     types = [of(n) for n in (node.this, *node.expressions)]
     known = [t for t in types if t not in (None, NULL)]
     if STRING in known and any(t != STRING for t in known):

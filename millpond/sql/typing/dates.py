@@ -1,4 +1,4 @@
-"""Result types of functions of dates and times."""
+"""Derives result types of functions of dates and times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
 
 
 def _bring(name: str, node: exp.Expr, of: Of, expected: str, at: int) -> pa.DataType | None:
-    """The type that an argument is brought to; None if its own is not known."""
+    """Returns the type that an argument is cast to; None if its own is unknown."""
     given = of(node)
     found = None if given is None else implicit(given, expected)
     if given is not None and found is None:
@@ -24,7 +24,7 @@ def _bring(name: str, node: exp.Expr, of: Of, expected: str, at: int) -> pa.Data
 
 
 def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """TIMESTAMPADD(unit, n, x): a TIMESTAMP, also of a DATE; TIMESTAMP_NTZ stays itself."""
+    """Types TIMESTAMPADD(unit, n, x): a TIMESTAMP, also of a DATE; TIMESTAMP_NTZ remains itself."""
     name = node.name.upper()
     _, amount, value = node.expressions
     _bring(name, amount, of, "bigint", 2)
@@ -32,7 +32,7 @@ def moved(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def days_later(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATE_ADD(date, days); with a unit it is TIMESTAMPADD."""
+    """Types DATE_ADD(date, days); with a unit it is TIMESTAMPADD."""
     if len(node.expressions) == 3:
         return moved(node, of)
     name = node.name.upper()
@@ -42,7 +42,7 @@ def days_later(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def difference(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATEDIFF(date, date); with a unit it is TIMESTAMPDIFF."""
+    """Types DATEDIFF(date, date); with a unit it is TIMESTAMPDIFF."""
     name, given = node.name.upper(), node.expressions
     unit = len(given) == 3
     for at, value in enumerate(given[-2:], 2 if unit else 1):
@@ -58,7 +58,7 @@ def window_start(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def extracted(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """EXTRACT of a date or time; what it takes of intervals only Spark knows."""
+    """Types EXTRACT of a date or time; for intervals only Spark knows."""
     a = of(node.expression)
     if a not in (DATE, *_TIMES):
         return None
@@ -67,7 +67,7 @@ def extracted(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def date_part(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """DATE_PART('field', x) is EXTRACT(field FROM x)."""
+    """Types DATE_PART('field', x) as EXTRACT(field FROM x)."""
     field, value = node.expressions
     if not isinstance(field, exp.Literal) or not field.is_string:
         return None
@@ -79,7 +79,7 @@ def to_date(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def to_time(target: pa.DataType) -> Rule:
-    """TO_TIMESTAMP(x): a cast; with a format only Spark answers."""
+    """Returns the rule for TO_TIMESTAMP(x): a cast; with a format, only Spark knows."""
     return lambda node, of: _converted(node, of, target, (STRING, NULL, DATE, *_TIMES))
 
 
@@ -91,7 +91,7 @@ def _converted(
 
 
 def seconds(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """UNIX_TIMESTAMP([x[, format]])."""
+    """Types UNIX_TIMESTAMP([x[, format]])."""
     types = [of(e) for e in node.expressions]
     known = not types or types[0] in (STRING, DATE, *_TIMES)
     return BIGINT if known and all(t == STRING for t in types[1:]) else None

@@ -1,4 +1,4 @@
-"""Precision and scale of decimal results, as Spark computes them (precision loss allowed)."""
+"""Computes precision and scale of decimal results as Spark does (precision loss allowed)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
 def bounded(precision: int, scale: int) -> pa.DataType:
-    """The type with both numbers cut off at 38."""
+    """Returns the type with both numbers limited to 38."""
     return pa.decimal128(min(precision, MAX_PRECISION), min(scale, MAX_PRECISION))
 
 
 def adjusted(precision: int, scale: int) -> pa.DataType:
-    """The type that keeps the integral digits and gives up fractional ones, down to six."""
+    """Returns the type that keeps the integral digits and drops fractional ones, down to six."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
     digits = precision - scale
@@ -24,22 +24,22 @@ def adjusted(precision: int, scale: int) -> pa.DataType:
 
 
 def of_integer(dtype: pa.DataType) -> pa.DataType | None:
-    """The decimal that holds every value of an integer type; None for other types."""
+    """Returns the decimal that can represent every value of an integer type; None for other types."""
     digits = _DIGITS.get(dtype)
     return pa.decimal128(digits, 0) if digits else None
 
 
 def of_literal(text: str) -> pa.DataType:
-    """The narrowest decimal of a written number such as ``12`` or ``0.050``."""
+    """Returns the narrowest decimal of a literal such as ``12`` or ``0.050``."""
     whole, _, fraction = text.partition(".")
     whole = whole.lstrip("0")
     return bounded(max(len(whole) + len(fraction), 1), len(fraction))
 
 
 def union(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The decimal that holds the values of both: what CASE, COALESCE and UNION give."""
+    """Returns the decimal that can represent the values of both: the result of CASE, COALESCE and UNION."""
     scale, digits = max(a.scale, b.scale), max(a.precision - a.scale, b.precision - b.scale)
-    # What does not fit is taken off the fraction.
+    # What does not fit is removed from the fraction.
     return pa.decimal128(min(digits + scale, MAX_PRECISION), min(scale, MAX_PRECISION - digits))
 
 
@@ -63,10 +63,10 @@ def modulo(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def total(a: pa.DataType) -> pa.DataType:
-    """The type of SUM."""
+    """Returns the type of SUM."""
     return bounded(a.precision + 10, a.scale)
 
 
 def mean(a: pa.DataType) -> pa.DataType:
-    """The type of AVG."""
+    """Returns the type of AVG."""
     return bounded(a.precision + 4, a.scale + 4)

@@ -1,4 +1,4 @@
-"""Result types of scalar functions whose result hangs on their arguments: numbers, strings, arrays, maps, structs."""
+"""Derives result types of scalar functions that depend on their arguments: numbers, strings, arrays, maps, structs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from millpond.sql.typing.rule import Of, Rule, always, mismatch
 
 
 def integer_value(node: exp.Expr | None) -> int | None:
-    """The value of an integer that is written out."""
+    """Returns the value of an integer literal."""
     text = None if node is None else plain_number(node)
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
@@ -47,7 +47,7 @@ def _first(node: exp.Expr) -> exp.Expr:
 
 
 def signed_number(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """ABS, POSITIVE: the number or interval itself; a text becomes a DOUBLE."""
+    """Types ABS and POSITIVE: the number or interval itself; a text becomes a DOUBLE."""
     a = of(_first(node))
     if a is None or is_numeric(a) or a == DURATION:
         return a
@@ -57,7 +57,7 @@ def signed_number(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def rounded(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """ROUND, BROUND: decimals keep the digits that are asked for, and one more in front."""
+    """Types ROUND and BROUND: decimals keep the requested digits, and one more in front."""
     a = of(node.expressions[0])
     written = len(node.expressions) > 1
     places = integer_value(node.expressions[1]) if written else 0
@@ -77,7 +77,7 @@ def rounded(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def whole(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """FLOOR, CEIL."""
+    """Types FLOOR and CEIL."""
     a = of(node.expressions[0])
     if a is None or len(node.expressions) > 1:
         return None
@@ -89,12 +89,12 @@ def whole(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def operator(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """MOD, TRY_ADD and the like have the types of their operators."""
+    """Types MOD, TRY_ADD and similar as their operators."""
     return of(as_operator(node))
 
 
 def as_operator(node: exp.Expr) -> exp.Expr:
-    """The operator that a function such as MOD or TRY_ADD applies."""
+    """Returns the operator that a function such as MOD or TRY_ADD applies."""
     made = by_name()[str(node.this).lower()].operator
     assert made is not None
     return made(*(e.copy() for e in node.expressions))
@@ -109,7 +109,7 @@ def array(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 def make_map(node: exp.Expr, of: Of) -> pa.DataType | None:
     if not node.expressions:
-        return None  # Arrow has no map of nothing
+        return None  # Arrow has no map without types
     keys = branches("MAP", node.expressions[::2], of)
     values = branches("MAP", node.expressions[1::2], of)
     if keys is None or values is None:
@@ -128,7 +128,7 @@ def struct(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def of_array(result: Callable[[pa.DataType], pa.DataType | None]) -> Rule:
-    """A function of one array; its other arguments are left to Spark."""
+    """Returns the rule of a function of one array; its other arguments are left to Spark."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         a = of(_first(node))
@@ -160,7 +160,7 @@ def sort_array(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def size(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """SIZE and CARDINALITY count arrays and maps, ARRAY_SIZE arrays."""
+    """Types SIZE and CARDINALITY, which count arrays and maps, and ARRAY_SIZE, which counts arrays."""
     a = of(_first(node))
     if a is None:
         return INT
@@ -170,7 +170,7 @@ def size(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def member(result: Callable[[pa.DataType], pa.DataType]) -> Rule:
-    """A function of an array and a value of the type of its elements; other types are left to Spark."""
+    """Returns the rule of a function of an array and a value of its element type; other types are left to Spark."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         a, b = (of(e) for e in node.expressions[:2])
@@ -227,7 +227,7 @@ def _bound(name: str, given: pa.DataType, expected: str, at: int) -> pa.DataType
 
 
 def sliced(*expected: str) -> Rule:
-    """SUBSTRING, LEFT and the like: BINARY of BINARY, else STRING."""
+    """Returns the rule for SUBSTRING, LEFT and similar: BINARY of BINARY, else STRING."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         types = [of(e) for e in node.expressions]
@@ -242,7 +242,7 @@ def sliced(*expected: str) -> Rule:
 
 
 def padded(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """LPAD, RPAD: of STRING or BINARY; a filler of the other type is left to Spark."""
+    """Types LPAD and RPAD: of STRING or BINARY; a filler of the other type is left to Spark."""
     types = [of(e) for e in node.expressions]
     if any(t is None for t in types):
         return None
@@ -258,7 +258,7 @@ def padded(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def found(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """CONTAINS, STARTSWITH, ENDSWITH: of two strings, or of two BINARY."""
+    """Types CONTAINS, STARTSWITH and ENDSWITH: of two strings, or of two BINARY."""
     for at, dtype in enumerate((of(e) for e in node.expressions), 1):
         if dtype is not None:
             _bound(node.name.upper(), dtype, "string|binary", at)
@@ -281,7 +281,7 @@ def trimmed(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def regexp_replace(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """A position is written out; one that is not is left to Spark."""
+    """Types REGEXP_REPLACE. A position must be a literal; otherwise it is left to Spark."""
     for at, dtype in enumerate((of(e) for e in node.expressions[:3]), 1):
         if dtype is not None:
             _bound("REGEXP_REPLACE", dtype, "string", at)
@@ -305,7 +305,7 @@ def nanvl(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def named_cast(target: exp.DType) -> Rule:
-    """``BIGINT(x)``: a cast to the type of that name."""
+    """Returns the rule for ``BIGINT(x)``: a cast to the type of that name."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         return of(exp.Cast(this=node.expressions[0].copy(), to=exp.DataType(this=target)))

@@ -1,4 +1,4 @@
-"""Which arguments a parameter takes, and what they are cast to: Spark's implicit casts in ANSI mode."""
+"""Decides which arguments a parameter accepts, and what they are cast to: Spark's implicit casts in ANSI mode."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CONCRETE: dict[str, pa.DataType] = {
 DATETIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
 
-# A kind: what it takes as it is; what NULL and STRING become, if it takes them.
+# A kind: the types that it accepts unchanged; what NULL and STRING become, if it accepts them.
 _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], pa.DataType | None, pa.DataType | None]] = {
     "any": (lambda t: True, None, None),
     "number": (is_numeric, DOUBLE, DOUBLE),
@@ -67,7 +67,7 @@ def has_map(dtype: pa.DataType) -> bool:
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether CAST takes values of one type to another, in ANSI mode."""
+    """Returns whether CAST accepts values of one type for another, in ANSI mode."""
     if source in (target, NULL) or target == STRING:
         return True
     if source == STRING:
@@ -85,7 +85,7 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def assignable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a value of one type may be stored in a column of another."""
+    """Returns whether a value of one type may be stored in a column of another."""
     if source in (target, NULL):
         return True
     if is_numeric(source) and is_numeric(target):
@@ -100,7 +100,7 @@ def assignable(source: pa.DataType, target: pa.DataType) -> bool:
 def _all_parts(
     source: pa.DataType, target: pa.DataType, rule: Callable[[pa.DataType, pa.DataType], bool]
 ) -> bool:
-    """Whether two nested types are of one kind, and a rule holds for each of their parts."""
+    """Returns whether two nested types are of one kind, and a rule is true for each of their parts."""
     if is_list(source) and is_list(target):
         return rule(source.value_type, target.value_type)
     if is_map(source) and is_map(target):
@@ -112,15 +112,16 @@ def _all_parts(
 
 
 def implicit(given: pa.DataType, expected: str) -> pa.DataType | None:
-    """The type that an argument is cast to for a parameter; None if it is refused. Behind a ``!`` nothing but NULL is
-    cast."""
+    """Returns the type that an argument is cast to for a parameter; None if it is refused. After a ``!``, only NULL is
+    cast.
+    """
     if expected.endswith("!"):
         found = implicit(given, expected[:-1])
         return found if given == NULL or found == given else None
     if "|" in expected:
         return _one_of(given, expected.split("|"))
     if expected == "small":
-        # DATE_ADD and DATE_SUB take all integers but BIGINT.
+        # DATE_ADD and DATE_SUB accept all integers except BIGINT.
         return given if given in INTEGERS[:3] else INT if given in (NULL, STRING) else None
     kind = _KINDS.get(expected)
     if kind is not None:
@@ -151,13 +152,13 @@ _WORDS = {
 
 
 def wanted(expected: str) -> str:
-    """What a parameter takes, in words."""
+    """Returns what a parameter accepts, in words."""
     choices = expected.removesuffix("!").split("|")
     return " or ".join(_WORDS.get(choice, choice.upper()) for choice in choices)
 
 
 def _one_of(given: pa.DataType, choices: list[str]) -> pa.DataType | None:
-    """A parameter of several types: as it is if one takes it so, else the first that it can be cast to."""
+    """Resolves a parameter of several types: unchanged if one accepts it, else the first that it can be cast to."""
     if any(implicit(given, choice) == given for choice in choices):
         return given
     found = [t for t in (implicit(given, choice) for choice in choices) if t is not None]

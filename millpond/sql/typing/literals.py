@@ -1,4 +1,4 @@
-"""Types of what is written out: numbers, strings, intervals, and the type names after CAST … AS."""
+"""Types literals: numbers, strings, intervals, and the type names after CAST … AS."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TIME_UNITS = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"
 
 
 def named_type(node: exp.Expr) -> pa.DataType | None:
-    """The type that a written type name stands for."""
+    """Returns the type for a type name."""
     if not isinstance(node, exp.DataType):
         return None
     if node.this in (T.DECIMAL, T.DECIMAL32, T.DECIMAL64, T.DECIMAL128):
@@ -81,7 +81,7 @@ def literal_type(node: exp.Literal) -> pa.DataType:
 
 
 def number_type(text: str) -> pa.DataType:
-    """INT, BIGINT or DECIMAL by size; DECIMAL with a point; DOUBLE with an exponent. Takes a sign."""
+    """Returns INT, BIGINT or DECIMAL by size; DECIMAL with a point; DOUBLE with an exponent. Accepts a sign."""
     if "e" in text.lower():
         return DOUBLE
     if "." not in text:
@@ -94,7 +94,7 @@ def number_type(text: str) -> pa.DataType:
 
 
 def interval_units(node: exp.Expr) -> frozenset[str] | None:
-    """The units of an INTERVAL literal, or of a sum of them; None for anything else."""
+    """Returns the units of an INTERVAL literal, or of a sum of them; None for anything else."""
     if isinstance(node, exp.Paren | exp.Neg):
         return interval_units(node.this)
     if isinstance(node, exp.Add | exp.Sub):
@@ -109,12 +109,12 @@ def interval_units(node: exp.Expr) -> frozenset[str] | None:
 
 
 def unit_name(unit: exp.Expr) -> str:
-    """``DAY`` for day, Days, DAYS."""
+    """Returns ``DAY`` for day, Days, DAYS."""
     name = unit.name.upper()
     return name[:-1] if name.endswith("S") else name
 
 
 def interval_type(node: exp.Expr) -> pa.DataType | None:
-    """INTERVAL DAY TO SECOND for one of days and less; intervals of months have no Arrow type."""
+    """Returns INTERVAL DAY TO SECOND for an interval of days or less; intervals of months have no Arrow type."""
     units = interval_units(node)
     return DURATION if units is not None and units <= DAY_UNITS | TIME_UNITS else None

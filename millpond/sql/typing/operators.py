@@ -1,4 +1,4 @@
-"""Result types of operators and of the conditional expressions."""
+"""Derives result types of operators and of the conditional expressions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _TIMES = (TIMESTAMP, TIMESTAMP_NTZ)
 
 
 def plain_number(node: exp.Expr) -> str | None:
-    """The text of a number that is written out, with its sign."""
+    """Returns the text of a number literal, with its sign."""
     if isinstance(node, exp.Paren):
         return plain_number(node.this)
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
@@ -89,7 +89,9 @@ def plain_number(node: exp.Expr) -> str | None:
 
 
 def decimal_operand(node: exp.Expr, dtype: pa.DataType) -> pa.DataType | None:
-    """The decimal that an operand counts as beside a decimal: a written integer by its digits, but for a TINYINT."""
+    """Returns the decimal that an operand is treated as next to a decimal: an integer literal by its digits, except a
+    TINYINT.
+    """
     if is_decimal(dtype):
         return dtype
     number = plain_number(node.this if node.meta.get(LETTER) in ("S", "L") else node)
@@ -119,7 +121,7 @@ def arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def _scales_interval(node: exp.Expr, a: pa.DataType, b: pa.DataType) -> bool:
-    """An interval times a number, or by one."""
+    """Returns whether an interval is multiplied or divided by a number."""
     number = b if a == DURATION else a if b == DURATION and isinstance(node, exp.Mul) else None
     scales = isinstance(node, exp.Mul | exp.Div) and number is not None and number != DURATION
     return scales and number is not None and (is_numeric(number) or number in (NULL, STRING))
@@ -133,7 +135,7 @@ def _decimal_operands(left: exp.Expr, a: pa.DataType, right: exp.Expr, b: pa.Dat
 
 
 def numeric_operands(node: exp.Expr, a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The type both operands of an arithmetic operator are brought to; for decimals, any decimal."""
+    """Returns the type that both operands of an arithmetic operator are cast to; for decimals, any decimal."""
     common = meet(a, b)
     if common is None or not (is_numeric(common) or common == NULL):
         raise mismatch(f'"{SYMBOLS[type(node)]}"', a, b)
@@ -141,11 +143,11 @@ def numeric_operands(node: exp.Expr, a: pa.DataType, b: pa.DataType) -> pa.DataT
 
 
 class _Unknown(Exception):
-    """Only Spark knows the type."""
+    """Signals that only Spark knows the type."""
 
 
 def _date_arithmetic(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """Dates and times plus and minus intervals, days, and one another; None for other operands."""
+    """Types dates and times plus and minus intervals, days, and one another; None for other operands."""
     if not isinstance(node, exp.Add | exp.Sub):
         return None
     left, right = node.this, node.expression
@@ -310,7 +312,7 @@ def dot(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def field_type(struct: pa.DataType, name: str) -> pa.DataType | None:
-    """The type of a field, its name in any case."""
+    """Returns the type of a field, ignoring the case of its name."""
     for field in struct:
         if field.name.lower() == name.lower():
             return field.type
@@ -326,7 +328,7 @@ def _interval(node: exp.Expr, of: Of) -> pa.DataType | None:
 
 
 def _is(node: exp.Expr, of: Of) -> pa.DataType | None:
-    """IS NULL is of any value, IS TRUE of a BOOLEAN."""
+    """Types IS NULL, of any value, and IS TRUE, of a BOOLEAN."""
     a = of(node.this)
     if isinstance(node.expression, exp.Boolean):
         compare('"IS"', a, BOOLEAN)

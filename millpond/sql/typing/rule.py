@@ -1,4 +1,4 @@
-"""What a typing rule is, and the small rules that most functions are made of."""
+"""Defines a typing rule, and the small rules that most functions use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rule = Callable[[exp.Expr, Of], "pa.DataType | None"]
 
 
 def operands(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The expressions a node is applied to, in order, without clauses such as OVER or the type of a CAST."""
+    """Yields the operands of a node, in order, without clauses such as OVER or the type of a CAST."""
     for value in node.args.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, exp.Expr) and not isinstance(item, exp.Var | exp.DataType | exp.Identifier):
@@ -23,13 +23,13 @@ def operands(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def visit(node: exp.Expr, of: Of) -> None:
-    """Types the operands for their errors."""
+    """Types the operands to find their errors."""
     for item in operands(node):
         of(item)
 
 
 def always(dtype: pa.DataType) -> Rule:
-    """The result type does not hang on the operands."""
+    """Returns a rule whose result type does not depend on the operands."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         visit(node, of)
@@ -39,7 +39,7 @@ def always(dtype: pa.DataType) -> Rule:
 
 
 def like_argument(key: str = "this") -> Rule:
-    """The result type is that of one operand."""
+    """Returns a rule whose result type is that of one operand."""
 
     def rule(node: exp.Expr, of: Of) -> pa.DataType | None:
         visit(node, of)
@@ -49,5 +49,5 @@ def like_argument(key: str = "this") -> Rule:
 
 
 def mismatch(what: str, *types: pa.DataType, hint: str | None = None) -> TypeMismatch:
-    """The error of a function or operator that is not there for these types."""
+    """Returns the error for a function or operator that does not support these types."""
     return TypeMismatch(f"{what} does not take {' and '.join(type_name(t) for t in types)}", hint=hint)

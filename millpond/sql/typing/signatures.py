@@ -1,4 +1,4 @@
-"""Functions that are known by their parameters and their result: what ``takes`` says in the table of functions."""
+"""Types functions by their parameters and result: what ``takes`` says in the table of functions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ _TAKES = re.compile(r"\((?P<parameters>.*)\) (?P<result>\S+)")
 
 @dataclass(frozen=True)
 class Signature:
-    """The last parameter also takes the arguments behind it."""
+    """Represents the parameters and the result of a function. The last parameter also accepts the arguments
+    after it.
+    """
 
     name: str
     parameters: tuple[str, ...]
     result: str
 
     def bind(self, given: Sequence[pa.DataType]) -> list[pa.DataType]:
-        """The types that arguments are brought to. Raises TypeMismatch for one that the function does not take."""
+        """Returns the types that arguments are cast to. Raises TypeMismatch for one that the function does not
+        accept.
+        """
         found = []
         for at, dtype in enumerate(given):
             expected = self.parameters[min(at, len(self.parameters) - 1)] if self.parameters else "any"
@@ -43,7 +47,7 @@ class Signature:
 
 @cache
 def signatures() -> dict[str, Signature]:
-    """All of them by their names in capitals."""
+    """Returns all signatures by their names in capitals."""
     return {name.upper(): _signature(name, row.takes) for name, row in by_name().items() if row.takes}
 
 
@@ -56,14 +60,14 @@ def _signature(name: str, takes: str) -> Signature:
 
 
 def argument_types(node: exp.Anonymous, of: Of) -> list[pa.DataType] | None:
-    """The types of a call's arguments; None if one is not known, is a lambda or has a name."""
+    """Returns the types of a call's arguments; None if one is unknown, is a lambda or has a name."""
     found = [None if isinstance(a, exp.Lambda | exp.Kwarg) else of(a) for a in node.expressions]
     known = [dtype for dtype in found if dtype is not None]
     return known if len(known) == len(found) else None
 
 
 def signed(signature: Signature, node: exp.Anonymous, of: Of) -> pa.DataType | None:
-    """The type of a call; None if a type of an argument is not known."""
+    """Returns the type of a call; None if the type of an argument is unknown."""
     given = argument_types(node, of)
     if given is None:
         return CONCRETE.get(signature.result)

@@ -1,8 +1,7 @@
-"""DuckDB SQL with Spark's (ANSI) meaning.
+"""Renders DuckDB SQL with Spark's (ANSI) meaning.
 
-Each operator, function and clause that is claimed has an entry; for anything else ``render`` raises
-Unrenderable, and Spark runs the query. The invariant of every entry: its SQL has, in DuckDB, exactly the type
-of ``type_of``.
+Each supported operator, function and clause has an entry; for anything else ``render`` raises Unrenderable, and Spark
+runs the query. The invariant of every entry: its SQL has, in DuckDB, exactly the type of ``type_of``.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ SETTINGS: tuple[str, ...] = (
     "SET order_by_non_integer_literal = true",
     "SET disabled_optimizers = 'common_subexpressions'",
 )
-"""What a connection must have set for the rendered SQL to mean what Spark means.
+"""The settings that a connection needs for the rendered SQL to mean what Spark means.
 
-Common subexpressions would be lifted out of COALESCE and TRY, and raise for rows that those keep them from.
+Common subexpressions would be moved out of COALESCE and TRY, and raise for rows that those protect.
 """
 
 
 def render(query: exp.Expr) -> str:
-    """DuckDB SQL for a resolved query, whose result has Spark's rows and types.
+    """Returns DuckDB SQL for a resolved query, whose result has Spark's rows and types.
 
-    Raises Unrenderable when there is no exact form, TypeMismatch for operands that cannot be meant.
+    Raises Unrenderable if there is no exact form, TypeMismatch for operands that make no sense.
     """
     return Queries().query(query)
 
 
 def times_read(sql: str, view: str) -> int:
-    """How often a rendered query goes over an input."""
+    """Returns how often a rendered query scans an input."""
     return [t.name for t in parse_one(sql, dialect="duckdb").find_all(exp.Table)].count(view)

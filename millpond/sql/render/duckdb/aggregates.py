@@ -1,4 +1,4 @@
-"""Aggregates and window functions, with FILTER and OVER."""
+"""Renders aggregates and window functions, with FILTER and OVER."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def count_if(r: Expressions, node: exp.Expr) -> Call:
 
 
 def distinct_count(r: Expressions, node: exp.Expr) -> Call:
-    """APPROX_COUNT_DISTINCT: the exact number is near enough."""
+    """Renders APPROX_COUNT_DISTINCT: the exact number is close enough."""
     return Call((f"count(DISTINCT {r.sql(argument(node))})",))
 
 
@@ -80,7 +80,7 @@ def mean(r: Expressions, node: exp.Expr) -> Call:
 
 
 def simple(name: str, suffix: str = "") -> Aggregate:
-    """An aggregate that means the same in both."""
+    """Renders an aggregate that means the same in both."""
 
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         if r.type(argument(node)) == NULL:
@@ -106,7 +106,7 @@ def of_doubles(name: str) -> Aggregate:
 
 
 def quantile(r: Expressions, node: exp.Expr) -> Call:
-    """MEDIAN and PERCENTILE: interpolated."""
+    """Renders MEDIAN and PERCENTILE, which interpolate."""
     share = node.args.get("quantile")
     if node.expressions or (share is not None and (not isinstance(share, exp.Literal) or share.is_string)):
         raise Unrenderable("PERCENTILE with another share than a number")
@@ -115,7 +115,7 @@ def quantile(r: Expressions, node: exp.Expr) -> Call:
 
 
 def approximate(r: Expressions, node: exp.Expr) -> Call:
-    """PERCENTILE_APPROX: the exact value is near enough."""
+    """Renders PERCENTILE_APPROX: the exact value is close enough."""
     share = node.args.get("quantile")
     if not isinstance(share, exp.Literal) or share.is_string:
         raise Unrenderable("PERCENTILE_APPROX with another share than a number")
@@ -125,7 +125,7 @@ def approximate(r: Expressions, node: exp.Expr) -> Call:
 
 
 def of_order(name: str) -> Aggregate:
-    """PERCENTILE_CONT and PERCENTILE_DISC, which stand WITHIN GROUP (ORDER BY x)."""
+    """Renders PERCENTILE_CONT and PERCENTILE_DISC, which take WITHIN GROUP (ORDER BY x)."""
 
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         if not isinstance(node, exp.WithinGroup):
@@ -141,7 +141,7 @@ def of_order(name: str) -> Aggregate:
 
 
 def within_group(r: Expressions, node: exp.Expr) -> Call:
-    """The function in front of WITHIN GROUP, if it is one that stands there."""
+    """Returns the function before WITHIN GROUP, if it is one that takes it."""
     form = _form(node.this, over=False)
     if not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) or form is None:
         raise Unrenderable(f"{node.this.key.upper()} WITHIN GROUP")
@@ -149,7 +149,7 @@ def within_group(r: Expressions, node: exp.Expr) -> Call:
 
 
 def collected(r: Expressions, node: exp.Expr) -> Call:
-    """COLLECT_LIST, COLLECT_SET: NULLs are left out, nothing gives an empty array."""
+    """Renders COLLECT_LIST and COLLECT_SET: they skip NULLs, and return an empty array without rows."""
     value = r.sql(argument(node))
     distinct = "DISTINCT " if isinstance(node, exp.ArrayUniqueAgg) else _distinct(node)
     empty = typed("[]", r.type(node))
@@ -180,7 +180,7 @@ def _order(r: Expressions, node: exp.Expr) -> str:
 
 
 def by(name: str) -> Aggregate:
-    """MAX_BY, MIN_BY: a row whose value is NULL counts, one whose place is NULL does not."""
+    """Renders MAX_BY and MIN_BY: they include a row whose value is NULL, and skip one whose ordering is NULL."""
 
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         order = r.type(node.expression)
@@ -194,7 +194,7 @@ def by(name: str) -> Aggregate:
 
 
 def aggregate(r: Expressions, node: exp.Expr) -> str:
-    """An aggregate without OVER, maybe with FILTER or IGNORE NULLS."""
+    """Renders an aggregate without OVER, maybe with FILTER or IGNORE NULLS."""
     return _finish(r, node, "")
 
 
@@ -233,7 +233,7 @@ def _form(node: exp.Expr, *, over: bool) -> Aggregate | None:
 
 
 def _guarded(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
-    """The aggregate with its argument looked at only where the filter holds."""
+    """Returns the aggregate with its argument evaluated only where the filter is true."""
     guarded = node.copy()
     inner = argument(guarded)
     inner.replace(exp.If(this=condition.copy(), true=inner.copy()))

@@ -1,4 +1,4 @@
-"""Arithmetic with Spark's result types: overflow and division by zero raise, decimals are exact."""
+"""Renders arithmetic with Spark's result types: overflow and division by zero raise, decimals are exact."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def arithmetic(r: Expressions, node: exp.Expr) -> str:
 
 
 def _number(r: Expressions, node: exp.Expr, other: exp.Expr, result: pa.DataType) -> str:
-    """An operand in the type of the result. A text beside an integer is an integer, also where both are divided."""
+    """Renders an operand in the type of the result. A text next to an integer is an integer, also in a division."""
     if r.type(node) == STRING and is_integer(r.type(other)) and result == DOUBLE:
         return cast(r.to(node, BIGINT), BIGINT, result)
     return r.to(node, result)
@@ -60,14 +60,14 @@ def operator(r: Expressions, node: exp.Expr) -> str:
 
 
 def safe(r: Expressions, node: exp.Expr) -> str:
-    """TRY_ADD and the like: NULL for their own failure, not for that of an operand."""
+    """Renders TRY_ADD and similar: NULL if they fail themselves, not if an operand fails."""
     if any(may_raise(e) for e in node.expressions):
         raise Unrenderable(f"{node.name.upper()} of something that can raise itself")
     return f"TRY({operator(r, node)})"
 
 
 def _operand(r: Expressions, node: exp.Expr, other: exp.Expr) -> tuple[str, pa.DataType]:
-    """An operand of decimal arithmetic, as a decimal."""
+    """Renders an operand of decimal arithmetic, as a decimal."""
     source = r.type(node)
     dtype = r.type(other) if source == NULL else decimal_operand(node, source)
     if dtype is None or not is_decimal(dtype):
@@ -93,13 +93,15 @@ def _decimal(r: Expressions, node: exp.Expr, result: pa.DataType) -> str:
 
 
 def _wide(operation: str, left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
-    """A call of what computes with more than 38 digits; the types are part of its name (``query/decimals.py``)."""
+    """Renders a call of the function that computes with more than 38 digits; its name contains the types
+    (``query/decimals.py``).
+    """
     types = "_".join(f"{t.precision}_{t.scale}" for t in (a, b, result))
     return f"decimal_{operation}_{types}({left}, {right})"
 
 
 def _multiply(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
-    """DuckDB multiplies the digits as integers; 128 bits of them are forced by a wide left side."""
+    """Multiplies decimals. DuckDB multiplies the digits as integers; a wide left side forces 128 bits."""
     if result.scale < a.scale + b.scale:
         return _wide("multiply", left, a, right, b, result)
     wide = pa.decimal128(max(a.precision, 19), a.scale)
@@ -116,10 +118,10 @@ def _modulo(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.Da
 
 
 def divide(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
-    """The quotient of two decimals, rounded half up, by dividing their digits as integers.
+    """Divides two decimals, rounded half up, by dividing their digits as integers.
 
-    With ``n`` the digits of the left side moved so that ``n // d`` has the result's scale, the remainder
-    gives one more digit, and casting away that digit rounds.
+    ``n`` is the digits of the left side, shifted so that ``n // d`` has the scale of the result. The remainder adds one
+    more digit, and casting that digit away rounds.
     """
     shift = result.scale + b.scale - a.scale
     if shift < 0 or a.precision + shift > decimals.MAX_PRECISION or b.precision >= decimals.MAX_PRECISION:
@@ -132,7 +134,7 @@ def divide(left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.Dat
 
 
 def _digits(sql: str, dtype: pa.DataType) -> str:
-    """A decimal without its point, as HUGEINT."""
+    """Returns a decimal without its point, as HUGEINT."""
     if dtype.scale == 0:
         return f"CAST({sql} AS HUGEINT)"
     if dtype.precision + dtype.scale <= decimals.MAX_PRECISION:
@@ -142,7 +144,7 @@ def _digits(sql: str, dtype: pa.DataType) -> str:
 
 
 def _decimal_of(digits: str, dtype: pa.DataType) -> str:
-    """The decimal of the given scale whose digits are an integer."""
+    """Returns the decimal of the given scale with the digits of an integer."""
     whole = f"CAST({digits} AS DECIMAL(38, 0))"
     if dtype.scale == 0:
         return whole
@@ -158,7 +160,7 @@ def integer_division(r: Expressions, node: exp.Expr) -> str:
 
 
 NEGATED_DIGITS = 34
-"""Spark negates, and takes the absolute value of, decimals with so many digits exactly."""
+"""The number of digits up to which Spark negates decimals, and takes their absolute value, exactly."""
 
 
 def minus(r: Expressions, node: exp.Expr) -> str:
@@ -180,7 +182,7 @@ def bitwise(symbol: str) -> Entry:
 
 
 def modulo(r: Expressions, node: exp.Expr) -> str:
-    """The remainder has the sign of the dividend; the lowest integer by -1 is 0 where DuckDB overflows."""
+    """Renders the remainder, with the sign of the dividend; the lowest integer by -1 is 0, where DuckDB overflows."""
     result = r.type(node)
     if not coercion.is_integer(result):
         return arithmetic(r, node)
@@ -190,7 +192,7 @@ def modulo(r: Expressions, node: exp.Expr) -> str:
 
 
 def positive_modulo(r: Expressions, node: exp.Expr) -> str:
-    """PMOD: the remainder, lifted by the divisor when it is negative."""
+    """Renders PMOD: the remainder, plus the divisor if it is negative."""
     result, (left, right) = r.type(node), node.expressions
     if not coercion.is_integer(result) or result == BIGINT:
         raise Unrenderable("PMOD of these types")

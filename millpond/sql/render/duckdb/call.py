@@ -1,4 +1,4 @@
-"""A call of an aggregate or window function, before FILTER and OVER are put to it."""
+"""Represents a call of an aggregate or window function, before FILTER and OVER are added."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from millpond.sql.render.duckdb.expression import Expressions
 
 @dataclass(frozen=True)
 class Call:
-    """A call such as ``sum(x)``; FILTER and OVER go between it and what is made of its value.
+    """Represents a call such as ``sum(x)``; FILTER and OVER go between it and the expression over its value.
 
-    Several calls (``sum(x)`` and ``count(x)``) may go into one value.
+    Several calls (``sum(x)`` and ``count(x)``) may be part of one value.
     """
 
     calls: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""CAST with Spark's ANSI meaning, from each kind of type to each other."""
+"""Renders CAST with Spark's ANSI meaning, from each kind of type to each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_A = "not a {}: "
 
 
 def kind(dtype: pa.DataType) -> str:
-    """The row or column of the table below that a type belongs to."""
+    """Returns the row or column of the table below for a type."""
     if dtype in coercion.INTEGERS:
         return "int"
     if coercion.is_decimal(dtype):
@@ -53,7 +53,7 @@ def _truncated(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _float_to_int(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    """As Java has it, 2^63 is the largest BIGINT."""
+    """Casts as Java does: 2^63 becomes the largest BIGINT."""
     whole = _truncated(sql, source, target)
     if target != coercion.BIGINT:
         return whole
@@ -61,7 +61,7 @@ def _float_to_int(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _float_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    """Through the digits, as Spark does: 0.285 is 0.29 with two places. NaN and infinity are NULL."""
+    """Casts through the digits, as Spark does: 0.285 is 0.29 with two places. NaN and infinity are NULL."""
     # DuckDB does not read exponents beyond the digits of a decimal.
     return once(
         typed(sql, coercion.DOUBLE) if source != coercion.DOUBLE else sql,
@@ -83,7 +83,7 @@ def _bool_to_decimal(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _decimal_to_string(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    """DuckDB leaves out the zero before the point where the type has no digit for it."""
+    """Casts to STRING. DuckDB omits the zero before the point if the type has no digit for it."""
     if source.precision > source.scale:
         return typed(sql, target)
     if source.precision == decimals.MAX_PRECISION:
@@ -96,7 +96,7 @@ def _not_zero(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _checked(sql: str, pattern: str, target: pa.DataType) -> str:
-    """A string that must have a form; others make a CAST error that quotes them."""
+    """Renders a string that must have a form; other strings raise a CAST error that quotes them."""
     wrong = text(_NOT_A.format(type_name(target)))
     return f"CASE WHEN regexp_full_match({sql}, {text(pattern)}) THEN {sql} ELSE {wrong} || {sql} END"
 
@@ -198,7 +198,7 @@ _CASTS: dict[tuple[str, str], Cast] = {
 
 
 def cast(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    """``CAST(sql AS target)`` of an expression of the type ``source``, raising where Spark raises."""
+    """Renders ``CAST(sql AS target)`` of an expression of the type ``source``, which raises where Spark raises."""
     if source == target:
         return sql
     if source == coercion.NULL:
@@ -210,7 +210,7 @@ def cast(sql: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def try_cast(sql: str, source: pa.DataType, target: pa.DataType) -> str:
-    """``TRY_CAST``: NULL where the CAST would raise."""
+    """Renders ``TRY_CAST``: NULL where the CAST would raise."""
     if source == target:
         return sql
     if coercion.is_nested(target):

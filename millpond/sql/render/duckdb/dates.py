@@ -1,4 +1,4 @@
-"""Functions of dates and times. Times are UTC: a connection has that as its time zone."""
+"""Renders functions of dates and times. Times are UTC: that is the time zone of a connection."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _FIELDS = re.compile(r"(?:([A-Za-z])\1*)|'[^']*'|[-/: .,_]+|.", re.DOTALL)
 
 
 def of_date(template: str) -> Entry:
-    """An INT of a date."""
+    """Returns the entry for a function that returns an INT of a date."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         return typed(template.format(x=r.given(node)[0]), INT)
@@ -67,7 +67,7 @@ def of_date(template: str) -> Entry:
 
 
 def _time(r: Expressions, node: exp.Expr) -> str:
-    """A value as TIMESTAMP; TIMESTAMP_NTZ stays itself."""
+    """Renders a value as TIMESTAMP; TIMESTAMP_NTZ is unchanged."""
     source = r.type(node)
     return r.sql(node) if source == TIMESTAMP_NTZ else r.to(node, TIMESTAMP)
 
@@ -92,7 +92,7 @@ def extracted(r: Expressions, node: exp.Expr) -> str:
 
 
 def window_start(r: Expressions, node: exp.Expr) -> str:
-    """The time rounded down to a multiple of so many microseconds, also before 1970."""
+    """Renders the time rounded down to a multiple of a number of microseconds, also before 1970."""
     size, offset = int(node.args["size"].name), int(node.args["offset"].name)
     if not size:
         return r.sql(node.this)
@@ -116,7 +116,7 @@ def to_time(r: Expressions, node: exp.Expr) -> str:
 
 
 def days_later(symbol: str) -> Entry:
-    """DATE_ADD and DATE_SUB of days; with a unit DATE_ADD is TIMESTAMPADD."""
+    """Returns the entry for DATE_ADD and DATE_SUB of days; with a unit, DATE_ADD is TIMESTAMPADD."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         if len(node.expressions) == 3:
@@ -142,7 +142,7 @@ def months_later(r: Expressions, node: exp.Expr) -> str:
 
 
 def time_later(r: Expressions, node: exp.Expr) -> str:
-    """TIMESTAMPADD, DATEADD with a unit."""
+    """Renders TIMESTAMPADD, and DATEADD with a unit."""
     named, amount, value = node.expressions
     unit, result = unit_name(named), r.type(node)
     count, when = r.to(amount, BIGINT), r.to(value, result)
@@ -191,7 +191,7 @@ def next_day(r: Expressions, node: exp.Expr) -> str:
 
 
 def _strftime(node: exp.Expr) -> str:
-    """A format of whole fields, each with its full width."""
+    """Returns a format of whole fields, each with its full width."""
     parts: list[str] = []
     if not literal(node, "a format"):
         raise Unrenderable("an empty format")
@@ -218,7 +218,7 @@ def from_seconds(r: Expressions, node: exp.Expr) -> str:
 
 
 def since_1970(per_second: int) -> Entry:
-    """UNIX_SECONDS, UNIX_MILLIS, UNIX_MICROS of a time, rounded down."""
+    """Returns the entry for UNIX_SECONDS, UNIX_MILLIS and UNIX_MICROS of a time, rounded down."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         micros = f"epoch_us({r.given(node)[0]})"
@@ -233,7 +233,7 @@ def since_1970(per_second: int) -> Entry:
 
 
 def unix_timestamp(r: Expressions, node: exp.Expr) -> str:
-    """UNIX_TIMESTAMP of a time, rounded towards 1970; of none, that of now."""
+    """Renders UNIX_TIMESTAMP of a time, rounded towards 1970; without an argument, of the current time."""
     if node.expressions and r.type(node.expressions[0]) in (STRING, NULL):
         raise Unrenderable("UNIX_TIMESTAMP of a string")
     time = _time(r, node.expressions[0]) if node.expressions else current_time(r, node)
@@ -251,7 +251,7 @@ def time_from_number(factor: int) -> Entry:
 
 
 def current_time(r: Expressions, node: exp.Expr) -> str:
-    """The time that whoever runs the query gives it, the same for all of its rows."""
+    """Renders the time that the caller of the query sets, the same for all of its rows."""
     return f"getvariable('{NOW}')"
 
 

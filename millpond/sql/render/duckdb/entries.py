@@ -1,4 +1,4 @@
-"""All entries together: what is not in these two tables goes to Spark."""
+"""Combines all entries: what is not in these two tables goes to Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SYNTAX: dict[type[exp.Expr], Entry] = {
 
 
 def entry_of(node: exp.Expr) -> Entry | None:
-    """What renders the expression; None if DuckDB has no exact form of it."""
+    """Returns the function that renders the expression; None if DuckDB has no exact form of it."""
     if isinstance(node, exp.Anonymous):
         return _named().get(str(node.this).upper())
     return _nodes().get(type(node))
@@ -31,20 +31,20 @@ def entry_of(node: exp.Expr) -> Entry | None:
 
 @cache
 def _nodes() -> Mapping[type, Entry]:
-    """Operators and other syntax, and the functions that have an expression of their own."""
+    """Returns the entries of operators and other syntax, and of the functions that have an expression of their own."""
     own = {node: _entry(row) for node, row in by_node().items() if _claimed(row)}
     return {**own, **_SYNTAX}
 
 
 @cache
 def _named() -> Mapping[str, Entry]:
-    """The functions that are called by name, in capitals."""
+    """Returns the entries of the functions that are called by name, in capitals."""
     rows = {name: row for name, row in by_name().items() if row.node is None and _claimed(row)}
     return {name.upper(): _entry(row) for name, row in rows.items()}
 
 
 def _claimed(row: Function) -> bool:
-    """Whether DuckDB has the function, other than in OVER alone."""
+    """Returns whether DuckDB supports the function, other than only in OVER."""
     return row.duckdb is not None and not isinstance(row, WindowFunction)
 
 

@@ -1,4 +1,4 @@
-"""DuckDB's evaluation errors, said again as errors of the query."""
+"""Translates DuckDB's evaluation errors into errors of the query."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
 
 
 def explain_error(error: BaseException) -> tuple[str, str] | None:
-    """The message and hint for an error that DuckDB raised while it ran rendered SQL; None for others."""
+    """Returns the message and hint for an error that DuckDB raised while it ran rendered SQL; None for others."""
     said = str(error)
     for pattern, message, hint in _KNOWN:
         found = pattern.search(said)

@@ -1,4 +1,4 @@
-"""The walk over expressions. Every entry answers SQL whose DuckDB type is that of Spark's result type."""
+"""Renders expressions by walking over them. Every entry returns SQL whose DuckDB type is Spark's result type."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 1_000_000
 NEGATED = (exp.Like, exp.ILike, exp.RegexpLike)
-"""Nodes with a NOT of their own, which their entries know of."""
+"""Nodes with their own NOT, which their entries handle."""
 
 
 class Expressions:
-    """Renders expressions: each by the entry that ``entry_of`` has for it; ``query`` renders the queries inside."""
+    """Renders expressions, each by its entry from ``entry_of``; ``query`` renders the queries inside."""
 
     def __init__(self, query: Callable[[exp.Expr], str], entry_of: Callable[[exp.Expr], Entry | None]):
         self.query = query
         self._entry_of = entry_of
         self._rendered: dict[int, tuple[exp.Expr, str]] = {}
-        """By the id of a node, which is kept: what uses an operand several times asks for it as often."""
+        """By the id of a node, which is kept alive: an entry that uses an operand several times asks for it
+        each time.
+        """
 
     def sql(self, node: exp.Expr) -> str:
-        """The expression, in its own type."""
+        """Renders the expression, in its own type."""
         known = self._rendered.get(id(node))
         if known is None:
             known = self._rendered[id(node)] = (node, self._render(node))
@@ -58,19 +60,21 @@ class Expressions:
         return found
 
     def _guarded(self, node: exp.Expr, found: str) -> str:
-        """DuckDB looks at all operands of a row; Spark stops at one that is NULL, and what is behind it cannot fail."""
+        """Guards operands. DuckDB evaluates all operands of a row; Spark stops at a NULL, and what follows it
+        cannot fail.
+        """
         tests = "".join(f"WHEN {self.sql(o)} IS NULL THEN NULL " for o in guards(node))
         return f"(CASE {tests}ELSE {found} END)" if tests else found
 
     def type(self, node: exp.Expr) -> pa.DataType:
-        """The expression's type, which must be known."""
+        """Returns the expression's type, which must be known."""
         found = type_of(node)
         if found is None:
             raise Unrenderable(f"the type of {node.key.upper()} is not known")
         return found
 
     def to(self, node: exp.Expr, dtype: pa.DataType) -> str:
-        """The expression, brought to another type."""
+        """Renders the expression, cast to another type."""
         if isinstance(node, exp.Literal) and node.is_string:
             found = written(node.name, dtype)
             if found is not None:
@@ -78,7 +82,7 @@ class Expressions:
         return cast(self.sql(node), self.type(node), dtype)
 
     def given(self, node: exp.Expr) -> list[str]:
-        """The arguments of a call, brought to the types of the function's parameters."""
+        """Renders the arguments of a call, cast to the types of the function's parameters."""
         signature = signatures().get(str(node.this).upper())
         types = [self.type(argument) for argument in node.expressions]
         if signature is None:
@@ -91,7 +95,7 @@ Entry = Callable[[Expressions, exp.Expr], str]
 
 
 def _has_interval(dtype: pa.DataType) -> bool:
-    """DuckDB's intervals come out as another type of Arrow's."""
+    """Returns whether a type contains an interval, which DuckDB returns as another Arrow type."""
     if dtype.num_fields:
         return any(_has_interval(dtype.field(i).type) for i in range(dtype.num_fields))
     return bool(dtype == pa.duration("us"))

@@ -1,4 +1,4 @@
-"""Dates and times with intervals."""
+"""Renders dates and times with intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MICROS = {"SECOND": 1_000_000}
 
 
 def interval(node: exp.Expr) -> str:
-    """An INTERVAL literal, or a sum of them."""
+    """Renders an INTERVAL literal, or a sum of them."""
     if isinstance(node, exp.Paren):
         return f"({interval(node.this)})"
     if isinstance(node, exp.Neg):
@@ -41,7 +41,7 @@ def interval(node: exp.Expr) -> str:
 
 
 def date_arithmetic(r: Expressions, node: exp.Expr) -> str:
-    """A date or time plus or minus an interval or a number of days."""
+    """Renders a date or time plus or minus an interval or a number of days."""
     result, left, right = r.type(node), node.this, node.expression
     if result == DURATION:
         raise Unrenderable("a difference of times as an interval")

@@ -1,4 +1,4 @@
-"""Functions of numbers. Where DuckDB raises outside of a function's domain, Spark's answer is put in."""
+"""Renders functions of numbers. Where DuckDB raises outside a function's domain, uses Spark's result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST_WITH_FRACTION = "1e17"
 
 
 def doubles(template: str) -> Entry:
-    """A function of one DOUBLE, written with ``{x}``."""
+    """Returns an entry for a function of one DOUBLE, written with ``{x}``."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         (value,) = r.given(node)
@@ -36,7 +36,7 @@ def absolute(r: Expressions, node: exp.Expr) -> str:
 
 
 def rounded(r: Expressions, node: exp.Expr) -> str:
-    """ROUND, half up: decimals by a cast, doubles by their shortest digits."""
+    """Renders ROUND, half up: decimals by a cast, doubles by their shortest digits."""
     argument, result = node.expressions[0], r.type(node)
     places = integer_value(node.expressions[1]) if len(node.expressions) > 1 else 0
     if places is None or places < 0 or places > 15:
@@ -52,14 +52,14 @@ def rounded(r: Expressions, node: exp.Expr) -> str:
     def body(x: str) -> str:
         digits = f"CAST(CAST({x} AS VARCHAR) AS DECIMAL(38, {places}))"
         exact = f"CAST(CAST({digits} AS VARCHAR) AS DOUBLE)"
-        # Java has no negative zero here, and none of what is rounded to it.
+        # Java has no negative zero here, also not as the result of rounding.
         return f"(CASE WHEN abs({x}) < {_LARGEST_WITH_FRACTION} THEN {exact} ELSE {x} END)"
 
     return once(value, body)
 
 
 def whole(name: str) -> Entry:
-    """FLOOR, CEIL: BIGINT of a DOUBLE, held at its ends, as Java does."""
+    """Returns the entry for FLOOR and CEIL: BIGINT of a DOUBLE, limited to its range, as in Java."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         if len(node.expressions) > 1:
@@ -99,7 +99,7 @@ _LOGS = {"2": "log2", "10": "log10"}
 
 
 def logarithm(r: Expressions, node: exp.Expr) -> str:
-    """LOG(x) is the natural one, LOG(base, x) of a base."""
+    """Renders LOG(x), the natural logarithm, and LOG(base, x)."""
     values = r.given(node)
     if len(values) == 1:
         return once(values[0], lambda x: f"(CASE WHEN {x} > 0 THEN ln({x}) END)")
@@ -134,17 +134,17 @@ def null_test(symbol: str) -> Entry:
 
 def atan2(r: Expressions, node: exp.Expr) -> str:
     y, x = r.given(node)
-    # Java adds a zero first, which has no sign then.
+    # Java first adds a zero, so the result has no sign.
     return f"atan2({y} + 0.0::DOUBLE, {x} + 0.0::DOUBLE)"
 
 
 def of_angle(name: str) -> Entry:
-    """SIN, COS, TAN: NaN of an infinite angle."""
+    """Returns the entry for SIN, COS and TAN: NaN of an infinite angle."""
     return doubles(f"CASE WHEN isinf({{x}}) THEN {{nan}} ELSE {name}({{x}}) END")
 
 
 def of_share(name: str) -> Entry:
-    """ASIN, ACOS: NaN outside of -1 to 1."""
+    """Returns the entry for ASIN and ACOS: NaN outside -1 to 1."""
     return doubles(f"CASE WHEN abs({{x}}) > 1 THEN {{nan}} ELSE {name}({{x}}) END")
 
 

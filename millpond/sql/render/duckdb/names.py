@@ -1,4 +1,4 @@
-"""How types, identifiers and literals are written in DuckDB."""
+"""Writes types, identifiers and literals in DuckDB's SQL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 
 class Unrenderable(Exception):
-    """DuckDB has no way, known to this package, to give Spark's answer; the reason says for what."""
+    """Signals that DuckDB has no way, known to this package, to return Spark's result; the reason says for what."""
 
 
 NOW = "millpond_now"
-"""The variable in which whoever runs a query gives it the time."""
+"""The variable in which the caller of a query sets the time."""
 UPPER, LOWER, TITLE = "millpond_upper", "millpond_lower", "millpond_title"
 DAYS, MICROS = "millpond_days", "millpond_micros"
-"""Functions of Python, for texts that DuckDB reads or writes otherwise than Spark does."""
+"""Python functions, for texts that DuckDB reads or writes differently from Spark."""
 _NAMES: dict[pa.DataType, str] = {
     pa.null(): '"NULL"',
     pa.bool_(): "BOOLEAN",
@@ -38,19 +38,19 @@ _NAMES: dict[pa.DataType, str] = {
 
 
 def quoted(name: str) -> str:
-    """An identifier."""
+    """Returns an identifier, quoted."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:
-    """A string literal."""
+    """Returns a string literal."""
     if "\0" in value:
         raise Unrenderable("a string with a zero character")
     return "'" + value.replace("'", "''") + "'"
 
 
 def duck(dtype: pa.DataType) -> str:
-    """The DuckDB name of a type."""
+    """Returns the DuckDB name of a type."""
     if dtype in _NAMES:
         return _NAMES[dtype]
     if pa.types.is_decimal128(dtype):
@@ -65,7 +65,7 @@ def duck(dtype: pa.DataType) -> str:
 
 
 def typed(sql: str, dtype: pa.DataType) -> str:
-    """DuckDB's own CAST."""
+    """Writes DuckDB's own CAST."""
     return f"CAST({sql} AS {duck(dtype)})"
 
 
@@ -73,10 +73,11 @@ _SHORT = 120
 
 
 def once(sql: str, body: Callable[[str], str]) -> str:
-    """SQL that uses a value several times. A long value is computed once, which costs a tenth of a microsecond a row; a
-    short one is cheaper to write again."""
+    """Returns SQL that uses a value several times. A long value is computed once, which costs a tenth of a microsecond
+    per row; a short one is cheaper to repeat.
+    """
     if len(sql) <= _SHORT:
         return body(sql)
-    # Lambdas stand inside one another: only the same value may have the same name.
+    # Lambdas are nested: only the same value may have the same name.
     variable = f"v{crc32(sql.encode()):08x}"
     return f"list_transform([{sql}], lambda {variable}: {body(variable)})[1]"

@@ -1,4 +1,4 @@
-"""Arrays, maps and structs."""
+"""Renders arrays, maps and structs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _field(r: Expressions, node: exp.Expr, name: str) -> str:
     if not is_struct(struct):
         raise Unrenderable("a field of something that is no struct")
     own = next(f for f in struct if f.name.lower() == name.lower())
-    # Without COALESCE a CAST would look at the field in all rows, also in those that CASE or WHERE have left out.
+    # Without COALESCE, a CAST would read the field in all rows, also in those that CASE or WHERE excludes.
     found = f"coalesce(struct_extract({r.sql(node)}, {text(own.name)}), NULL)"
-    # Of a NULL that is written out DuckDB gives no type.
+    # DuckDB has no type for a literal NULL.
     return found if isinstance(node, exp.Column) else typed(found, own.type)
 
 
 def bracket(r: Expressions, node: exp.Expr) -> str:
-    """``a[0]``, ELEMENT_AT and TRY_ELEMENT_AT; a missing place raises, a missing key is NULL."""
+    """Renders ``a[0]``, ELEMENT_AT and TRY_ELEMENT_AT; a missing index raises, a missing key is NULL."""
     container, (key,) = r.type(node.this), node.expressions
     if is_struct(container):
         return _field(r, node.this, key.name)
@@ -99,7 +99,7 @@ def struct(r: Expressions, node: exp.Expr) -> str:
 
 
 def argument_of(node: exp.Expr) -> exp.Expr:
-    """The one argument of a call."""
+    """Returns the one argument of a call."""
     found: exp.Expr = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
     return found
 
@@ -111,7 +111,7 @@ def size(r: Expressions, node: exp.Expr) -> str:
 
 
 def contains(r: Expressions, node: exp.Expr) -> str:
-    """NULL when the value is not found and the array has a NULL."""
+    """Renders ARRAY_CONTAINS: NULL if the value is not found and the array has a NULL."""
     array, sought = node.expressions
     container = r.type(array)
     if not is_list(container) or r.type(sought) != container.value_type:
@@ -157,7 +157,7 @@ def contains_key(r: Expressions, node: exp.Expr) -> str:
 
 
 def sort_array(r: Expressions, node: exp.Expr) -> str:
-    """SORT_ARRAY: NULLs are the least."""
+    """Renders SORT_ARRAY: NULLs are the least."""
     array, *rest = node.expressions
     if not is_list(r.type(array)) or (rest and not isinstance(rest[0], exp.Boolean)):
         raise Unrenderable("a sort in a direction that is not written out")
@@ -166,7 +166,7 @@ def sort_array(r: Expressions, node: exp.Expr) -> str:
 
 
 def array_sort(r: Expressions, node: exp.Expr) -> str:
-    """ARRAY_SORT: NULLs come last."""
+    """Renders ARRAY_SORT: NULLs are last."""
     items = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
     if len(items) > 1 or not is_list(r.type(items[0])):
         raise Unrenderable("a sort with a function")
@@ -179,7 +179,7 @@ array_compact = of_list("list_filter({x}, lambda v: v IS NOT NULL)")
 ENTRIES: dict[type[exp.Expr], Entry] = {
     exp.Dot: dot,
     exp.Bracket: bracket,
-    # These are made where paths and lists of aggregates are lowered.
+    # These are created where paths and lists of aggregates are lowered.
     exp.ArraySize: size,
     exp.ArrayMax: array_max,
     exp.ArrayMin: array_min,

@@ -1,4 +1,4 @@
-"""Columns, literals, comparisons, logic and the conditional expressions."""
+"""Renders columns, literals, comparisons, logic and conditional expressions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def paren(r: Expressions, node: exp.Expr) -> str:
 
 
 def common(r: Expressions, nodes: Sequence[exp.Expr]) -> pa.DataType:
-    """The type that all of them are compared in."""
+    """Returns the type in which all of them are compared."""
     found = coercion.widest([r.type(n) for n in nodes])
     if found is None:
         raise Unrenderable("a comparison of types without a common one")
@@ -80,7 +80,7 @@ def between(r: Expressions, node: exp.Expr) -> str:
     above_low = f"{r.to(node.this, below)} >= {r.to(low, below)}"
     below_high = f"{r.to(node.this, above)} <= {r.to(high, above)}"
     if any(may_raise(e) or cast_may_raise(r.type(e), t) for e, t in ((low, below), (high, above))):
-        # Neither is looked at for NULL, nor the upper end for a value below the lower one.
+        # For NULL, neither bound is evaluated, nor the upper bound for a value below the lower one.
         first = f"WHEN {r.sql(node.this)} IS NULL THEN NULL WHEN NOT ({above_low}) THEN FALSE"
         return f"(CASE {first} ELSE {above_low} AND {below_high} END)"
     return f"({above_low} AND {below_high})"
@@ -99,7 +99,7 @@ def membership(r: Expressions, node: exp.Expr) -> str:
 
 
 def _one_by_one(value: str, items: Sequence[str]) -> str:
-    """IN with items that can raise: those behind the one that is found are not looked at."""
+    """Renders IN with items that can raise: items after a match are not evaluated."""
     if len(items) > _MOST_RAISING:
         raise Unrenderable("IN of many values that can raise")
 
@@ -142,7 +142,7 @@ def scalar_query(r: Expressions, node: exp.Expr) -> str:
 
 
 def logic(symbol: str, decided: str) -> Entry:
-    """AND, OR; a part that can raise is not looked at when one before it decides."""
+    """Returns the entry for AND and OR; a part that can raise is not evaluated if an earlier part decides."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         parts = list(node.flatten())
@@ -204,7 +204,7 @@ def nvl2(r: Expressions, node: exp.Expr) -> str:
 
 
 def choice(name: str) -> Entry:
-    """COALESCE, GREATEST, LEAST; the latter two skip NULLs in both systems."""
+    """Returns the entry for COALESCE, GREATEST and LEAST; the latter two skip NULLs in both systems."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         result = r.type(node)
@@ -238,7 +238,7 @@ def cast_entry(r: Expressions, node: exp.Expr) -> str:
 
 
 def _written(r: Expressions, node: exp.Literal, target: pa.DataType) -> str:
-    """A text that is written out and cast: what it is, is known here."""
+    """Renders a cast of a text literal, whose value is known here."""
     if target in coercion.FLOATS and _NUMBER.fullmatch(node.name):
         return typed(text(node.name), target)
     return r.to(node, target)
@@ -279,5 +279,5 @@ ENTRIES: dict[type[exp.Expr], Entry] = {
 
 
 def cast_call(r: Expressions, node: exp.Expr) -> str:
-    """``BIGINT(x)`` is ``CAST(x AS BIGINT)``."""
+    """Renders ``BIGINT(x)`` as ``CAST(x AS BIGINT)``."""
     return r.to(node.expressions[0], r.type(node))

@@ -1,4 +1,4 @@
-"""Paths with wildcards."""
+"""Renders paths with wildcards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LIKE and regular expressions."""
+"""Renders LIKE and regular expressions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.sql.typing.coercion import STRING
 
 
 def like(r: Expressions, node: exp.Expr) -> str:
-    """LIKE, ILIKE; the escape is a backslash if none is given, as in Spark."""
+    """Renders LIKE and ILIKE; the default escape is a backslash, as in Spark."""
     escape = "\\"
     if isinstance(node, exp.Escape):
         escape, node = literal(node.expression, "an escape"), node.this
@@ -22,7 +22,7 @@ def like(r: Expressions, node: exp.Expr) -> str:
 
 
 def _like_several(r: Expressions, node: exp.Expr) -> str:
-    """LIKE ANY, LIKE ALL: negated, each pattern is."""
+    """Renders LIKE ANY and LIKE ALL; a NOT negates each pattern."""
     patterns = node.expression.this
     items = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
     negated = bool(node.args.get("negate"))
@@ -49,14 +49,14 @@ def _like(
 
 
 def _is_slow(pattern: str, escape: str) -> bool:
-    """Whether DuckDB's LIKE would try all ways to divide a text among several ``%``."""
+    """Returns whether DuckDB's LIKE would try all ways to split a text among several ``%``."""
     return pattern.count("%") > 1 and (
         pattern.strip("%") != pattern[1:-1] or any(c in pattern[1:-1] for c in ("%", "_", escape))
     )
 
 
 def _regex(pattern: str, escape: str) -> str:
-    """The same as a regular expression, whose time grows with the length of the text alone."""
+    """Returns the same as a regular expression, whose time grows only with the length of the text."""
     found, at = ["(?s)"], 0
     while at < len(pattern):
         char = pattern[at]
@@ -83,7 +83,7 @@ def _check_pattern(pattern: str, escape: str) -> None:
 
 
 def like_call(kind: type[exp.Expr]) -> Entry:
-    """LIKE(x, pattern[, escape]) is x LIKE pattern [ESCAPE escape]."""
+    """Returns the entry for LIKE(x, pattern[, escape]), which is x LIKE pattern [ESCAPE escape]."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         value, pattern, *escape = node.expressions
@@ -94,7 +94,7 @@ def like_call(kind: type[exp.Expr]) -> Entry:
 
 
 def matches(r: Expressions, node: exp.Expr) -> str:
-    """``x RLIKE pattern``."""
+    """Renders ``x RLIKE pattern``."""
     pattern, _ = translate(literal(node.expression, "a pattern"), finds=True)
     return f"regexp_matches({r.to(node.this, STRING)}, {text(pattern)})"
 

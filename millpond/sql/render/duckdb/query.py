@@ -1,4 +1,4 @@
-"""Queries: SELECT with its clauses, set operations, CTEs, VALUES, joins."""
+"""Renders queries: SELECT with its clauses, set operations, CTEs, VALUES, joins."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _GROUPINGS: dict[type[exp.Expr], str] = {
 
 
 class Queries:
-    """Renders queries, and through ``expressions`` what is in them."""
+    """Renders queries, and through ``expressions`` their expressions."""
 
     def __init__(self) -> None:
         self.expressions = Expressions(self.query, entry_of)
 
     def query(self, node: exp.Expr) -> str:
-        """Any query, without outer parentheses."""
+        """Renders any query, without outer parentheses."""
         if isinstance(node, exp.Subquery):
             return self._parenthesised(node)
         if isinstance(node, exp.Select):
@@ -108,7 +108,7 @@ class Queries:
                 parts.append(self._group(node.args["group"]))
             conditions = [self._condition(node.args[key].this)] if node.args.get(key) else []
             if key == "having" and _several_groupings(node.args.get("group")):
-                conditions.append("count(*) > 0")  # Spark has no row for all rows where there are none
+                conditions.append("count(*) > 0")  # Spark has no group of all rows if there are no rows
             if conditions:
                 parts.append(f"{word} {' AND '.join(conditions)}")
         return " ".join(parts)
@@ -177,7 +177,7 @@ class Queries:
         return " ".join(parts)
 
     def _condition(self, node: exp.Expr) -> str:
-        """A condition whose parts DuckDB may place where they are cheapest."""
+        """Renders a condition whose parts DuckDB may evaluate where they are cheapest."""
         parts = node.flatten() if isinstance(node, exp.And) else [node]
         return " AND ".join(self.expressions.to(part, BOOLEAN) for part in parts)
 
@@ -194,7 +194,7 @@ class Queries:
         return self._key(node)
 
     def _key(self, node: exp.Expr) -> str:
-        """A grouping key; a bare name is one of the output."""
+        """Renders a grouping key; a bare name is an output."""
         if isinstance(node, exp.Column) and not node.table and type_of(node) is None:
             return quoted(node.name)
         dtype = type_of(node)
@@ -203,7 +203,7 @@ class Queries:
         return self.expressions.sql(node)
 
     def _tail(self, node: exp.Expr) -> str:
-        """ORDER BY, LIMIT and OFFSET."""
+        """Renders ORDER BY, LIMIT and OFFSET."""
         parts = []
         order = node.args.get("order")
         if order is not None:
@@ -240,7 +240,7 @@ class Queries:
         return f"({left}) {_SET_WORDS[type(node)]}{'' if node.args.get('distinct') else ' ALL'} ({right})"
 
     def _side(self, node: exp.Expr, types: Sequence[pa.DataType | None]) -> str:
-        """One side of a set operation, its columns brought to the common types."""
+        """Renders one side of a set operation, with its columns cast to the common types."""
         own = output_types(node)
         if len(own) != len(types) or None in own or None in types:
             raise Unrenderable("a set operation over types that are not known")
@@ -268,7 +268,7 @@ class Queries:
 
 
 def _check_lateral(join: exp.Expr, *, plain: bool) -> None:
-    """Refuses forms of LATERAL that DuckDB has not."""
+    """Refuses forms of LATERAL that DuckDB does not have."""
     around = join.find_ancestor(exp.Lateral, exp.Subquery, exp.Exists, exp.In)
     while isinstance(around, exp.Subquery) and isinstance(around.parent, exp.From | exp.Join):
         around = around.find_ancestor(exp.Lateral, exp.Subquery, exp.Exists, exp.In)
@@ -279,7 +279,7 @@ def _check_lateral(join: exp.Expr, *, plain: bool) -> None:
 
 
 def _several_groupings(group: exp.Expr | None) -> bool:
-    """Whether rows are grouped in several ways: ROLLUP, CUBE, GROUPING SETS of more than ()."""
+    """Returns whether rows are grouped in several ways: ROLLUP, CUBE, GROUPING SETS of more than ()."""
     sets = [e for e in group.expressions if type(e) in _GROUPINGS] if group is not None else []
     return any(not isinstance(s, exp.GroupingSets) or s.expressions != [exp.Tuple()] for s in sets)
 
@@ -291,7 +291,7 @@ def _output_names(node: exp.Expr) -> list[str]:
 
 
 def _alias(node: exp.Expr) -> str:
-    """A table's alias with its column names."""
+    """Returns a table's alias with its column names."""
     if not isinstance(node, exp.TableAlias):
         return quoted(node.name)
     columns = node.args.get("columns") or ()
@@ -300,7 +300,7 @@ def _alias(node: exp.Expr) -> str:
 
 
 def _only(node: exp.Expr, known: set[str]) -> None:
-    """Refuses a node that has a part which would be dropped."""
+    """Refuses a node with a part that would be dropped."""
     for key, value in node.args.items():
         if value and key not in known:
             raise Unrenderable(f"{key.upper().strip('_')} in {node.key.upper()}")

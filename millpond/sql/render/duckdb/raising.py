@@ -1,7 +1,7 @@
-"""Which expressions can raise on some row.
+"""Finds expressions that can raise on some row.
 
-DuckDB evaluates both sides of a projected AND, and the arguments of an aggregate before its FILTER. Spark stops at
-a left side that decides, so where the rest can raise it is put behind a CASE, which DuckDB does not look past.
+DuckDB evaluates both sides of a projected AND, and the arguments of an aggregate before its FILTER. Spark stops at a
+left side that decides. So where the rest can raise, it is placed inside a CASE, which DuckDB evaluates only if needed.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _ONE_TYPE = (
 
 
 def may_raise(node: exp.Expr) -> bool:
-    """Whether evaluating it could fail; true when in doubt."""
+    """Returns whether evaluating it could fail; true if in doubt."""
     return not all(isinstance(n, _NEVER) or _harmless(n) or _without_casts(n) for n in node.walk())
 
 
 def _harmless(node: exp.Expr) -> bool:
-    """Whether it is a call that has a value for every string."""
+    """Returns whether it is a call that has a value for every string."""
     row = by_name().get(str(node.this).lower()) if isinstance(node, exp.Anonymous) else None
     if row is None or not row.total:
         return False
@@ -82,7 +82,9 @@ def _harmless(node: exp.Expr) -> bool:
 
 
 def _without_casts(node: exp.Expr) -> bool:
-    """Whether the operands are of one type, or all numbers, so that bringing them together cannot fail."""
+    """Returns whether the operands have one type, or are all numbers, so that casting them to a common type
+    cannot fail.
+    """
     if not isinstance(node, _ONE_TYPE) or node.args.get("query") is not None:
         return False
     types = {type_of(n) for n in node.iter_expressions() if not isinstance(n, exp.If | exp.Null)}
@@ -93,7 +95,7 @@ _WIDTHS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def cast_may_raise(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether some value of one type cannot be brought to the other."""
+    """Returns whether some value of one type cannot be cast to the other."""
     if source in (target, NULL) or target == STRING:
         return False
     if is_integer(source):
@@ -118,7 +120,7 @@ _BINARY = (
 
 
 def guards(node: exp.Expr) -> list[exp.Expr]:
-    """The operands that Spark looks at before one that can raise: if one of them is NULL it goes no further."""
+    """Returns the operands that Spark evaluates before one that can raise: if one of them is NULL, it stops."""
     if isinstance(node, exp.Anonymous):
         row = by_name().get(str(node.this).lower())
         order = [] if row is not None and row.eager else list(node.expressions)
@@ -140,7 +142,7 @@ def guards(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _targets(node: exp.Expr, order: Sequence[exp.Expr]) -> Sequence[pa.DataType | None]:
-    """The types that the operands are brought to; None where that is not known."""
+    """Returns the types that the operands are cast to; None if unknown."""
     types = [type_of(o) for o in order]
     known = [t for t in types if t is not None]
     if len(known) < len(types):
@@ -149,7 +151,7 @@ def _targets(node: exp.Expr, order: Sequence[exp.Expr]) -> Sequence[pa.DataType 
         signature = signatures().get(str(node.this).upper())
         return [None] * len(types) if signature is None else signature.bind(known)
     common = widest(known)
-    # Decimals are brought to what holds both, which never raises.
+    # Decimals are cast to a type that can represent both, which never raises.
     return [t if common is not None and is_decimal(common) and t != STRING else common for t in known]
 
 

@@ -1,4 +1,4 @@
-"""Functions that are there only with OVER: places in an order, and neighbours in it."""
+"""Renders functions that require OVER: ranks in an order, and neighbours in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.sql.typing.functions import integer_value
 
 
 def ranking(name: str) -> Aggregate:
-    """A function of the row's place, in Spark's INT where it counts."""
+    """Renders a function of the row's rank, in Spark's INT if it is a count."""
 
     def aggregate(r: Expressions, node: exp.Expr) -> Call:
         result = r.type(node)

@@ -1,6 +1,6 @@
-"""Java regular expressions in RE2's syntax, for the part where both find the same.
+"""Translates Java regular expressions to RE2's syntax, for the part where both match the same.
 
-A dot and ``\\s`` are spelled out, since the two differ on line ends; look-around, back references, possessive
+A dot and ``\\s`` are written out, because the two differ on line ends; look-around, back references, possessive
 quantifiers, flags and Unicode classes go to Spark.
 """
 
@@ -28,7 +28,9 @@ _PIECES = re.compile(
 
 
 def translate(pattern: str, *, finds: bool = False) -> tuple[str, int]:
-    """The pattern for RE2, and its number of groups. ``$`` is taken where the text found does not matter."""
+    """Returns the pattern for RE2, and its number of groups. ``$`` is accepted where the matched text does not
+    matter.
+    """
     parts: list[str] = []
     groups = at = 0
     while at < len(pattern):
@@ -54,7 +56,7 @@ def translate(pattern: str, *, finds: bool = False) -> tuple[str, int]:
 
 
 def _is_one(pattern: str) -> bool:
-    """Whether brackets and quantifiers are where they belong."""
+    """Returns whether brackets and quantifiers are well-formed."""
     try:
         re.compile(pattern)
     except re.error:
@@ -69,12 +71,12 @@ def _escaped(char: str, known: dict[str, str]) -> str:
 
 
 def finds_nothing(pattern: str) -> bool:
-    """Whether a pattern may find an empty text: Java and RE2 look for the next one at different places then."""
+    """Returns whether a pattern may match an empty text: Java and RE2 then continue at different places."""
     return re.compile(pattern).search("") is not None or re.search(r"\\[bB]|[\^$]", pattern) is not None
 
 
 def plain_text(pattern: str) -> str | None:
-    """The text that a pattern stands for when it has no operators, else None."""
+    """Returns the text that a pattern without operators matches, else None."""
     text = re.sub(r"\\([^0-9A-Za-z])", lambda m: f"\0{ord(m.group(1))};", pattern)
     if re.search(r"[\\\[\](){}*+?|.^$]", text):
         return None
@@ -82,7 +84,7 @@ def plain_text(pattern: str) -> str | None:
 
 
 def replacement(text: str, groups: int) -> str:
-    """A replacement with ``$1`` in RE2's syntax, with ``\\1``."""
+    """Returns a replacement with ``$1`` in RE2's syntax, with ``\\1``."""
 
     def one(found: re.Match[str]) -> str:
         if int(found.group(1)) > groups:

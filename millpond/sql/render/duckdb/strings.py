@@ -1,4 +1,4 @@
-"""String functions."""
+"""Renders string functions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from millpond.sql.typing.functions import integer_value
 
 
 def literal(node: exp.Expr | None, what: str) -> str:
-    """A string that is written out."""
+    """Returns the value of a string literal."""
     if isinstance(node, exp.Literal) and node.is_string:
         return node.name
     raise Unrenderable(f"{what} that is not written out")
 
 
 def number(node: exp.Expr | None, what: str) -> int:
-    """An integer that is written out."""
+    """Returns the value of an integer literal."""
     found = integer_value(node)
     if found is None or not -_REST <= found <= _REST:
         raise Unrenderable(f"{what} that is not written out")
@@ -26,7 +26,7 @@ def number(node: exp.Expr | None, what: str) -> int:
 
 
 def call(template: str) -> Entry:
-    """A function of strings; ``{0}``, ``{1}`` are its arguments."""
+    """Returns an entry for a function of strings; ``{0}``, ``{1}`` are its arguments."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         return typed(template.format(*r.given(node)), r.type(node))
@@ -35,7 +35,7 @@ def call(template: str) -> Entry:
 
 
 def of_string(template: str) -> Entry:
-    """A function that DuckDB has for strings, but not for BINARY."""
+    """Returns an entry for a function that DuckDB has for strings, but not for BINARY."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         if any(r.type(e) == BINARY for e in node.expressions):
@@ -46,7 +46,7 @@ def of_string(template: str) -> Entry:
 
 
 def cased(name: str, function: str, special: str) -> Entry:
-    """UPPER, LOWER: letters that become several ones are changed outside."""
+    """Returns the entry for UPPER and LOWER: letters that become several are converted in Python."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         (value,) = r.given(node)
@@ -74,7 +74,7 @@ _TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
 def trim(r: Expressions, node: exp.Expr) -> str:
-    """TRIM with its words."""
+    """Renders TRIM with its keywords."""
     name = _TRIMS[str(node.args.get("position") or "").upper()]
     return _trimmed(name, r.to(node.this, STRING), r, node.args.get("expression"))
 
@@ -87,7 +87,7 @@ _BLANK = "' '"
 
 
 def trimmed(name: str, *, text_first: bool) -> Entry:
-    """LTRIM, RTRIM, with the characters before the text; BTRIM with the text first."""
+    """Returns the entry for LTRIM and RTRIM, with the characters before the text; BTRIM with the text first."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         given = r.given(node)
@@ -98,7 +98,7 @@ def trimmed(name: str, *, text_first: bool) -> Entry:
 
 
 def pad(name: str) -> Entry:
-    """LPAD, RPAD; an empty filler fills nothing."""
+    """Returns the entry for LPAD and RPAD; an empty filler adds nothing."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         if r.type(node) != STRING:
@@ -114,7 +114,7 @@ def pad(name: str) -> Entry:
 
 
 def _not_below_zero(count: str) -> str:
-    """A count; NULL stays NULL, which GREATEST would not leave."""
+    """Renders a count of at least 0; NULL remains NULL, unlike with GREATEST."""
     if count.startswith("CAST(") and count.endswith(" AS INTEGER)") and count[5:-12].isdigit():
         return count
     return once(count, lambda n: f"(CASE WHEN {n} < 0 THEN 0 ELSE {n} END)")
@@ -137,7 +137,9 @@ _NOTHING = "''"
 
 
 def substring(r: Expressions, node: exp.Expr) -> str:
-    """Position 0 is 1, negative ones count from the end; a start before the text takes from the length."""
+    """Renders SUBSTRING. Position 0 is 1, negative positions count from the end; a start before the text reduces the
+    length.
+    """
     if r.type(node) != STRING:
         raise Unrenderable("SUBSTRING of BINARY")
     items = node.expressions
@@ -150,7 +152,7 @@ def substring(r: Expressions, node: exp.Expr) -> str:
 
 
 _REST = 2**31 - 1
-"""The length that stands for all the rest of a text."""
+"""The length that means all the rest of a text."""
 
 
 def _part(value: str, place: str, count: str) -> str:
@@ -158,7 +160,7 @@ def _part(value: str, place: str, count: str) -> str:
         f"(CASE WHEN {place} > 0 THEN CAST({place} AS BIGINT) - 1 "
         f"WHEN {place} < 0 THEN length({value}) + CAST({place} AS BIGINT) ELSE {place} END)"
     )
-    # What lies before the text is taken off the count; NULL in any argument is NULL.
+    # What is before the text is subtracted from the count; NULL in any argument is NULL.
     return once(
         f"{{'a': {first}, 'b': {first} + CAST({count} AS BIGINT)}}",
         lambda p: (
@@ -169,7 +171,7 @@ def _part(value: str, place: str, count: str) -> str:
 
 
 def ends(name: str) -> Entry:
-    """LEFT, RIGHT: nothing for a count below one."""
+    """Returns the entry for LEFT and RIGHT: empty for a count below one."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         if r.type(node) != STRING:
@@ -181,7 +183,7 @@ def ends(name: str) -> Entry:
 
 
 def position(value_at: int, part_at: int) -> Entry:
-    """INSTR, LOCATE, POSITION."""
+    """Returns the entry for INSTR, LOCATE and POSITION."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         given = r.given(node)
@@ -213,7 +215,7 @@ def spaces(r: Expressions, node: exp.Expr) -> str:
 
 
 def reverse(r: Expressions, node: exp.Expr) -> str:
-    """By code points; DuckDB's own keeps marks with their letters."""
+    """Reverses by code points; DuckDB's own function keeps marks with their letters."""
     (argument,) = node.expressions
     if is_list(r.type(node)):
         return f"list_reverse({r.sql(argument)})"
@@ -244,7 +246,7 @@ def ascii_code(r: Expressions, node: exp.Expr) -> str:
 
 
 def digest(name: str) -> Entry:
-    """MD5, SHA1: DuckDB takes strings and bytes."""
+    """Returns the entry for MD5 and SHA1: DuckDB accepts strings and bytes."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         (argument,) = node.expressions
@@ -263,7 +265,7 @@ def sha2(r: Expressions, node: exp.Expr) -> str:
 
 
 def found(name: str) -> Entry:
-    """CONTAINS, STARTSWITH, ENDSWITH."""
+    """Returns the entry for CONTAINS, STARTSWITH and ENDSWITH."""
 
     def entry(r: Expressions, node: exp.Expr) -> str:
         if any(r.type(e) == BINARY for e in node.expressions):
@@ -274,7 +276,7 @@ def found(name: str) -> Entry:
 
 
 def translate(r: Expressions, node: exp.Expr) -> str:
-    """What a character of code 0 stands for is left out, as in Spark."""
+    """Renders TRANSLATE. A character that maps to code 0 is removed, as in Spark."""
     value, old, new = r.given(node)
     if "\0" in literal(node.expressions[2], "a replacement"):
         raise Unrenderable("TRANSLATE to a character of code 0")

@@ -1,4 +1,4 @@
-"""Dates and times from strings: the usual form by DuckDB, every other one that Spark takes by Python."""
+"""Renders dates and times from strings: DuckDB parses the usual form, Python every other form that Spark accepts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def time_from_string(sql: str, target: pa.DataType) -> str:
 
 
 def _usual(sql: str, pattern: str, name: str) -> str:
-    """A string of the usual form, read by DuckDB; NULL for others, and for days that no month has."""
+    """Renders a string of the usual form, parsed by DuckDB; NULL for others, and for invalid days."""
     return f"CASE WHEN regexp_full_match({sql}, {text(pattern)}) THEN TRY_CAST({sql} AS {name}) END"
 
 
 def written(value: str, target: pa.DataType) -> str | None:
-    """A date or time that is written out; one that is none raises when the query runs. None for other types."""
+    """Renders a literal date or time; an invalid one raises when the query runs. None for other types."""
     refuse_words(value, target)
     if target == DATE:
         return _written_date(value)
@@ -52,7 +52,7 @@ def written(value: str, target: pa.DataType) -> str | None:
 
 
 def refuse_words(value: str, target: pa.DataType) -> None:
-    """Words such as now are left to Spark."""
+    """Leaves words such as now to Spark."""
     if target in (DATE, TIMESTAMP, TIMESTAMP_NTZ) and value.strip().lower().split(" ")[0] in _WORDS:
         raise Unrenderable("a word for a time")
 

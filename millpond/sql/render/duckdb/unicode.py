@@ -1,4 +1,6 @@
-"""Letters that DuckDB, which maps one to one, changes otherwise than Unicode's full mapping: as classes of RE2."""
+"""Lists letters that DuckDB, which maps one to one, converts differently from Unicode's full mapping: as RE2
+classes.
+"""
 
 from __future__ import annotations
 
@@ -9,4 +11,4 @@ IN_UPPER = (
 )
 """Letters that become several in capitals."""
 IN_LOWER = r"[\x{130}\x{3A3}]"
-"""A dotted I, which becomes two, and a sigma, which is another one at the end of a word."""
+"""A dotted I, which becomes two letters, and a sigma, which is different at the end of a word."""

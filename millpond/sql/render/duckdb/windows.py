@@ -1,4 +1,4 @@
-"""OVER (…) and ORDER BY."""
+"""Renders OVER (…) and ORDER BY."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KNOWN = {"this", "partition_by", "order", "spec", "over", "first"}
 
 
 def ordering(r: Expressions, items: Sequence[exp.Expr]) -> str:
-    """Sort keys; where NULLs go is always said, as the defaults differ."""
+    """Renders sort keys; always says where NULLs go, because the defaults differ."""
     return ", ".join(_ordered(r, item) for item in items)
 
 
@@ -28,7 +28,7 @@ def _ordered(r: Expressions, item: exp.Expr) -> str:
 
 
 def sort_key(r: Expressions, node: exp.Expr) -> str:
-    """What is sorted by; a NULL inside of a nested value is the greatest for DuckDB, and the least for Spark."""
+    """Returns what to sort by; a NULL inside a nested value is the greatest for DuckDB, and the least for Spark."""
     if is_nested(r.type(node)):
         raise Unrenderable("an order of arrays and structs")
     return r.sql(node)
@@ -42,7 +42,7 @@ def direction(item: exp.Ordered) -> str:
 
 
 def over(r: Expressions, node: exp.Expr) -> str:
-    """``OVER (…)``; the names of windows are written out by then."""
+    """Renders ``OVER (…)``; the names of windows are already expanded."""
     if (
         any(v for k, v in node.args.items() if k not in _KNOWN)
         or str(node.args.get("over", "OVER")) != "OVER"
@@ -52,7 +52,7 @@ def over(r: Expressions, node: exp.Expr) -> str:
 
 
 def specification(r: Expressions, node: exp.Expr) -> str:
-    """What stands inside the parentheses of a window."""
+    """Renders what is inside the parentheses of a window."""
     parts = []
     partition, order, spec = (node.args.get(k) for k in ("partition_by", "order", "spec"))
     if partition:

@@ -1,0 +1,100 @@
+"""Combines the handlers of all kinds of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.app.analyze import Analysis
+from millpond.app.answers import Answers
+from millpond.app.controls import Controls
+from millpond.app.creates import Creates
+from millpond.app.declarations import Declarations
+from millpond.app.describe import Descriptions
+from millpond.app.drop import Removals
+from millpond.app.execute import Executor
+from millpond.app.indexes import Indexes
+from millpond.app.launch import Launcher
+from millpond.app.queries import Queries
+from millpond.app.reads import Reads
+from millpond.app.spark import Spark
+from millpond.app.text_run import TextRun
+from millpond.app.writes import Writes
+from millpond.loading.capture_streams import CapturedStreams
+from millpond.loading.inputs import Inputs
+from millpond.loading.load import TableLoads
+from millpond.loading.loader import Loader
+from millpond.loading.open_sources import Sources
+from millpond.plan.connectors import Connectors
+from millpond.query.evaluate import Evaluator
+from millpond.query.transaction import Transaction
+from millpond.store.store import Store
+from millpond.streaming.emitted import Emitted
+from millpond.streaming.runner import Runner
+from millpond.views.materialized_view import Views
+
+
+def make_executor(
+    *,
+    begin: Callable[[], Transaction],
+    text: TextRun,
+    declarations: Declarations,
+    launcher: Launcher,
+    removals: Removals,
+    views: Views,
+    captured_streams: CapturedStreams,
+    table_loads: TableLoads,
+    loader: Loader,
+    indexes: Indexes,
+    answers: Answers,
+    store: Store,
+    evaluator: Evaluator,
+    inputs: Inputs,
+    sources: Sources,
+    connectors: Connectors,
+    emitted: Emitted,
+    queries: Queries,
+    runner: Runner,
+    descriptions: Descriptions,
+    analysis: Analysis,
+    spark: Spark,
+) -> Executor:
+    """Makes the executor of statements, and passes each kind's handler what it uses."""
+    executor = Executor(text, begin)
+    creates = Creates(
+        text,
+        declarations,
+        launcher,
+        views,
+        captured_streams,
+        table_loads,
+        loader,
+        indexes,
+        spark.with_types,
+    )
+    writes = Writes(
+        text=text,
+        launcher=launcher,
+        answers=answers,
+        store=store,
+        evaluator=evaluator,
+        inputs=inputs,
+        sources=sources,
+        connectors=connectors,
+        emitted=emitted,
+        spark=spark.session,
+        with_types=spark.with_types,
+    )
+    controls = Controls(text, store, removals, indexes, queries, runner)
+    reads = Reads(
+        text=text,
+        answers=answers,
+        launcher=launcher,
+        views=views,
+        emitted=emitted,
+        descriptions=descriptions,
+        analysis=analysis,
+        with_types=spark.with_types,
+        run=executor.run,
+    )
+    executor.add(creates.handlers, writes.handlers, controls.handlers, reads.handlers)
+    return executor

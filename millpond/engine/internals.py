@@ -1,0 +1,66 @@
+"""Accesses private parts of PySpark: its Java process and the Java objects behind a session and a frame.
+
+No other file uses PySpark's private fields, so only this one depends on its version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def active_context() -> SparkContext | None:
+    """Returns the context of this process, if Spark is up."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context
+
+
+def gateway() -> Any:
+    """Returns the connection to the Java process, if there is one."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway
+
+
+def forget_process() -> None:
+    """Lets PySpark start another Java process."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def java_of(context: SparkContext) -> Any:
+    """Returns the classes of the Java process."""
+    return context._jvm
+
+
+def java_session(session: SparkSession) -> Any:
+    """Returns the Java object of a session."""
+    return session._jsparkSession
+
+
+def java_sessions(session: SparkSession) -> Any:
+    """Returns the Java class of sessions, which stores the one that a thread last used."""
+    return session._get_j_spark_session_class(session._jvm)
+
+
+def java_frame(frame: DataFrame) -> Any:
+    """Returns the Java object of a frame."""
+    return frame._jdf
+
+
+def arrow_batches(frame: DataFrame) -> Any:
+    """Collects the rows of a frame as Arrow batches."""
+    return frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
+
+
+def silence_accumulators(context: SparkContext) -> None:
+    """Suppresses the traceback of a message that was cut off because its process ended."""
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]

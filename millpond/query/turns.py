@@ -1,0 +1,85 @@
+"""Limits large queries that run at once to the number of processors, so that each gets its share."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from millpond import allowance
+
+LARGE = 100_000
+"""Rows of the inputs of a query that needs a turn: a smaller one ends sooner than it would get one."""
+_LONGEST = 5.0
+"""Maximum seconds that a query waits. A function of a program may run a query inside another one."""
+_LOOK = 0.05
+
+
+class Turns:
+    """Gives turns to large queries, first come, first served. DuckDB divides its threads and its memory among the
+    queries that run; with more of them than processors each would be slower, use more memory, and leave less to
+    lookups.
+    """
+
+    def __init__(self, at_once: int | None = None):
+        self._free = at_once or os.cpu_count() or 1
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Returns how many are waiting."""
+        return len(self._waiting)
+
+    @contextmanager
+    def turn(self, tables: Mapping[str, pa.Table]) -> Iterator[None]:
+        """Waits until a query over these tables may run. The caller holds no lock."""
+        if sum(t.num_rows for t in tables.values()) < LARGE:
+            yield
+            return
+        has_turn = self._take()
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._give()
+
+    def _take(self) -> bool:
+        """Waits for the caller's turn; returns False after the maximum wait, and it continues without one."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            mine = threading.Event()
+            self._waiting.append(mine)
+        end = time.monotonic() + _LONGEST
+        try:
+            while (left := end - time.monotonic()) > 0:
+                if mine.wait(min(left, _LOOK)):
+                    return True
+                allowance.check()
+        except BaseException:
+            if self._leave(mine):
+                self._give()
+            raise
+        return self._leave(mine)
+
+    def _leave(self, mine: threading.Event) -> bool:
+        """Stops waiting; returns whether the turn has come meanwhile."""
+        with self._lock:
+            if mine.is_set():
+                return True
+            self._waiting.remove(mine)
+            return False
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1

@@ -1,0 +1,70 @@
+"""Finds the backends of tables by their names, in this package and in others."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.extensions import modules_of, offered, offered_class, offered_classes
+from millpond.tables.base import Backend
+
+_OTHERS = ("base", "registry")
+"""Files of this folder that are no backends."""
+_PLANNED = ("mysql", "mongodb", "delta")
+
+
+def backend_names() -> dict[str, str]:
+    """Returns the backend of this package for each name, its aliases included, in lower case."""
+    names: dict[str, str] = {}
+    for name in _modules():
+        names[name] = name
+        names.update({alias.lower(): name for alias in _load(name).aliases})
+    return names
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Returns the modules of backends, by name: files of this folder, and files ``table`` of connectors."""
+    files = [m.name for m in iter_modules([str(Path(__file__).parent)]) if not m.ispkg]
+    own = {f: f"{__package__}.{f}" for f in files if not f.startswith("_") and f not in _OTHERS}
+    return {**own, **modules_of("table")}
+
+
+def every_backend() -> list[type[Backend]]:
+    """Returns every backend of this package and of others."""
+    return [*(_load(name) for name in _modules()), *offered_classes("table", Backend)]
+
+
+def find_backend(name: str) -> type[Backend]:
+    """Returns the backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that does not exist
+    yet.
+    """
+    if name.lower() in _modules():
+        return _load(name.lower())  # the others are not loaded for their aliases
+    names = backend_names()
+    found = names.get(name.lower())
+    if found is not None:
+        return _load(found)
+    other = offered_class("table", name, Backend)
+    if other is not None:
+        return other
+    if name.lower() in _PLANNED:
+        raise NotSupported(
+            f'the table extension "{name}" is not in this version', hint=f"known: {', '.join(sorted(names))}"
+        )
+    every = sorted({*names, *offered("table")})
+    known = ", ".join(every)
+    near = did_you_mean(name, every)
+    raise UnknownName(
+        f'there is no table extension "{name}"',
+        hint=f"{near} (known: {known})" if near else f"known: {known}",
+    )
+
+
+def _load(name: str) -> type[Backend]:
+    backend = import_module(_modules()[name]).BACKEND
+    assert isinstance(backend, type) and issubclass(backend, Backend)
+    return backend

@@ -1,0 +1,146 @@
+"""Keeps one table equal to its query: finds the changes that it needs when inputs have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.changes import Changes
+from millpond.engine.states import State
+from millpond.errors import Error
+from millpond.loading.side_inputs import SideInputs
+from millpond.plan.plans import ViewPlan
+from millpond.query.evaluate import Evaluator
+from millpond.sql.catalog import Relation
+from millpond.steps import Steps, timed
+from millpond.store.change_feed import Touched
+from millpond.store.store import Store
+from millpond.tables.base import Snapshot
+from millpond.types import Schema
+
+_FEW = 1_000
+"""The number of parts that are always worth their lookups; a larger number must be under a quarter of the rows."""
+Tables = Callable[[str], Snapshot]
+Emit = Callable[[Changes], None]
+
+
+class LiveView:
+    """Keeps one table equal to its query."""
+
+    def __init__(
+        self,
+        plan: ViewPlan,
+        schema: Schema,
+        store: Store,
+        evaluator: Evaluator,
+        side_inputs: Callable[[LiveView, Mapping[str, Relation]], SideInputs],
+        emit: Emit | None = None,
+    ):
+        self.plan = plan
+        self.schema = schema
+        self.emit = emit
+        """Receives the changes, once the table is filled."""
+        self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
+        self.error: Error | None = None
+        self.held = State.RUNNING
+        """The requested state: a view that is paused or stopped stays as it is."""
+        self.steps = Steps()
+        self.rounds = self.rows = 0
+        self.milliseconds: int | None = None
+        self.whole = True
+        """Whether the next round runs the whole query."""
+        self.renewed = 0
+        """How often a source that it reads has changed."""
+        self._store = store
+        self._evaluator = evaluator
+        sources = {i.view: i.relation for i in plan.query.inputs if i.relation.kind == "source"}
+        self.inputs = side_inputs(self, sources)
+
+    def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
+        """Returns the changes that make the table equal to its query as of ``now``; it was equal as of ``before``."""
+        parts = None if self.whole else self._parts(now, before, touched)
+        own = self._store.backend(self.plan.target.name).snapshot()
+        keyed = bool(self.schema.key)
+        if parts is None:
+            inputs = {
+                i.view: timed(f"read table {i.relation.name}", now(i.relation.name).scan)
+                for i in self._table_inputs()
+            }
+            there = own.scan(rows=not keyed)
+        else:
+            assert self.plan.parts is not None
+            inputs = {}
+            for i in self._table_inputs():
+                columns, name = list(self.plan.parts.inputs[i.view]), i.relation.name
+                get = partial(now(name).get, columns, parts, nulls=True)
+                inputs[i.view] = timed(f"look up in table {name}", get)
+            there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
+        rows = self._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
+        rows = rows.cast(self.schema.arrow())
+        return self._evaluator.difference(there, rows, self.schema.key)
+
+    def _table_inputs(self) -> Iterator[Any]:
+        return (i for i in self.plan.query.inputs if i.relation.kind == "table")
+
+    def _parts(
+        self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]
+    ) -> pa.Table | None:
+        """Returns the values of the dividing columns whose parts may have changed; None if they cannot be known, or if
+        there are so many that the whole query is cheaper.
+        """
+        if self.plan.parts is None:
+            return None
+        names = list(self.plan.parts.columns)
+        types = pa.schema([self.schema.arrow().field(n) for n in names])
+        found = []
+        for i in self._table_inputs():
+            name = i.relation.name
+            change = touched.get(name.lower())
+            if change is None:
+                continue
+            if change.everything or name.lower() not in before:
+                return None
+            rows, key = change.rows(), list(i.relation.schema.key)
+            if key:
+                rows = pa.concat_tables(
+                    [t.get(key, rows, nulls=True) for t in (before[name.lower()], now(name))]
+                )
+            try:
+                found.append(
+                    rows.select(list(self.plan.parts.inputs[i.view])).rename_columns(names).cast(types)
+                )
+            except pa.ArrowInvalid:
+                return None
+        values = pa.concat_tables(found).group_by(names).aggregate([])
+        size = max(len(now(i.relation.name)) for i in self._table_inputs())
+        return values if values.num_rows <= max(_FEW, size // 4) else None
+
+    @property
+    def state(self) -> State:
+        if self.held is State.RUNNING and self.error is not None:
+            return State.FAILED
+        return self.held
+
+    @property
+    def wanted(self) -> bool:
+        """Returns whether it follows its inputs."""
+        return self.held is State.RUNNING
+
+    def check(self) -> None:
+        """Raises the error of the last round."""
+        if self.error is not None and self.wanted:
+            raise self.error
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.plan.name,
+            "state": str(self.state),
+            "batches": self.rounds,
+            "rows": self.rows,
+            "last_batch_ms": self.milliseconds,
+            "error": str(self.error) if self.error is not None else None,
+            "statement": self.plan.text,
+        }
