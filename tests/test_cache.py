@@ -17,9 +17,9 @@ from millpond import App, Error
 from millpond.errors import InvalidOption, NotSupported
 from millpond.options import read_options, settings_of
 from millpond.query.evaluate import Evaluator
-from millpond.query.home import no_spark
 from millpond.query.stats import Health
 from millpond.query.table import Table
+from millpond.query.table_writer import no_spark
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import parse_columns
 from millpond.sql.windowing import WINDOW_OPTIONS

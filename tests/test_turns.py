@@ -12,8 +12,8 @@ import pytest
 
 from millpond import App, allowance
 from millpond.errors import TimedOut
-from millpond.query import turns
-from millpond.query.turns import LARGE, Turns
+from millpond.query import concurrency
+from millpond.query.concurrency import LARGE, Turns
 
 LONG = 20.0
 SMALL, MANY = {"t": pa.table({"a": pa.nulls(LARGE - 1)})}, {"t": pa.table({"a": pa.nulls(LARGE)})}
@@ -54,7 +54,7 @@ def test_only_so_many_large_queries_run_at_once() -> None:
 
 
 def test_a_query_inside_of_another_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_LONGEST", 0.1)
+    monkeypatch.setattr(concurrency, "_LONGEST", 0.1)
     gate = Turns(1)
     for _ in range(3):
         with gate.turn(MANY), gate.turn(MANY):

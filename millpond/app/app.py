@@ -19,8 +19,8 @@ from millpond.app.runtime import Runtime, Settings, forget
 from millpond.app.wiring import build
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, FileMissing, InvalidOption, StateCorrupt
+from millpond.journal.damage_report import survey
 from millpond.journal.state import StateDirectory
-from millpond.journal.survey import survey
 from millpond.loading.progress import Report
 from millpond.options import parse_size
 from millpond.plan.connectors import StandIn

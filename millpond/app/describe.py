@@ -28,8 +28,8 @@ from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.fold import Fold
 from millpond.sql.functions import function_classes
-from millpond.sql.ownnames import is_own
 from millpond.sql.pushdown import need_of
+from millpond.sql.reserved_names import is_own
 from millpond.sql.resolve import Resolved
 from millpond.sql.statements import Explain, Statement
 from millpond.sql.userfunctions import UserFunction

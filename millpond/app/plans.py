@@ -27,12 +27,12 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.checked import Checked
 from millpond.sql.filters import resolve_values
 from millpond.sql.growth import check_growth, makes_more
-from millpond.sql.holes import holes_in, mark_holes, open_holes, stand_in
 from millpond.sql.keyed import keyed_write_of
 from millpond.sql.lookup import lookup_of
 from millpond.sql.outside import named_outside
 from millpond.sql.parse import parse
 from millpond.sql.patterns import has_patterns
+from millpond.sql.placeholders import holes_in, mark_holes, open_holes, stand_in
 from millpond.sql.printer import print_statement
 from millpond.sql.render.duckdb import Unrenderable
 from millpond.sql.resolve import Resolved

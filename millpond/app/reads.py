@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from millpond.app.analyze import Analysis
-from millpond.app.answers import Answers
 from millpond.app.describe import Descriptions
+from millpond.app.finite_queries import Answers
 from millpond.app.handlers import Handler, Handlers
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun

@@ -37,7 +37,7 @@ from millpond.query.result import Result
 from millpond.query.table import Table
 from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog
-from millpond.sql.ownnames import is_own
+from millpond.sql.reserved_names import is_own
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
 from millpond.store.query_states import QueryStates

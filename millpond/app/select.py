@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millpond.app.analyze import Analysis
-from millpond.app.answers import Answers
 from millpond.app.describe import Descriptions
+from millpond.app.finite_queries import Answers
 from millpond.app.lifetime import Lifetime
 from millpond.app.permissions import Permissions
 from millpond.app.script import needed, raise_all
@@ -23,9 +23,9 @@ from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked
 from millpond.sql.outside import Named, named_outside
+from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction
-from millpond.sql.words import point_at_word
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 

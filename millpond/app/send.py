@@ -9,7 +9,7 @@ import pyarrow as pa
 from millpond.app.lifetime import Lifetime
 from millpond.app.secrets import Secrets
 from millpond.errors import UnknownName
-from millpond.journal.answers import Answer
+from millpond.journal.responses import Answer
 from millpond.query.table import Record
 from millpond.records import to_arrow
 from millpond.sql.catalog import Catalog

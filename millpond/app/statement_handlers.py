@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond.app.analyze import Analysis
-from millpond.app.answers import Answers
 from millpond.app.controls import Controls
 from millpond.app.creates import Creates
 from millpond.app.declarations import Declarations
 from millpond.app.describe import Descriptions
 from millpond.app.drop import Removals
 from millpond.app.execute import Executor
+from millpond.app.finite_queries import Answers
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.queries import Queries

@@ -9,7 +9,7 @@ from typing import Any, Self
 from millpond.changes import Changes
 from millpond.query.staged import Begun
 from millpond.query.stats import Health
-from millpond.sql.live import follows_its_query
+from millpond.sql.materialized_view import follows_its_query
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
 from millpond.tables.base import Patch, Snapshot

@@ -34,8 +34,8 @@ from millpond.sql.bind import Binder, Params
 from millpond.sql.checked import Checked
 from millpond.sql.limits import OWN
 from millpond.sql.parse import parse
+from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
-from millpond.sql.words import point_at_word
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.starter import Starter
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from millpond.app.analyze import Analysis
-from millpond.app.answers import Answers
 from millpond.app.declarations import Declarations
 from millpond.app.describe import Descriptions
 from millpond.app.drop import Removals
+from millpond.app.finite_queries import Answers
 from millpond.app.health import TableHealth
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher

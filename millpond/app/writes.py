@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from millpond import faults
-from millpond.app.answers import Answers
+from millpond.app.finite_queries import Answers
 from millpond.app.handlers import NOTHING, Handlers
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun

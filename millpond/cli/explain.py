@@ -46,7 +46,7 @@ def explain(
     with reporting(str(file), verbose=verbose):
         text = read_sql(file)
         from millpond.app.check import check_text, explain_text
-        from millpond.plan.graph_of import graph_of
+        from millpond.plan.statement_graph import graph_of
         from millpond.plan.svg import draw_svg
 
         found = check_text(text)

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.dml.mutate import Find, finding, inserting
+from millpond.query.concurrency import Turns
 from millpond.query.duck import NotAccepted
 from millpond.query.inputs import rows_of
 from millpond.query.prepared import Prepared
 from millpond.query.result import Count, Result
-from millpond.query.turns import Turns
 from millpond.records import to_arrow
 from millpond.records.values import Unfit
 from millpond.sql.catalog import Relation

@@ -14,8 +14,8 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.engine.collect import collect
-from millpond.engine.onspark import to_frame
 from millpond.engine.reader import read_range
+from millpond.engine.spark_stage import to_frame
 from millpond.errors import Error
 from millpond.formats.received import Received, none_spoiled
 from millpond.types import Schema, quote

@@ -20,10 +20,10 @@ from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource
 from millpond.engine.failures import explain
-from millpond.engine.local import Tables
-from millpond.engine.onspark import needed_of, to_frame
+from millpond.engine.in_process import Tables
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
+from millpond.engine.spark_stage import needed_of, to_frame
 from millpond.engine.stream import StreamQuery, end_query
 from millpond.errors import NotSupported
 

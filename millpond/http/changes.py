@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.errors import NotSupported
-from millpond.http.answers import EVENTS, wanted
 from millpond.http.failures import bad_request
 from millpond.http.follower import EventStream
 from millpond.http.keys import key_of
+from millpond.http.responses import EVENTS, wanted
 from millpond.http.rows import table_of
 from millpond.http.selection import Conditional, Selection
 from millpond.options import parse_duration

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from millpond.changes import Changes
 from millpond.errors import Error
-from millpond.http.answers import encode, objects
 from millpond.http.follower import Follower, event
 from millpond.http.net_changes import Netted, netted
+from millpond.http.responses import encode, objects
 from millpond.http.selection import Conditional, Key, Selection, data_of, encoded, keys_of, of_keys
 from millpond.http.settings import Limits
 from millpond.types import Schema

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from millpond.http.answers import EVENTS, encode
+from millpond.http.responses import EVENTS, encode
 
 BEAT = 15.0
 """Seconds without an event after which a client gets a comment: it shows both sides that the other is there."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.http.answers import as_json
 from millpond.http.observation import Observation, Query
+from millpond.http.responses import as_json
 from millpond.loading.progress import Load
 from millpond.plan.graph import Graph
 from millpond.sql.catalog import Catalog
-from millpond.sql.ownnames import is_own
+from millpond.sql.reserved_names import is_own
 from millpond.sql.uris import is_uri
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.http.answers import as_json
+from millpond.http.responses import as_json
 from millpond.http.settings import Role
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Error
-from millpond.http.answers import columns_of, encode, objects
 from millpond.http.channel import Channel, Delivery, reset
 from millpond.http.failures import Refused
 from millpond.http.follower import BEAT, Follower, event
 from millpond.http.keyed_row import as_arrow
+from millpond.http.responses import columns_of, encode, objects
 from millpond.http.selection import Conditional, Selection
 from millpond.http.settings import Limits
 from millpond.sql.catalog import Catalog

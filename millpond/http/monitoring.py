@@ -9,8 +9,8 @@ from prometheus_client import generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.http.answers import as_json
 from millpond.http.failures import bad_request
+from millpond.http.responses import as_json
 from millpond.http.samples import INTERVAL
 
 if TYPE_CHECKING:

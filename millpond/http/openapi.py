@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from millpond.http.answers import JSON
+from millpond.http.responses import JSON
 from millpond.http.route import Route
 from millpond.http.settings import Role
 from millpond.version import __version__

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from millpond.app.session import Session
 from millpond.errors import Closed, NotSupported, Place
-from millpond.http.answers import ARROW, answer_rows, as_json
 from millpond.http.failures import Refused
+from millpond.http.responses import ARROW, answer_rows, as_json
 from millpond.http.running_rows import RunningRows
 from millpond.query.plans import Plan
 from millpond.query.result import Result, RunningResult

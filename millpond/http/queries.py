@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.errors import UnknownName
-from millpond.http.answers import as_json
 from millpond.http.failures import not_found
+from millpond.http.responses import as_json
 from millpond.store.undo import Undo
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.errors import Error
 from millpond.http.access import role_of
-from millpond.http.answers import encode
 from millpond.http.application import is_own_host
+from millpond.http.responses import encode
 from millpond.http.settings import Role
 from millpond.tables.memory import MemoryTable
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.http.answers import JSON
+from millpond.http.responses import JSON
 from millpond.http.settings import Role
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from millpond.http import (
     streams,
     tables,
 )
-from millpond.http.answers import ARROW, EVENTS, JSON, LINES, MERMAID, SVG, TEXT, as_json
 from millpond.http.openapi import description
+from millpond.http.responses import ARROW, EVENTS, JSON, LINES, MERMAID, SVG, TEXT, as_json
 from millpond.http.route import Param, Route
 from millpond.http.settings import Role
 from millpond.sql.statements import EXPLAIN_FORMATS

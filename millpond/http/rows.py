@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.changes import ROW
-from millpond.http.answers import ARROW, JSON, LINES, answer_rows, as_json, wanted
 from millpond.http.failures import Refused, bad_request, not_found
 from millpond.http.keyed_row import as_arrow
 from millpond.http.keys import key_of, text_of
+from millpond.http.responses import ARROW, JSON, LINES, answer_rows, as_json, wanted
 from millpond.http.segments import raw_segments
 from millpond.http.settings import Limits
 from millpond.tables.memory import MemoryTable

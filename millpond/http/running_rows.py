@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Closed, EngineError, known
-from millpond.http.answers import ARROW, Pieces
 from millpond.http.failures import body_of
+from millpond.http.responses import ARROW, Pieces
 from millpond.query.result import RunningResult
 
 if TYPE_CHECKING:

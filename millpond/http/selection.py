@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.allowance import Allowance, given
-from millpond.http.answers import objects
 from millpond.http.net_changes import Netted
+from millpond.http.responses import objects
 
 if TYPE_CHECKING:
     from millpond.query.conditions import Condition

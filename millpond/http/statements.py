@@ -13,7 +13,10 @@ from millpond import allowance
 from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
 from millpond.http.allowed import Locate
-from millpond.http.answers import (
+from millpond.http.body import check_values, parse_object, read_body
+from millpond.http.failures import Refused, bad_request
+from millpond.http.owner import SCOPE, OwnerSession
+from millpond.http.responses import (
     ARROW,
     JSON,
     LINES,
@@ -25,9 +28,6 @@ from millpond.http.answers import (
     as_json,
     wanted,
 )
-from millpond.http.body import check_values, parse_object, read_body
-from millpond.http.failures import Refused, bad_request
-from millpond.http.owner import SCOPE, OwnerSession
 from millpond.http.settings import Role
 from millpond.query.plans import Plan
 from millpond.query.result import LookupResult

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from millpond.errors import InvalidRecord, did_you_mean
 from millpond.formats.jsonvalues import DECODER, column_of, field_of
 from millpond.formats.text import Misfit
-from millpond.http.answers import JSON, as_json
 from millpond.http.body import read_body
 from millpond.http.failures import Refused, bad_request, not_found
-from millpond.journal.answers import Answer
+from millpond.http.responses import JSON, as_json
+from millpond.journal.responses import Answer
 from millpond.sql.catalog import Relation
 from millpond.types import Schema, type_name
 

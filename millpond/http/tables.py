@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.errors import Error
-from millpond.http.answers import as_json
 from millpond.http.failures import not_found
+from millpond.http.responses import as_json
 from millpond.sql.catalog import Relation
-from millpond.sql.ownnames import is_own
+from millpond.sql.reserved_names import is_own
 from millpond.types import type_name
 
 if TYPE_CHECKING:

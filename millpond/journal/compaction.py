@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.changes import ROW
+from millpond.journal.blob_rows import Rows
 from millpond.journal.blobs import INLINE_BYTES, Blob, encode, encoded, plain, to_file
 from millpond.journal.database import LIVE
-from millpond.journal.stored import Rows
 
 _PIECE_ROWS = 500
 _PIECE_BYTES = 1 << 22

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import Changes, Position
-from millpond.journal.answers import Answer, read_answer
+from millpond.journal.blob_rows import Rows, Schemas, read_changes, write_changes
 from millpond.journal.blobs import encode, placed, plain, remove_files
 from millpond.journal.catalog import Entry, read_entries, remove_entry, write_entry
+from millpond.journal.commit_cache import NO_WEIGHT, Facts, Weight, read_ledger
 from millpond.journal.compaction import forget_snapshots, prepared_snapshot, sweep, taken_number
 from millpond.journal.database import guarded, open_to_read
-from millpond.journal.facts import NO_WEIGHT, Facts, Weight, read_ledger
 from millpond.journal.requests import Receipt, Request
+from millpond.journal.responses import Answer, read_answer
 from millpond.journal.revision import Revision, revise
 from millpond.journal.roll import trim
-from millpond.journal.stored import Rows, Schemas, read_changes, write_changes
 from millpond.journal.writer import Writer
 
 

@@ -13,8 +13,8 @@ from threading import Lock
 
 from millpond.changes import Position
 from millpond.errors import StateUnwritable
-from millpond.journal.answers import Answer
-from millpond.journal.stored import Rows
+from millpond.journal.blob_rows import Rows
+from millpond.journal.responses import Answer
 
 
 def _held() -> Lock:

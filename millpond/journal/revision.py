@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from millpond.journal.blob_rows import remove_rows
 from millpond.journal.catalog import Entry, remove_entry, write_entry
-from millpond.journal.facts import Facts
+from millpond.journal.commit_cache import Facts
 from millpond.journal.roll import trim
-from millpond.journal.stored import remove_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.journal.blobs import PART_ROWS, decode, encode, to_file
-from millpond.journal.stored import (
+from millpond.journal.blob_rows import (
     Rows,
     Schemas,
     Segment,
@@ -17,6 +16,7 @@ from millpond.journal.stored import (
     remove_rows,
     write_segments,
 )
+from millpond.journal.blobs import PART_ROWS, decode, encode, to_file
 
 ROLL_BYTES = 1 << 23
 _RUN_SECONDS = 60.0

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from millpond.journal.blob_rows import Schemas, Segment, read_segments
 from millpond.journal.blobs import PART_ROWS, combined, decode
 from millpond.journal.database import guarded, open_to_read
-from millpond.journal.stored import Schemas, Segment, read_segments
 
 SEQ = "_seq"
 _INLINE_ROWS = 20_000

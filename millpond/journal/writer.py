@@ -16,9 +16,10 @@ from typing import TypeVar
 from millpond import faults
 from millpond.changes import Position
 from millpond.errors import Closed, StateUnwritable
-from millpond.journal import facts, single
-from millpond.journal.answers import write_answer
+from millpond.journal import commit_cache, single_change
+from millpond.journal.blob_rows import Schemas, files_in_use, write_changes, write_segments
 from millpond.journal.blobs import DATA, remove_files
+from millpond.journal.commit_cache import Facts
 from millpond.journal.database import (
     Mark,
     check,
@@ -29,13 +30,12 @@ from millpond.journal.database import (
     shrink,
     sync_log,
 )
-from millpond.journal.facts import Facts
 from millpond.journal.late import LateSync
+from millpond.journal.read_only import inspect, remove_copies
 from millpond.journal.requests import GroupCommit, Request
+from millpond.journal.responses import write_answer
 from millpond.journal.roll import ROLL_BYTES, roll
 from millpond.journal.state import sync_directory
-from millpond.journal.stored import Schemas, files_in_use, write_changes, write_segments
-from millpond.journal.untouched import inspect, remove_copies
 
 T = TypeVar("T")
 
@@ -72,12 +72,12 @@ class Writer:
             self._mark = Mark(directory, read_only=read_only)
             try:
                 check(self._connection, directory)
-                self.facts = facts.read(self._connection)
+                self.facts = commit_cache.read(self._connection)
                 self._mark.check(self.facts.revision)
                 if not read_only:
                     remove_copies(directory)
                     self._remove_unnamed_files()
-                    single.set_up(self._connection)
+                    single_change.set_up(self._connection)
                     if durable:
                         self._begin()
             except BaseException:
@@ -226,7 +226,7 @@ class Writer:
         if schema is None or len(rows.blobs) != 1 or rows.blobs[0].data is None:
             return False
         self._check_writable()
-        change = single.SingleChange(self.facts, name, rows.blobs[0], schema, deletes)
+        change = single_change.SingleChange(self.facts, name, rows.blobs[0], schema, deletes)
         request.number = change.last
 
         def committed() -> None:

@@ -32,10 +32,10 @@ from millpond.query.evaluate import Evaluator
 from millpond.records.text import to_json
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked
-from millpond.sql.copying import copied
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Input
+from millpond.sql.table_copies import copied
 from millpond.steps import each
 from millpond.store.error_records import message_records, renewed
 from millpond.store.store import Store

@@ -29,10 +29,10 @@ from millpond.options import find_option, read_options
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.checked import Checked
-from millpond.sql.copying import copied
 from millpond.sql.parse import parse
 from millpond.sql.reads import uris_read
 from millpond.sql.statements import CreateStream, CreateTable
+from millpond.sql.table_copies import copied
 from millpond.store.catalog import Saved
 from millpond.store.store import Store
 from millpond.tables.base import Snapshot

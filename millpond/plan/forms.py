@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millpond.plan.graph_of import graph_of_one
+from millpond.plan.statement_graph import graph_of_one
 from millpond.plan.svg import draw_svg
 from millpond.sql.checked import Checked
 from millpond.sql.statements import Explain, ExplainFormat

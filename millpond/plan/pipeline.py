@@ -23,7 +23,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side, joins_of
 from millpond.sql.lineage import over_stream
-from millpond.sql.misses import miss_options
+from millpond.sql.on_miss import miss_options
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved

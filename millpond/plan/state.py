@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
 from millpond.sql.checked import Checked
 from millpond.sql.joins import StreamJoin
-from millpond.sql.misses import miss_options
 from millpond.sql.nodes import seconds_text
+from millpond.sql.on_miss import miss_options
 from millpond.sql.windowing import Window
 
 

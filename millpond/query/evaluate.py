@@ -11,12 +11,12 @@ import pyarrow as pa
 from millpond import allowance, steps
 from millpond.changes import Changes
 from millpond.clock import Clock
+from millpond.query.concurrency import Turns
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
 from millpond.query.prepared import Prepared, Spelling, prepare
-from millpond.query.turns import Turns
 from millpond.sql.fold import Fold
-from millpond.sql.holes import StandIn
+from millpond.sql.placeholders import StandIn
 from millpond.sql.render import duckdb, spark
 from millpond.sql.render.duckdb import Unrenderable, times_read
 from millpond.sql.render.folds import fold_outputs, render_fold

@@ -19,7 +19,7 @@ from millpond.lookup import Run
 from millpond.predicates import Given
 from millpond.query.result import Result
 from millpond.records.values import Unfit
-from millpond.sql.holes import form_of
+from millpond.sql.placeholders import form_of
 from millpond.sql.template import Parameter, Template, template_of
 
 R = TypeVar("R", bound=Result)

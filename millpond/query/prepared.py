@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.predicates import Predicate
-from millpond.sql.holes import StandIn, holes_in, put_stand_ins, written
+from millpond.sql.placeholders import StandIn, holes_in, put_stand_ins, written
 from millpond.sql.pushdown import filled, pushed
 from millpond.sql.resolve import Resolved
 

@@ -81,7 +81,7 @@ class StagedTable(Backend):
     def close(self) -> None:
         """Does nothing: the transaction ends it."""
 
-    # the home of its changes
+    # the writer of its changes
 
     def commit(self, changes: Changes) -> object:
         return self.apply(changes)

@@ -13,11 +13,10 @@ from millpond.errors import InvalidRecord
 from millpond.lookup import Lookup, Run
 from millpond.query.conditions import Compiler, Condition, UpdateSet
 from millpond.query.evaluate import Evaluator
-from millpond.query.home import Alone, Home, declaration_of, declared, no_spark, table_options
+from millpond.query.keyed_writes import compile_write
 from millpond.query.output_plans import OutputPlans
 from millpond.query.pages import Pages
 from millpond.query.result import SHOWN, LookupResult, drawn
-from millpond.query.single import compile_write
 from millpond.query.staged import Begun, StagedTable
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.query.table_changes import (
@@ -33,6 +32,14 @@ from millpond.query.table_changes import (
     updated,
 )
 from millpond.query.table_reader import Keys, Reader, Record, Rows, TableSnapshot
+from millpond.query.table_writer import (
+    StandaloneWriter,
+    TableWriter,
+    declaration_of,
+    declared,
+    no_spark,
+    table_options,
+)
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
 from millpond.sql.keyed import KeyedWrite
@@ -70,30 +77,30 @@ class Table(Reader):
         values = table_options(schema, options or {}, f'table "{name}"')
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable.open(name, schema, values)
-        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, Alone(name, backend))
+        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, StandaloneWriter(name, backend))
         self._options = dict(options or {})
 
     @classmethod
-    def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, home: Home) -> Self:
-        """Returns the table over a backend whose changes are made at ``home``."""
+    def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, writer: TableWriter) -> Self:
+        """Returns the table over a backend whose changes ``writer`` makes."""
         table: Self = cls.__new__(cls)
-        table._set_up(Compiler(relation, evaluator), backend, home)
+        table._set_up(Compiler(relation, evaluator), backend, writer)
         return table
 
-    def with_rows_of(self, backend: Backend, home: Home, relation: Relation) -> Table:
-        """The same table over other rows, with another home for their changes; what is compiled for the relation is
+    def with_rows_of(self, backend: Backend, writer: TableWriter, relation: Relation) -> Table:
+        """The same table over other rows, with another writer of their changes; what is compiled for the relation is
         shared."""
         table: Table = Table.__new__(Table)
         shared = relation is self.relation
         table._set_up(
-            self._compiler if shared else Compiler(relation, self._compiler.evaluator), backend, home
+            self._compiler if shared else Compiler(relation, self._compiler.evaluator), backend, writer
         )
         return table
 
-    def _set_up(self, compiler: Compiler, backend: Backend, home: Home) -> None:
+    def _set_up(self, compiler: Compiler, backend: Backend, writer: TableWriter) -> None:
         super().__init__(compiler)
         self._backend = backend
-        self._home = home
+        self._writer = writer
         self._pages = Pages()
         self._hits = Counter()
         self._misses = Counter()
@@ -116,7 +123,7 @@ class Table(Reader):
     @property
     def alone(self) -> bool:
         """Returns whether it belongs to no app."""
-        return isinstance(self._home, Alone)
+        return isinstance(self._writer, StandaloneWriter)
 
     @property
     def declaration(self) -> str:
@@ -125,7 +132,7 @@ class Table(Reader):
 
     def become(self, other: Table) -> None:
         """Replaces it by the other one, with its rows."""
-        self._set_up(other._compiler, other._backend, other._home)
+        self._set_up(other._compiler, other._backend, other._writer)
 
     def widen(self, relation: Relation) -> None:
         """From now on it has the columns of the relation, over the same rows."""
@@ -151,7 +158,7 @@ class Table(Reader):
         """Returns a function that makes the change with its values, and returns how many rows it affects; None if they,
         or a thread that writes ``elsewhere``, need the general path, and with ``now`` if it would have to wait.
         """
-        return compile_write(write, self._home.now if now else self._home, elsewhere, strict=self._strict)
+        return compile_write(write, self._writer.now if now else self._writer, elsewhere, strict=self._strict)
 
     def _look(self, output: str, condition: str | Condition | None) -> LookupResult | None:
         return self._plans[output].find(condition) if type(condition) is str else None
@@ -163,7 +170,7 @@ class Table(Reader):
 
         >>> users.insert({"id": 7, "name": "Ann", "tier": "GOLD"})
         """
-        if self._home.put(record, self._strict) is None:
+        if self._writer.put(record, self._strict) is None:
             self.bulk_insert([record])
 
     def bulk_insert(self, records: Records) -> int:
@@ -175,9 +182,9 @@ class Table(Reader):
         what = self._compiler.what
         rows = to_arrow(self.schema, records, what=what)
         if self._strict:
-            self._home.change(lambda view: inserted(view, rows, what))
+            self._writer.change(lambda view: inserted(view, rows, what))
         else:
-            self._home.commit(Changes(rows))
+            self._writer.commit(Changes(rows))
         return int(rows.num_rows)
 
     def update(
@@ -199,12 +206,12 @@ class Table(Reader):
         compiled, wanted = self._wanted(condition, equal)
         key = self._key_in(compiled, wanted)
         if key is not None and (type(changes) is dict or isinstance(changes, Mapping)):
-            count = self._home.patch(key, changes)
+            count = self._writer.patch(key, changes)
             if count is not None:
                 return count
         sets = self._compiler.update_set(changes)
         if key is not None and sets.single is not None:
-            count = self._home.patch(key, sets.single)
+            count = self._writer.patch(key, sets.single)
             if count is not None:
                 return count
         return self._change(lambda compiler: self._update_step(compiler, condition, sets, equal))
@@ -225,12 +232,12 @@ class Table(Reader):
         if not pairs:
             self._key_columns()
             check_fields(self.schema, given, self._compiler.what)
-            return self._home.change(lambda view: merged(self.schema, view, given, self._compiler.what))
+            return self._writer.change(lambda view: merged(self.schema, view, given, self._compiler.what))
         step = self._update_step
         return self._change(lambda c: partial(in_turn, steps=[step(c, *pair, {}) for pair in pairs]))
 
     def _change(self, compile: Callable[[Compiler], Step]) -> int:
-        return change_compiled(compile, lambda: self._compiler, self._home.change)
+        return change_compiled(compile, lambda: self._compiler, self._writer.change)
 
     def _update_step(self, compiler: Compiler, condition: Any, changes: Any, equal: Record) -> Step:
         compiled, wanted = self._wanted(condition, equal)
@@ -246,14 +253,14 @@ class Table(Reader):
         if condition is None and not equal:
             raise InvalidRecord("a delete needs a condition", hint='delete("true") deletes all records')
         if condition is not None and not isinstance(condition, (str, Condition, Mapping)):
-            count = self._home.drop(condition)
+            count = self._writer.drop(condition)
             return self.bulk_delete([condition]) if count is None else count
         compiled, wanted = self._wanted(condition, equal)
         key = self._key_in(compiled, wanted)
-        count = None if key is None else self._home.drop(key)
+        count = None if key is None else self._writer.drop(key)
         if count is not None:
             return count
-        return self._home.change(lambda view: deleted(self._compiler, view, compiled, wanted))
+        return self._writer.change(lambda view: deleted(self._compiler, view, compiled, wanted))
 
     def bulk_delete(self, keys: Keys | str | Condition) -> int:
         """Deletes the records with these keys, or that match one of these conditions, all in one step, and returns how
@@ -265,7 +272,7 @@ class Table(Reader):
         if isinstance(keys, (pa.Table, pa.RecordBatch)):
             columns = list(self._key_columns())
             wanted = self._join_keys(columns, keys).select(columns)
-            return self._home.change(lambda view: deleted_keys(view, wanted))
+            return self._writer.change(lambda view: deleted_keys(view, wanted))
         given = [keys] if isinstance(keys, (str, Condition, Mapping)) else list(keys)
         conditions = [c for c in given if self._is_condition(c)]
         steps = [self._delete_step(c) for c in conditions]
@@ -273,7 +280,7 @@ class Table(Reader):
         if rest or not steps:
             by_key = self._key_table(rest)
             steps.append(lambda view: deleted_keys(view, by_key))
-        return self._home.change(steps[0] if len(steps) == 1 else lambda view: in_turn(view, steps))
+        return self._writer.change(steps[0] if len(steps) == 1 else lambda view: in_turn(view, steps))
 
     def _is_condition(self, given: Any) -> bool:
         return isinstance(given, (Condition, Mapping)) or (isinstance(given, str) and not self._text_key)
@@ -299,7 +306,7 @@ class Table(Reader):
         ...     changed.insert({"id": 10, "name": "Eve"})
         ...     changed.delete("age > 65")
         """
-        begun = self._home.begin()
+        begun = self._writer.begin()
         begun.snapshot(self.name)  # a table of a database is as of its first use
         return TableTransaction(self._compiler, StagedTable(begun, self.name, self._backend), begun)
 
@@ -346,8 +353,8 @@ class Table(Reader):
         """
         return TableStats.of(
             self._backend.stats(),
-            self._home.followed(),
-            source=self._home.health()[0],
+            self._writer.followed(),
+            source=self._writer.health()[0],
             lookups=self._lookups.value + self._hits.value,
             queries=self._queries.value,
             query_cache_hits=self._hits.value,
@@ -360,7 +367,7 @@ class Table(Reader):
         >>> users.health_check().status
         'healthy'
         """
-        return self._home.health()[1]
+        return self._writer.health()[1]
 
     def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self)} rows>"

@@ -14,7 +14,7 @@ from millpond.query.staged import StagedTable
 from millpond.query.table import Table
 from millpond.sql.bind import Params
 from millpond.sql.catalog import Catalog
-from millpond.sql.live import follows_its_query
+from millpond.sql.materialized_view import follows_its_query
 from millpond.store.external import one_database
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store

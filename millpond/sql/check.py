@@ -36,12 +36,12 @@ from millpond.sql.checking.query_names import QueryNames
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
-from millpond.sql.misses import check_misses, miss_options
 from millpond.sql.mutation import Mutation
+from millpond.sql.on_miss import check_misses, miss_options
 from millpond.sql.printer import print_name
 from millpond.sql.querynames import FILLS, filling
+from millpond.sql.statement_text import point_at_word, title
 from millpond.sql.userfunctions import UserFunction
-from millpond.sql.words import point_at_word, title
 from millpond.types import Schema
 
 _CREATES = (st.CreateStream, st.CreateTable, st.CreateView)

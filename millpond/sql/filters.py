@@ -15,16 +15,16 @@ from millpond.sql.builder import MutationBuilder
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checking.mutations import update_part
 from millpond.sql.functions import folds
-from millpond.sql.holes import mark_holes
 from millpond.sql.lookup import lookup_of
 from millpond.sql.nodes import AnyDepth, Element, HeldValues, Index, Path
 from millpond.sql.parse import parse_condition, parse_one_statement
 from millpond.sql.paths import ANY, DEEP, Steps
+from millpond.sql.placeholders import mark_holes
 from millpond.sql.predicates import NOTHING, Reading, read_condition
 from millpond.sql.resolve import Resolved, Resolver
+from millpond.sql.statement_text import point_at_word
 from millpond.sql.statements import CreateTable, Update
 from millpond.sql.template import Template
-from millpond.sql.words import point_at_word
 from millpond.types import Column, Schema, quote
 
 _COMPARISONS = {

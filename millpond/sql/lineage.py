@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from millpond.sql.grouping import contains_window, is_aggregated
-from millpond.sql.live import changing_functions
+from millpond.sql.materialized_view import changing_functions
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
 

@@ -15,9 +15,9 @@ from millpond import allowance, faults, steps
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Error, UnknownName
-from millpond.journal.answers import Answer
 from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
+from millpond.journal.responses import Answer
 from millpond.journal.state import StateDirectory
 from millpond.locks import OwnTurns
 from millpond.sql.catalog import Relation

@@ -26,7 +26,7 @@ from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
-    from millpond.engine.local import LocalStage
+    from millpond.engine.in_process import LocalStage
 
 Effects = tuple[Mapping[str, Changes], Mapping[str, pa.Table]]
 """Changes of tables, and rows for streams."""
@@ -46,7 +46,7 @@ class Member:
         self._keys = self._stage_of(plan.keys.batch) if plan.keys is not None and plan.keys.batch else None
 
     def _stage_of(self, batch: BatchPlan) -> LocalStage:
-        from millpond.engine.local import LocalStage
+        from millpond.engine.in_process import LocalStage
 
         evaluator = self._evaluator
         answer = evaluator.in_process(batch.query) or (lambda tables: evaluator.answer(batch.query, tables))

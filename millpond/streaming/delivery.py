@@ -28,7 +28,7 @@ from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.delivery_errors import DeliveryErrors, mark_of
-from millpond.streaming.rows import Rows
+from millpond.streaming.row_statement import RowStatement
 from millpond.streaming.stages import Spark
 from millpond.streaming.statement import NO_MORE, RunningStatement, high_of
 from millpond.types import Column, Schema, whole
@@ -48,7 +48,7 @@ def deliver(spark: Spark, sink: Sink, rows: pa.Table, position: Position | None 
         if not isinstance(sink, NativeSink) or not sink.by_spark:
             sink.write(rows, position)
             return
-        from millpond.engine.onspark import deliver as by_spark
+        from millpond.engine.spark_stage import deliver as by_spark
 
         sink.check(rows)
         by_spark(spark(sink.format), sink, rows)
@@ -114,7 +114,7 @@ class SinkStatement(RunningStatement):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SinkRows(SinkStatement, Rows):
+class SinkRows(SinkStatement, RowStatement):
     """Sends the rows of a query to a sink."""
 
     def __post_init__(self) -> None:

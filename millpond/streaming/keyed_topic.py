@@ -18,7 +18,7 @@ from millpond.plan.plans import KeyPlan
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.on_miss import Matched, WaitingRows
 from millpond.streaming.poison import find_poison
-from millpond.streaming.rows import Rows
+from millpond.streaming.row_statement import RowStatement
 from millpond.streaming.statement import without_poison
 from millpond.types import Schema, whole
 
@@ -105,7 +105,7 @@ class Endings:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Keyed(Rows):
+class Keyed(RowStatement):
     """Writes the rows of a query to a keyed table, over a stream whose tombstones delete rows.
 
     A tombstone bypasses the query: its key identifies the row. The rows of that key that come before it in the batch,

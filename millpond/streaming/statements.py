@@ -14,11 +14,11 @@ from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.delivery import SinkGroups, SinkRows
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.fold import Folded, Inputs
-from millpond.streaming.join_statement import joined_streams
 from millpond.streaming.keyed_topic import Keyed
-from millpond.streaming.rows import Rows, TakeIn
+from millpond.streaming.row_statement import RowStatement, TakeIn
 from millpond.streaming.stages import Spark, Stages
 from millpond.streaming.statement import RunningStatement
+from millpond.streaming.stream_join_statement import joined_streams
 
 
 class _Every(TypedDict):
@@ -84,4 +84,4 @@ class Statements:
             return Groups(**every, evaluator=evaluator, emitted=emitted)
         if plan.fold is not None:
             return Folded(**every, evaluator=evaluator, inputs=inputs)
-        return Rows(**every, emitted=emitted, take_in=take_in)
+        return RowStatement(**every, emitted=emitted, take_in=take_in)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from millpond.changes import Changes
 from millpond.connectors.source import SEQ
-from millpond.engine.local import SMALL, distinct
+from millpond.engine.in_process import SMALL, distinct
 from millpond.query.evaluate import Evaluator
 from millpond.query.matching import aligned
 from millpond.sql.joins import StreamJoin

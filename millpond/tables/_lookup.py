@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from millpond.lookup import Lookup, Made, Run
 from millpond.predicates import Given, Predicate, all_of, givens_of
-from millpond.tables._answers import AggregateAnswer, ColumnAnswer, RowAnswer
 from millpond.tables._blocks import MASK, SHIFT
 from millpond.tables._columns import store_of
 from millpond.tables._index import MANY
 from millpond.tables._live import LiveTable
+from millpond.tables._lookup_results import AggregateAnswer, ColumnAnswer, RowAnswer
+from millpond.tables._row_tests import compile_test
 from millpond.tables._rows import DAYS, EPOCH
-from millpond.tables._tests import compile_test
 
 _LONG = 1 << 63
 _RECORD = f"blocks[s >> {SHIFT}].row(s & {MASK})"

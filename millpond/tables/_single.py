@@ -14,10 +14,10 @@ from millpond.locks import Turns
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
+from millpond.tables._free_memory import Room
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
 from millpond.tables._rewind import Point
-from millpond.tables._room import Room
 from millpond.tables._versions import NEVER, Generation, Live, Mark
 from millpond.tables.base import Patch
 from millpond.types import Schema

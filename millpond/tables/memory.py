@@ -29,13 +29,13 @@ from millpond.tables._closed import ClosedKeys
 from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._coldkeys import Keys
 from millpond.tables._compaction import compacted, widened
+from millpond.tables._free_memory import Room
 from millpond.tables._hot import HOT_OPTION, HotRecords, may_stay
 from millpond.tables._keyed import last_of_each
 from millpond.tables._limit import Limit, fixed_bytes
 from millpond.tables._lookup import compile_lookup
 from millpond.tables._options import OPTIONS
 from millpond.tables._rewind import Point, broken, rebuilt
-from millpond.tables._room import Room
 from millpond.tables._single import NOTHING, Edit, SingleRows
 from millpond.tables._snapshot import MemorySnapshot, Settled
 from millpond.tables._stats import stats_of

@@ -19,8 +19,8 @@ from millpond import App
 from millpond.changes import Changes
 from millpond.errors import StateCorrupt
 from millpond.journal import Journal, StateDirectory
+from millpond.journal.damage_report import survey
 from millpond.journal.segments import parts, read_part
-from millpond.journal.survey import survey
 
 pytestmark = pytest.mark.slow
 

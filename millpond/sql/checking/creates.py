@@ -28,13 +28,13 @@ from millpond.sql.checked import (
     named,
 )
 from millpond.sql.checking.queries import Queries
-from millpond.sql.copying import is_copy, key_through, over_copies
 from millpond.sql.errortables import error_relation
-from millpond.sql.live import check_live, grouping_outputs
+from millpond.sql.materialized_view import check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
-from millpond.sql.ownnames import check_free
 from millpond.sql.printer import print_name
+from millpond.sql.reserved_names import check_free
 from millpond.sql.resolve import Input, Resolved
+from millpond.sql.table_copies import is_copy, key_through, over_copies
 from millpond.types import Column, Schema, type_name
 
 _UNKNOWN = Schema(())

@@ -25,7 +25,7 @@ from millpond.sql.checked import (
 )
 from millpond.sql.checking.queries import Queries
 from millpond.sql.joins import joins_of
-from millpond.sql.live import check_live, follows_its_query
+from millpond.sql.materialized_view import check_live, follows_its_query
 from millpond.sql.realtime import not_in_real_time
 from millpond.sql.resolve import Resolved
 from millpond.sql.timeliterals import HINT, is_impossible

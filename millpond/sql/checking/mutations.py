@@ -16,10 +16,10 @@ from millpond.sql.checked import RUNNING_OPTIONS
 from millpond.sql.checking.queries import Queries
 from millpond.sql.fold import Fold, identity_columns
 from millpond.sql.folding import fold_merge, fold_rows, fold_upsert
-from millpond.sql.live import follows_its_query
+from millpond.sql.materialized_view import follows_its_query
 from millpond.sql.mutation import Mutation, Part
 from millpond.sql.resolve import Resolved
-from millpond.sql.words import title
+from millpond.sql.statement_text import title
 from millpond.types import Schema
 
 _Rows = TypeVar("_Rows", st.Update, st.Delete)

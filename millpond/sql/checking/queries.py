@@ -27,15 +27,15 @@ from millpond.sql.checked import (
     RUNNING_OPTIONS,
     World,
 )
-from millpond.sql.copying import beside_streams
 from millpond.sql.joins import joins_of, lower_joins, window_mark
+from millpond.sql.requested_types import wanted_schemas
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_recursion, check_running
-from millpond.sql.sharing import share_out, without_later
+from millpond.sql.table_copies import beside_streams
 from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction
-from millpond.sql.wanted import wanted_schemas
 from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
+from millpond.sql.with_options import share_out, without_later
 from millpond.types import Column, Schema
 
 Locate = Callable[[int, int], Place]

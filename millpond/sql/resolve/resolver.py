@@ -20,6 +20,7 @@ from millpond.sql.grouping import (
     contains_window,
     drop_unused_keys,
 )
+from millpond.sql.grouping_keys import spell_keys
 from millpond.sql.nodes import StreamWindow
 from millpond.sql.notes import copied
 from millpond.sql.resolve.calls import Locate
@@ -31,7 +32,6 @@ from millpond.sql.resolve.joins import Joins
 from millpond.sql.resolve.model import Resolved
 from millpond.sql.resolve.outputs import Outputs
 from millpond.sql.resolve.windows import name_windows, named_windows
-from millpond.sql.samekeys import spell_keys
 from millpond.sql.scope import Cte, Scope
 from millpond.sql.typing import widest
 from millpond.types import Column, Schema, type_name

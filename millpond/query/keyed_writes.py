@@ -8,20 +8,22 @@ from typing import Any
 
 from millpond.lookup import Run
 from millpond.predicates import Given
-from millpond.query.home import Home
 from millpond.query.result import Count
+from millpond.query.table_writer import TableWriter
 from millpond.records.values import Unfit
 from millpond.sql.keyed import KeyedWrite
 
 
-def compile_write(write: KeyedWrite, home: Home, elsewhere: Callable[[], bool], *, strict: bool) -> Run:
-    """Returns the function that makes the change at ``home``. It returns None, or raises Unfit, if the values, or a
+def compile_write(
+    write: KeyedWrite, writer: TableWriter, elsewhere: Callable[[], bool], *, strict: bool
+) -> Run:
+    """Returns the function by which ``writer`` makes the change. It returns None, or raises Unfit, if the values, or a
     thread that writes ``elsewhere``, need the general path; then nothing has changed.
     """
     row = write.row
     if write.action == "put":
         assert row is not None
-        put_record = home.put
+        put_record = writer.put
 
         def put(*values: Any) -> Count | None:
             if elsewhere() or put_record(row({}, *values), strict) is None:
@@ -33,7 +35,7 @@ def compile_write(write: KeyedWrite, home: Home, elsewhere: Callable[[], bool], 
     if write.action == "drop":
 
         def drop(*values: Any) -> Count | None:
-            count = None if elsewhere() else home.drop(key_of(values))
+            count = None if elsewhere() else writer.drop(key_of(values))
             return None if count is None else Count(count)
 
         return drop
@@ -41,7 +43,7 @@ def compile_write(write: KeyedWrite, home: Home, elsewhere: Callable[[], bool], 
     assert row is not None
 
     def patch(*values: Any) -> Count | None:
-        count = None if elsewhere() else home.patch(key_of(values), lambda record: row(record, *values))
+        count = None if elsewhere() else writer.patch(key_of(values), lambda record: row(record, *values))
         return None if count is None else Count(count)
 
     return patch

@@ -6,10 +6,10 @@ import sqlite3
 from pathlib import Path
 
 from millpond.errors import Error
+from millpond.journal.blob_rows import Schemas, read_blobs
+from millpond.journal.commit_cache import read_ledger
 from millpond.journal.database import guarded
-from millpond.journal.facts import read_ledger
-from millpond.journal.stored import Schemas, read_blobs
-from millpond.journal.untouched import untouched
+from millpond.journal.read_only import untouched
 
 _MOST = 20
 

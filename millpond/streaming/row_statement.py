@@ -1,4 +1,4 @@
-"""Runs a statement whose rows are independent."""
+"""Runs a statement whose rows are evaluated one by one: projected, filtered, joined with tables."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Rows(RunningStatement):
-    """Runs a query whose rows are independent: into a table, a stream, or to its caller."""
+class RowStatement(RunningStatement):
+    """Runs a query whose rows do not depend on one another: into a table, a stream, or to its caller."""
 
     emitted: Emitted
     take_in: TakeIn

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from millpond.journal.blobs import Blob, seal
-from millpond.journal.facts import NO_WEIGHT, Facts
+from millpond.journal.commit_cache import NO_WEIGHT, Facts
 
 _SET_UP = """
 CREATE TEMP VIEW one_change (name, number, deletes, schema, rows, length, crc, data, seal,

@@ -1,4 +1,4 @@
-"""Finds the words of a statement: what it is called, and where a word is in its text."""
+"""Describes a statement by its text: its title, and where a word is in it."""
 
 from __future__ import annotations
 
