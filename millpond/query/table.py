@@ -33,7 +33,7 @@ from millpond.query.table_changes import (
 )
 from millpond.query.table_reader import Keys, Reader, Record, Rows, TableSnapshot
 from millpond.query.table_writer import (
-    StandaloneWriter,
+    DirectWriter,
     TableWriter,
     declaration_of,
     declared,
@@ -77,7 +77,7 @@ class Table(Reader):
         values = table_options(schema, options or {}, f'table "{name}"')
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable.open(name, schema, values)
-        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, StandaloneWriter(name, backend))
+        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, DirectWriter(name, backend))
         self._options = dict(options or {})
 
     @classmethod
@@ -123,7 +123,7 @@ class Table(Reader):
     @property
     def alone(self) -> bool:
         """Returns whether it belongs to no app."""
-        return isinstance(self._writer, StandaloneWriter)
+        return isinstance(self._writer, DirectWriter)
 
     @property
     def declaration(self) -> str:

@@ -59,7 +59,7 @@ class TableWriter(Protocol):
         """Returns how far the table is behind what it follows outside, if it does."""
 
 
-class StandaloneWriter:
+class DirectWriter:
     """Changes the rows of a table without an app."""
 
     def __init__(self, name: str, backend: MemoryTable):
