@@ -128,8 +128,8 @@ def test_avro_as_declared_columns() -> None:
     assert found.rows.column("PRICE").to_pylist() == [Decimal("0.250"), Decimal("0.750"), None]
     assert found.rows.column("id").to_pylist() == [1, 3, None] and found.rows.column("x").null_count == 3
     assert found.places.to_pylist() == [0, 2, 3]
-    spoiled = found.spoiled.to_pylist()
-    assert spoiled[0]["place"] == 1 and "does not fit into INT" in spoiled[0]["reason"]
+    rejected = found.rejected.to_pylist()
+    assert rejected[0]["place"] == 1 and "does not fit into INT" in rejected[0]["reason"]
 
 
 # a registry
@@ -154,10 +154,10 @@ def test_several_schemas_in_one_topic(registry: RegistryDouble) -> None:
     assert found.rows.column("id").to_pylist() == [0, 1, 2, 3, 4]
     # A field of a later schema becomes a column.
     assert found.rows.column("note").to_pylist() == [None, None, "new", "new", None]
-    spoiled = {s["place"]: s["reason"] for s in found.spoiled.to_pylist()}
-    assert spoiled.keys() == {2, 5, 7, 8}
-    assert "has no schema 99" in spoiled[2] and "it has no number of a schema" in spoiled[5]
-    assert 'field "id" is a STRING, the column a BIGINT' in spoiled[7]
+    rejected = {s["place"]: s["reason"] for s in found.rejected.to_pylist()}
+    assert rejected.keys() == {2, 5, 7, 8}
+    assert "has no schema 99" in rejected[2] and "it has no number of a schema" in rejected[5]
+    assert 'field "id" is a STRING, the column a BIGINT' in rejected[7]
     # A number that is there is asked for once.
     source.decode(messages(*mixed))
     asked = [a for a in registry.asked if "/ids/" in a and not a.endswith("/99")]
@@ -183,7 +183,7 @@ def test_json_of_a_registry(registry: RegistryDouble) -> None:
     assert found.rows.column("any").to_pylist() == ["5", None, None]
     assert found.rows.column("more").to_pylist() == [None, None, 1]
     assert found.places.to_pylist() == [0, 2, 5]
-    assert sorted(s["place"] for s in found.spoiled.to_pylist()) == [1, 3, 4]
+    assert sorted(s["place"] for s in found.rejected.to_pylist()) == [1, 3, 4]
 
 
 def test_keys_of_a_registry(registry: RegistryDouble) -> None:
@@ -210,15 +210,15 @@ def test_keys_of_a_registry(registry: RegistryDouble) -> None:
     found = source.decode(messages(*good, None, keys=keys))
     assert found.rows.column("_key").to_pylist() == ["7", '{"a":1,"b":"x"}', None]
     assert found.rows.column("id").to_pylist() == [0, 1, 2]
-    spoiled = {s["place"]: s["reason"] for s in found.spoiled.to_pylist()}
-    assert "its key: the registry of schemas" in spoiled[3] and "it ends too early" in spoiled[4]
-    assert "it has no number of a schema" in spoiled[5]
+    rejected = {s["place"]: s["reason"] for s in found.rejected.to_pylist()}
+    assert "its key: the registry of schemas" in rejected[3] and "it ends too early" in rejected[4]
+    assert "it has no number of a schema" in rejected[5]
     of_json = KafkaSource("kafka://t", of_registry(registry, **{"key.format": "json"}), None)
     found = of_json.decode(
         messages(*good[:3], keys=[header(plain) + b'{"a": 1}', None, header(plain) + b"\xff"])
     )
     assert found.rows.column("_key").to_pylist() == ['{"a": 1}', None]
-    assert found.spoiled.to_pylist()[0]["reason"] == "its key: not UTF-8"
+    assert found.rejected.to_pylist()[0]["reason"] == "its key: not UTF-8"
 
 
 def test_keys_of_a_schema_file() -> None:
@@ -226,7 +226,7 @@ def test_keys_of_a_schema_file() -> None:
     source = KafkaSource("kafka://t", given, Schema((Column("id", pa.int64()),)))
     found = source.decode(messages('{"id": 1}', "{", '{"id": 3}', keys=[b"\x02a", b"\x04b", b"\x02c!"]))
     assert found.rows.to_pylist()[0]["_key"] == "a" and found.rows.num_rows == 1
-    assert sorted(s["place"] for s in found.spoiled.to_pylist()) == [1, 2]
+    assert sorted(s["place"] for s in found.rejected.to_pylist()) == [1, 2]
     with pytest.raises(InvalidOption, match="keys in avro need a schema"):
         KafkaSource("kafka://t", {"key.format": "avro"}, None)
     with pytest.raises(InvalidOption, match=r"'avro.key.schema' is for"):

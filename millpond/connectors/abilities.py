@@ -28,7 +28,7 @@ import numpy.typing as npt
 from millpond.changes import Offset
 from millpond.connectors.source import SEQ, Source, Split, ticks
 from millpond.errors import Error
-from millpond.formats.received import Received, none_spoiled
+from millpond.formats.received import Received, none_rejected
 from millpond.predicates import Need
 from millpond.retry import AGAIN, Patience
 from millpond.types import Schema
@@ -260,7 +260,7 @@ def receive(source: Source, split: Split) -> Iterator[Received]:
         yield from source.receive(split)
         return
     for batch in source.read(split):
-        yield Received(batch.drop_columns([SEQ]), batch.column(SEQ), none_spoiled())
+        yield Received(batch.drop_columns([SEQ]), batch.column(SEQ), none_rejected())
 
 
 def drifts(source: Source) -> bool:

@@ -17,7 +17,7 @@ from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
 from millpond.engine.spark_stage import to_frame
 from millpond.errors import Error
-from millpond.formats.received import Received, none_spoiled
+from millpond.formats.received import Received, none_rejected
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:
@@ -175,30 +175,30 @@ class Batch:
             return False
         arrow = self.source.schema().arrow()
         rows: list[pa.RecordBatch] = []
-        spoiled = [none_spoiled()]
+        rejected = [none_rejected()]
         for split in self._splits:
             for part in abilities.receive(self.source, split):
                 rows.append(part.rows.append_column(SEQ, part.places))
-                spoiled.append(part.spoiled)
-        aside = pa.concat_tables(spoiled)
-        if not aside.num_rows:
+                rejected.append(part.rejected)
+        all_rejected = pa.concat_tables(rejected)
+        if not all_rejected.num_rows:
             return False
-        self.sifted = (pa.Table.from_batches(rows, arrow.append(pa.field(SEQ, pa.int64()))), aside)
+        self.sifted = (pa.Table.from_batches(rows, arrow.append(pa.field(SEQ, pa.int64()))), all_rejected)
         self.close()
-        for made in ("size", "rows", "frame", "spoiled"):
+        for made in ("size", "rows", "frame", "rejected"):
             self.__dict__.pop(made, None)
         return True
 
     @cached_property
-    def spoiled(self) -> pa.Table | None:
+    def rejected(self) -> pa.Table | None:
         """Returns records that could not be read, as ``seq``, ``reason`` and ``value``."""
         if self.sifted is not None:
             return self.sifted[1].rename_columns(["seq", "reason", "value"])
-        if not isinstance(self.source, NativeSource) or not self._received.spoiled.num_rows:
+        if not isinstance(self.source, NativeSource) or not self._received.rejected.num_rows:
             return None
-        spoiled = self._received.spoiled
-        seq = pc.add(spoiled["place"], self._first_seq)
-        return spoiled.set_column(0, "seq", seq)
+        rejected = self._received.rejected
+        seq = pc.add(rejected["place"], self._first_seq)
+        return rejected.set_column(0, "seq", seq)
 
     @property
     def _read_frame(self) -> DataFrame:
@@ -256,7 +256,7 @@ class Fitted(Batch):
     def sift(self) -> bool:
         if not self._batch.sift():
             return False
-        for made in ("size", "rows", "frame", "spoiled"):
+        for made in ("size", "rows", "frame", "rejected"):
             self.__dict__.pop(made, None)
         self.sifted = self._batch.sifted
         return True
@@ -282,7 +282,7 @@ class Part(Batch):
         return self
 
     @cached_property
-    def spoiled(self) -> None:
+    def rejected(self) -> None:
         """Returns nothing: its rows were already read."""
 
     def sift(self) -> bool:

@@ -16,7 +16,7 @@ from millpond.formats.avromessages import AvroMessages
 from millpond.formats.avroschema import Node, parse_avro
 from millpond.formats.avroskip import ends_of
 from millpond.formats.base import Format, Piece, is_packed
-from millpond.formats.received import Part, Spoiled, no_rows
+from millpond.formats.received import Part, RejectedRecord, no_rows
 from millpond.types import Schema, type_name
 
 BYTES_PER_PIECE = 64 << 20
@@ -68,7 +68,7 @@ class Avro(Format):
                     held = []
                 if wrong is not None:
                     what = f'file "{path}", the block at byte {block.begin} cannot be read: {wrong}'
-                    yield Part(no_rows(schema.arrow()), [Spoiled(0, BadData(what), None)])
+                    yield Part(no_rows(schema.arrow()), [RejectedRecord(0, BadData(what), None)])
             if held:
                 yield _decoded(path, held, messages)
 
@@ -113,11 +113,11 @@ def _decoded(path: str, held: list[tuple[AvroBlock, list[int]]], messages: AvroM
     rows, bad, reasons = messages.decode(values)
     firsts = np.cumsum([0, *(len(e) for _, e in held)])
 
-    def spoiled(place: int, reason: str) -> Spoiled:
+    def rejected(place: int, reason: str) -> RejectedRecord:
         number = int(np.searchsorted(firsts, place, side="right")) - 1
         record = place - int(firsts[number]) + 1
         where = f'file "{path}", record {record} of the block at byte {held[number][0].begin}'
-        return Spoiled(place, BadData(f"{where}: {reason}"), values[place].as_py())
+        return RejectedRecord(place, BadData(f"{where}: {reason}"), values[place].as_py())
 
-    found = [spoiled(p, r) for p, r in zip(bad, reasons, strict=True)]
+    found = [rejected(p, r) for p, r in zip(bad, reasons, strict=True)]
     return Part(rows, sorted(found, key=lambda s: s.place))

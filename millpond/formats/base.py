@@ -17,7 +17,7 @@ import pyarrow as pa
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.extensions import classes_in, offered, offered_class, offered_classes
 from millpond.formats.merge import is_numeric, merge_types
-from millpond.formats.received import Part, Received, Spoiled, no_rows
+from millpond.formats.received import Part, Received, RejectedRecord, no_rows
 from millpond.formats.text import guess
 from millpond.types import Schema, type_name
 
@@ -120,7 +120,7 @@ class Format(ABC):
                 yield part.received(first)
                 first += part.records
         except BadData as error:
-            yield Part(no_rows(schema.arrow()), [Spoiled(0, error, None)]).received(first)
+            yield Part(no_rows(schema.arrow()), [RejectedRecord(0, error, None)]).received(first)
 
     def read(
         self, path: str, schema: Schema, piece: Piece | None = None, *, declared: bool = True
@@ -129,8 +129,8 @@ class Format(ABC):
         column and value.
         """
         for part in self.parts(path, schema, piece or Piece(), declared=declared):
-            if part.spoiled:
-                raise part.spoiled[0].error
+            if part.rejected:
+                raise part.rejected[0].error
             yield part.rows
 
 

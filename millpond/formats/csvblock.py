@@ -15,7 +15,7 @@ from millpond.errors import BadData
 from millpond.formats.base import misfit
 from millpond.formats.blocks import Block, Positions, is_text
 from millpond.formats.csvrecords import CsvRecords
-from millpond.formats.received import Part, Spoiled, bad_places, no_rows
+from millpond.formats.received import Part, RejectedRecord, bad_places, no_rows
 from millpond.formats.text import Misfit, convert, misfits
 from millpond.formats.textfile import Where
 from millpond.types import whole
@@ -111,8 +111,8 @@ class CsvReader:
             errors |= bad
             good = pa.array(~np.isin(here, list(bad)))
             rows = self._rows(texts.filter(good).combine_chunks())
-        spoiled = [Spoiled(p, errors[p], lines[p].as_py().rstrip(b"\r\n")) for p in sorted(errors)]
-        return Part(rows, spoiled)
+        rejected = [RejectedRecord(p, errors[p], lines[p].as_py().rstrip(b"\r\n")) for p in sorted(errors)]
+        return Part(rows, rejected)
 
     def _misfits(
         self, texts: pa.Table, where: Where, here: Positions, offsets: Positions

@@ -75,11 +75,11 @@ class Envelopes:
         lost = pc.or_(
             wrong, pc.if_else(pc.equal(op, "d"), before.is_null(), pc.if_else(wrong, True, after.is_null()))
         )
-        spoiled = np.flatnonzero(pc.fill_null(lost, True).to_numpy(zero_copy_only=False))
-        bad = [int(here[b]) for b in bad] + [int(places[s]) for s in spoiled]
-        reasons = reasons + ['it is no envelope: "op", "before" or "after" is missing'] * len(spoiled)
+        rejected = np.flatnonzero(pc.fill_null(lost, True).to_numpy(zero_copy_only=False))
+        bad = [int(here[b]) for b in bad] + [int(places[s]) for s in rejected]
+        reasons = reasons + ['it is no envelope: "op", "before" or "after" is missing'] * len(rejected)
         keep = np.ones(len(places), dtype=bool)
-        keep[spoiled] = False
+        keep[rejected] = False
         return self._events(before, after, op, places, keep, bad, reasons)
 
     def _events(

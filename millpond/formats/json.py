@@ -14,7 +14,7 @@ from millpond.formats.jsonl import SAMPLE_ROWS, JsonLines
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER, text_of
 from millpond.formats.merge import widen_numbers
-from millpond.formats.received import Part, Spoiled
+from millpond.formats.received import Part, RejectedRecord
 from millpond.formats.textfile import read_whole
 from millpond.types import Schema
 
@@ -80,10 +80,10 @@ class Json(Format):
             return Part(reader.read_values(records), bad)
         except BadData:
             rows, errors = reader.read_fitting(records)
-        more = [Spoiled(places[i], error, _text(records.rows[i])) for i, error in errors.items()]
+        more = [RejectedRecord(places[i], error, _text(records.rows[i])) for i, error in errors.items()]
         return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
 
-    def _parse(self, path: str, content: bytes) -> tuple[Records, list[int], list[Spoiled]]:
+    def _parse(self, path: str, content: bytes) -> tuple[Records, list[int], list[RejectedRecord]]:
         """Returns the records with their places, and what else there is in place of records."""
         if is_deeper(content, self._depth + 1):
             raise BadData(
@@ -97,14 +97,14 @@ class Json(Format):
             raise BadData(f'file "{path}" is not JSON: {e}') from None
         rows: list[dict[str, Any]] = []
         places: list[int] = []
-        bad: list[Spoiled] = []
+        bad: list[RejectedRecord] = []
         for index, row in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(row, dict):
                 rows.append(row)
                 places.append(index)
             else:
                 error = BadData(f'file "{path}", record {index + 1}: not a JSON object')
-                bad.append(Spoiled(index, error, _text(row)))
+                bad.append(RejectedRecord(index, error, _text(row)))
         return Records(rows, lambda i: f'file "{path}", record {places[i] + 1}'), places, bad
 
     @property

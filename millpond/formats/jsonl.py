@@ -18,7 +18,7 @@ from millpond.formats.jsondepth import MAX_DEPTH, is_deeper, may_be_deeper
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
 from millpond.formats.merge import settle_schema, widen_numbers
-from millpond.formats.received import Part, Spoiled, no_rows
+from millpond.formats.received import Part, RejectedRecord, no_rows
 from millpond.formats.textfile import TextFormat, Where
 from millpond.types import Schema
 
@@ -127,7 +127,7 @@ class JsonLines(TextFormat):
         parts = list(self._halved(reader, lines, where))
         # If nothing was bad and most lines had to be read by value, other blocks are read so at once.
         alone = sum(p.records for p in parts if p.records <= _FEW)
-        reader.by_value = 2 * alone > len(lines) and not any(p.spoiled for p in parts)
+        reader.by_value = 2 * alone > len(lines) and not any(p.rejected for p in parts)
         return _together(parts, reader.arrow)
 
     def _halved(self, reader: BlockReader, lines: list[Line], where: Where) -> Iterator[Part]:
@@ -152,7 +152,7 @@ class JsonLines(TextFormat):
             rows, errors = reader.read_fitting(records)
         wrong = {s.place for s in bad}
         good = [place for place in range(len(lines)) if place not in wrong]
-        more = [Spoiled(good[i], error, lines[good[i]][1]) for i, error in errors.items()]
+        more = [RejectedRecord(good[i], error, lines[good[i]][1]) for i, error in errors.items()]
         return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
 
     def _read_native(self, reader: BlockReader, data: bytes) -> pa.RecordBatch | None:
@@ -163,7 +163,7 @@ class JsonLines(TextFormat):
         rows = reader.read_native(lines)
         return rows if rows is not None and rows.num_rows == count_of(lines, 10) else None
 
-    def _parse(self, lines: list[Line], where: Where) -> tuple[Records, list[Spoiled]]:
+    def _parse(self, lines: list[Line], where: Where) -> tuple[Records, list[RejectedRecord]]:
         """Returns the records of lines, and the lines that are not records."""
         found, offsets, bad = [], [], []
         for place, (offset, text) in enumerate(lines):
@@ -172,7 +172,7 @@ class JsonLines(TextFormat):
                 offsets.append(offset)
             except BadData as error:
                 at = BadData(f"{where(offset)}: {error.message}", hint=error.hint)
-                bad.append(Spoiled(place, at, text))
+                bad.append(RejectedRecord(place, at, text))
         return Records(found, lambda index: where(offsets[index])), bad
 
 
@@ -209,12 +209,12 @@ def _lines(data: bytes) -> list[Line]:
 
 def _together(parts: list[Part], arrow: pa.Schema) -> Part:
     rows = pa.Table.from_batches([p.rows for p in parts], arrow).combine_chunks().to_batches()
-    spoiled: list[Spoiled] = []
+    rejected: list[RejectedRecord] = []
     first = 0
     for part in parts:
-        spoiled += [s._replace(place=first + s.place) for s in part.spoiled]
+        rejected += [s._replace(place=first + s.place) for s in part.rejected]
         first += part.records
-    return Part(rows[0] if rows else no_rows(arrow), spoiled)
+    return Part(rows[0] if rows else no_rows(arrow), rejected)
 
 
 def _parse_line(text: bytes, depth: int) -> dict[str, object]:

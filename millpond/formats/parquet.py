@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millpond.errors import BadData
 from millpond.formats.base import Format, Piece
-from millpond.formats.received import Part, Spoiled, bad_places, no_rows
+from millpond.formats.received import Part, RejectedRecord, bad_places, no_rows
 from millpond.types import TIMESTAMP, Column, Schema, normal, type_name
 
 ROWS_PER_PIECE = 128 * 1024
@@ -73,7 +73,7 @@ class Parquet(Format):
                     if isinstance(e, OSError) and e.errno is not None:
                         raise
                     error = BadData(f'file "{path}", rows {row + 1} to {end} cannot be read: {e}')
-                    yield Part(no_rows(arrow), [Spoiled(0, error, None)], end - row)
+                    yield Part(no_rows(arrow), [RejectedRecord(0, error, None)], end - row)
                 row = end
 
     @contextmanager
@@ -157,9 +157,11 @@ class _Fit:
             return True
 
         bad = bad_places(batch.num_rows, is_fine)
-        spoiled = [Spoiled(p, errors[p], repr(batch.slice(p, 1).to_pylist()[0]).encode()) for p in bad]
+        rejected = [
+            RejectedRecord(p, errors[p], repr(batch.slice(p, 1).to_pylist()[0]).encode()) for p in bad
+        ]
         good = pa.array(np.delete(np.arange(batch.num_rows), bad))
-        return Part(self._rows(batch.take(good)), spoiled)
+        return Part(self._rows(batch.take(good)), rejected)
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = []

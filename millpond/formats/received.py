@@ -17,21 +17,21 @@ _ONE_BY_ONE = 8
 
 
 class Received(NamedTuple):
-    """Contains the ``rows`` of the records that could be read and their ``places`` among all; ``spoiled`` are the
+    """Contains the ``rows`` of the records that could be read and their ``places`` among all; ``rejected`` are the
     others, with ``place``, ``reason`` and ``value``, the record as text.
     """
 
     rows: pa.RecordBatch
     places: pa.Array
-    spoiled: pa.Table
+    rejected: pa.Table
 
     def after(self, first: int) -> Received:
         """Returns it with places counted from ``first`` on."""
-        aside = self.spoiled.set_column(0, "place", pc.add(self.spoiled["place"], first))
-        return Received(self.rows, pc.add(self.places, first), aside)
+        rejected = self.rejected.set_column(0, "place", pc.add(self.rejected["place"], first))
+        return Received(self.rows, pc.add(self.places, first), rejected)
 
 
-class Spoiled(NamedTuple):
+class RejectedRecord(NamedTuple):
     """Describes a record that cannot be read; ``place`` is its number among those of its part."""
 
     place: int
@@ -40,34 +40,34 @@ class Spoiled(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Contains neighbouring records. ``length`` is their number if not each is a row or spoiled."""
+    """Contains neighbouring records. ``length`` is their number if not each is a row or rejected."""
 
     rows: pa.RecordBatch
-    spoiled: Sequence[Spoiled] = ()
+    rejected: Sequence[RejectedRecord] = ()
     length: int | None = None
 
     @property
     def records(self) -> int:
-        return int(self.rows.num_rows) + len(self.spoiled) if self.length is None else self.length
+        return int(self.rows.num_rows) + len(self.rejected) if self.length is None else self.length
 
     def received(self, first: int) -> Received:
         """Returns it in the form for readers, the first record being number ``first``."""
-        count = self.rows.num_rows + len(self.spoiled)
-        places = np.delete(np.arange(first, first + count), [s.place for s in self.spoiled])
-        spoiled = spoiled_table(
-            [first + s.place for s in self.spoiled],
-            [s.error.message for s in self.spoiled],
-            [s.value for s in self.spoiled],
+        count = self.rows.num_rows + len(self.rejected)
+        places = np.delete(np.arange(first, first + count), [s.place for s in self.rejected])
+        rejected = rejected_table(
+            [first + s.place for s in self.rejected],
+            [s.error.message for s in self.rejected],
+            [s.value for s in self.rejected],
         )
-        return Received(self.rows, pa.array(places), spoiled)
+        return Received(self.rows, pa.array(places), rejected)
 
 
 @cache
-def none_spoiled() -> pa.Table:
-    return spoiled_table((), (), ())
+def none_rejected() -> pa.Table:
+    return rejected_table((), (), ())
 
 
-def spoiled_table(places: Sequence[int], reasons: Sequence[str], values: Iterable[bytes | None]) -> pa.Table:
+def rejected_table(places: Sequence[int], reasons: Sequence[str], values: Iterable[bytes | None]) -> pa.Table:
     return pa.table(
         {
             "place": pa.array(places, pa.int64()),

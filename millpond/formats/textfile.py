@@ -24,7 +24,7 @@ from millpond.formats.blocks import (
     in_threads,
     line_breaks,
 )
-from millpond.formats.received import Part, Spoiled, no_rows
+from millpond.formats.received import Part, RejectedRecord, no_rows
 
 BYTES_PER_PIECE = 64 << 20
 LARGEST_PACKED = 1 << 30
@@ -162,7 +162,7 @@ class TextFormat(Format):
             if block.wrong is None:
                 return decode(block, where)
             error = BadData(f"{where(0)}: {block.wrong}", hint=self.records(path).hint)
-            return Part(no_rows(empty), [Spoiled(0, error, block.data.rstrip(b"\r\n"))])
+            return Part(no_rows(empty), [RejectedRecord(0, error, block.data.rstrip(b"\r\n"))])
 
         def numbered() -> Iterator[tuple[Block, int | None]]:
             line = first_line if piece.begin <= begin else None

@@ -19,7 +19,7 @@ from millpond.clock import Clock
 from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData, Error, without_passwords
-from millpond.formats.received import none_spoiled, spoiled_table
+from millpond.formats.received import none_rejected, rejected_table
 from millpond.loading.chunks import Answer, Splits, chunks_of, rows_of, sizes_of
 from millpond.loading.file_origins import Origins, without_seq
 from millpond.loading.followers import OverSources
@@ -209,9 +209,9 @@ class LoadedTable(OverSources):
             rows += found.num_rows
             between = {"to": end} if at is None else {"at": at, "to": end}
             position = Position(self.plan.name, checkpoint, number, between)
-            aside = pa.concat_tables([answer.aside, nameless])
+            rejected = pa.concat_tables([answer.rejected, nameless])
             faults.reach("load: chunk read")
-            self._commit(Changes(found), position, self._noted(aside), noted=noted)
+            self._commit(Changes(found), position, self._noted(rejected), noted=noted)
             faults.reach("load: chunk committed")
             self._report(replace(of, table=name, rows=rows, bytes=answer.read, files=answer.files))
         faults.reach("load: all chunks committed")
@@ -260,10 +260,10 @@ class LoadedTable(OverSources):
     def _whole(self, splits: Splits) -> Answer:
         """Returns the rows of the query over everything. If it reads one source once, it streams the rows: no more of
         them are in memory than the query needs."""
-        query, aside = self.plan.query, [none_spoiled()]
+        query, rejected = self.plan.query, [none_rejected()]
         inputs: dict[str, Any] = {}
         for view, source in self.sources.items():
-            chunks = rows_of(chunks_of(source, splits[view], self.plan.errors is not None), aside)
+            chunks = rows_of(chunks_of(source, splits[view], self.plan.errors is not None), rejected)
             schema = source.schema().arrow()
             if len(self.sources) == 1 and self._evaluator.reads_once(query, view):
                 batches = (batch for chunk in chunks for batch in chunk.to_batches())
@@ -273,13 +273,13 @@ class LoadedTable(OverSources):
                 inputs[view] = pa.concat_tables([schema.empty_table(), *read])
         inputs = self._inputs.read(query, self._store.snapshots(), sources=inputs)
         rows = self._evaluator.answer(query, inputs)
-        return Answer(rows, pa.concat_tables(aside), 0, 0)
+        return Answer(rows, pa.concat_tables(rejected), 0, 0)
 
-    def _noted(self, aside: pa.Table) -> pa.Table:
+    def _noted(self, rejected: pa.Table) -> pa.Table:
         """Returns error records of records that could not be read."""
         what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
-        spoiled = aside.rename_columns(["seq", "reason", "value"])
-        return message_records(self.plan.name, what, spoiled, ERROR_COLUMNS, self._clock.now())
+        rejected = rejected.rename_columns(["seq", "reason", "value"])
+        return message_records(self.plan.name, what, rejected, ERROR_COLUMNS, self._clock.now())
 
     def _compare(self, end: Offset, *, damaged: bool) -> int:
         """Makes the table equal to the query over everything up to an offset. ``damaged``: what cannot be read may have
@@ -290,12 +290,12 @@ class LoadedTable(OverSources):
         answers = list(self._answers(splits))
         parts = [self._noted_parts(a.rows) for a in answers]
         rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in parts)])
-        aside = pa.concat_tables([none_spoiled(), *(a.aside for a in answers)])
+        rejected = pa.concat_tables([none_rejected(), *(a.rejected for a in answers)])
         if damaged:
-            self._refuse_damage(aside)
+            self._refuse_damage(rejected)
         key = self._store.backend(name).schema.key
         rows, nameless = self._with_keys(rows)
-        records = self._noted(pa.concat_tables([aside, nameless]))
+        records = self._noted(pa.concat_tables([rejected, nameless]))
         own = self._store.backend(name).snapshot().scan(rows=not key)
         left = self._left(end, own.select(rows.column_names).cast(rows.schema))
         if left is not None:
@@ -335,22 +335,22 @@ class LoadedTable(OverSources):
         them."""
         key = self._store.backend(self.plan.target.name).schema.key
         if self.plan.errors is None or self._checked is None or self._checked.table_options.get("null_keys"):
-            return rows, none_spoiled()
+            return rows, none_rejected()
         bad = np.zeros(rows.num_rows, bool)
         for name in key:
             if rows[name].null_count:
                 bad |= rows[name].is_null().to_numpy()
         if not bad.any():
-            return rows, none_spoiled()
+            return rows, none_rejected()
         texts = [to_json(row).encode() for row in without_seq(rows.filter(pa.array(bad))).to_pylist()]
         reason = f"{' or '.join(key)} is NULL, which is a key"
-        aside = spoiled_table([0] * len(texts), [reason] * len(texts), texts)
-        return rows.filter(pa.array(~bad)), aside
+        rejected = rejected_table([0] * len(texts), [reason] * len(texts), texts)
+        return rows.filter(pa.array(~bad)), rejected
 
-    def _refuse_damage(self, aside: pa.Table) -> None:
+    def _refuse_damage(self, rejected: pa.Table) -> None:
         """Refuses a file, or a part of one, that could be read before and cannot be read now: it deletes no rows, and
         the table stays."""
-        damaged = aside.filter(aside["value"].is_null())
+        damaged = rejected.filter(rejected["value"].is_null())
         if self.plan.errors is None or not damaged.num_rows:
             return
         known = self._store.backend(self.plan.errors).snapshot().scan()["reason"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from millpond.connectors import abilities
 from millpond.connectors.prefetch import side_by_side
 from millpond.connectors.source import SEQ, Source, Split
-from millpond.formats.received import none_spoiled
+from millpond.formats.received import none_rejected
 from millpond.loading.progress import Progress
 
 CHUNK = 131_072
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
     """Contains rows, the error records, and the bytes and files read so far."""
 
     rows: pa.Table
-    aside: pa.Table
+    rejected: pa.Table
     read: int
     files: int
 
@@ -50,12 +50,12 @@ def chunks_of(
     schema = source.schema().arrow()
     schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
     held: list[pa.RecordBatch] = []
-    aside = [none_spoiled()]
+    rejected = [none_rejected()]
     rows = read = 0
     files: dict[str | None, None] = {}
 
     def answer() -> Answer:
-        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(aside), read, len(files))
+        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(rejected), read, len(files))
 
     if (
         abilities.parallel(source) > 1 and len(splits) > 1
@@ -67,15 +67,15 @@ def chunks_of(
     for split, batches in parts:
         before = read
         files[split.file] = None
-        for batch, spoiled in batches:
+        for batch, bad in batches:
             held.append(batch.select(schema.names))  # another reader may have found more columns
-            aside.append(spoiled)
+            rejected.append(bad)
             rows += batch.num_rows
             # How much of the file a batch was is not known: its size in memory is used instead.
             read = min(read + batch.nbytes, before + (split.bytes or 0))
             if rows >= CHUNK:
                 yield answer()
-                held, aside, rows = [], [none_spoiled()], 0
+                held, rejected, rows = [], [none_rejected()], 0
         read = before + (split.bytes or 0)
     if held:
         yield answer()
@@ -83,14 +83,15 @@ def chunks_of(
 
 def _batches(source: Source, split: Split, sifts: bool) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
     if not sifts:
-        return ((batch, none_spoiled()) for batch in source.read(split))
+        return ((batch, none_rejected()) for batch in source.read(split))
     return (
-        (part.rows.append_column(SEQ, part.places), part.spoiled) for part in abilities.receive(source, split)
+        (part.rows.append_column(SEQ, part.places), part.rejected)
+        for part in abilities.receive(source, split)
     )
 
 
-def rows_of(chunks: Iterator[Answer], aside: list[pa.Table]) -> Iterator[pa.Table]:
+def rows_of(chunks: Iterator[Answer], rejected: list[pa.Table]) -> Iterator[pa.Table]:
     """Yields the rows; error records are collected."""
     for chunk in chunks:
-        aside.append(chunk.aside)
+        rejected.append(chunk.rejected)
         yield chunk.rows

@@ -14,7 +14,7 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData
-from millpond.formats.received import none_spoiled
+from millpond.formats.received import none_rejected
 from millpond.loading.bulk_load import last_of_each
 from millpond.loading.followers import Followers, Mask, OverSources
 from millpond.query.evaluate import Evaluator
@@ -98,22 +98,22 @@ class SideInputs(OverSources):
         """Returns the rows between two offsets. When read ``anew``, what could be read before must exist:
         else BadData.
         """
-        source, schema, aside = self.sources[view], self._schemas[view], [none_spoiled()]
+        source, schema, rejected_parts = self.sources[view], self._schemas[view], [none_rejected()]
         found = [schema.empty_table()]
         for split in source.splits(start, end):
             for part in abilities.receive(source, split):
                 numbered = part.rows.append_column(SEQ, part.places)
                 found.append(aligned(pa.Table.from_batches([numbered]), schema))
-                aside.append(part.spoiled)
-        spoiled = pa.concat_tables(aside)
-        reasons = set(spoiled.filter(spoiled["value"].is_null())["reason"].to_pylist())
+                rejected_parts.append(part.rejected)
+        rejected = pa.concat_tables(rejected_parts)
+        reasons = set(rejected.filter(rejected["value"].is_null())["reason"].to_pylist())
         if anew and (fresh := reasons - self._damaged):
             raise BadData(min(fresh))
         self._damaged |= reasons
-        if spoiled.num_rows:
+        if rejected.num_rows:
             said = "%s: %s records cannot be read and are left out: %s"
-            uri, reason = (self._mask(text) for text in (source.uri, spoiled["reason"][0].as_py()))
-            log.warning(said, uri, spoiled.num_rows, reason)
+            uri, reason = (self._mask(text) for text in (source.uri, rejected["reason"][0].as_py()))
+            log.warning(said, uri, rejected.num_rows, reason)
         return pa.concat_tables(found)
 
     def _left(self, view: str, end: Offset) -> pa.Table:

@@ -123,7 +123,7 @@ class Connectors:
             follows=abilities.follows(source),
             guessed=source.guesses,
             declared=declared,
-            spoils=abilities.rejects(source),
+            rejects=abilities.rejects(source),
             captured=abilities.captures(source),
         )
 

@@ -21,8 +21,8 @@ from millpond.types import Column, Schema
 def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
     assert checked.resolved is not None
     s, resolved = checked.statement, checked.resolved
-    spoils = any(i.relation.spoils for i in resolved.inputs)
-    errors = error_table(name) if spoils and checked.query_options.get("on.error") != "fail" else None
+    rejects = any(i.relation.rejects for i in resolved.inputs)
+    errors = error_table(name) if rejects and checked.query_options.get("on.error") != "fail" else None
     return LoadPlan(name, s.text, resolved, target, _chunk_by(resolved), s.place, errors)
 
 

@@ -9,14 +9,12 @@ from typing import Any
 from millpond.lookup import Run
 from millpond.predicates import Given
 from millpond.query.result import Count
-from millpond.query.table_writer import TableWriter
+from millpond.query.table_writer import Writer
 from millpond.records.values import Unfit
 from millpond.sql.keyed import KeyedWrite
 
 
-def compile_write(
-    write: KeyedWrite, writer: TableWriter, elsewhere: Callable[[], bool], *, strict: bool
-) -> Run:
+def compile_write(write: KeyedWrite, writer: Writer, elsewhere: Callable[[], bool], *, strict: bool) -> Run:
     """Returns the function by which ``writer`` makes the change. It returns None, or raises Unfit, if the values, or a
     thread that writes ``elsewhere``, need the general path; then nothing has changed.
     """

@@ -32,14 +32,7 @@ from millpond.query.table_changes import (
     updated,
 )
 from millpond.query.table_reader import Keys, Reader, Record, Rows, TableSnapshot
-from millpond.query.table_writer import (
-    DirectWriter,
-    TableWriter,
-    declaration_of,
-    declared,
-    no_spark,
-    table_options,
-)
+from millpond.query.table_writer import LocalWriter, Writer, declaration_of, declared, no_spark, table_options
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
 from millpond.sql.keyed import KeyedWrite
@@ -77,17 +70,17 @@ class Table(Reader):
         values = table_options(schema, options or {}, f'table "{name}"')
         relation = Relation(name, "table", schema, strict=values["on.conflict"] == "error")
         backend = MemoryTable.open(name, schema, values)
-        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, DirectWriter(name, backend))
+        self._set_up(Compiler(relation, Evaluator(no_spark)), backend, LocalWriter(name, backend))
         self._options = dict(options or {})
 
     @classmethod
-    def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, writer: TableWriter) -> Self:
+    def of(cls, relation: Relation, backend: Backend, evaluator: Evaluator, writer: Writer) -> Self:
         """Returns the table over a backend whose changes ``writer`` makes."""
         table: Self = cls.__new__(cls)
         table._set_up(Compiler(relation, evaluator), backend, writer)
         return table
 
-    def with_rows_of(self, backend: Backend, writer: TableWriter, relation: Relation) -> Table:
+    def with_rows_of(self, backend: Backend, writer: Writer, relation: Relation) -> Table:
         """The same table over other rows, with another writer of their changes; what is compiled for the relation is
         shared."""
         table: Table = Table.__new__(Table)
@@ -97,7 +90,7 @@ class Table(Reader):
         )
         return table
 
-    def _set_up(self, compiler: Compiler, backend: Backend, writer: TableWriter) -> None:
+    def _set_up(self, compiler: Compiler, backend: Backend, writer: Writer) -> None:
         super().__init__(compiler)
         self._backend = backend
         self._writer = writer
@@ -123,7 +116,7 @@ class Table(Reader):
     @property
     def alone(self) -> bool:
         """Returns whether it belongs to no app."""
-        return isinstance(self._writer, DirectWriter)
+        return isinstance(self._writer, LocalWriter)
 
     @property
     def declaration(self) -> str:

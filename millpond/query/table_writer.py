@@ -23,7 +23,7 @@ from millpond.types import Schema, quote, type_name
 Record = Mapping[str, Any]
 
 
-class TableWriter(Protocol):
+class Writer(Protocol):
     """Changes the rows of a table: in an app, or without one."""
 
     def commit(self, changes: Changes) -> object:
@@ -44,7 +44,7 @@ class TableWriter(Protocol):
         """Deletes the record with a key on a fast path and returns how many there were; None as ``put``."""
 
     @property
-    def now(self) -> TableWriter:
+    def now(self) -> Writer:
         """Returns the same for a thread that must not wait: ``put``, ``patch`` and ``drop`` return None if
         they would.
         """
@@ -59,7 +59,7 @@ class TableWriter(Protocol):
         """Returns how far the table is behind what it follows outside, if it does."""
 
 
-class DirectWriter:
+class LocalWriter:
     """Changes the rows of a table without an app."""
 
     def __init__(self, name: str, backend: MemoryTable):
@@ -71,7 +71,7 @@ class DirectWriter:
         self.begin = partial(LoneTransaction, name, backend)
 
     @property
-    def now(self) -> TableWriter:
+    def now(self) -> Writer:
         return self
 
     def health(self) -> tuple[str, Health]:

@@ -36,7 +36,7 @@ class Relation:
     ``declared`` which types a statement wants. ``strict`` says that INSERT refuses an existing key. ``live`` marks a
     table that follows a query over tables: only that query changes it. ``place`` is the database that stores the table,
     None for the app's journal. ``null_keys`` says that NULL is a valid key value. ``watermark`` says how far the times
-    of a stream have come, ``limits`` how much of it is read at once. ``spoils`` says that a source may have records
+    of a stream have come, ``limits`` how much of it is read at once. ``rejects`` says that a source may have records
     that cannot be read, which become error records; ``follows`` that a table over a source follows it; ``captured``
     that it does so by change capture.
     """
@@ -56,7 +56,7 @@ class Relation:
     null_keys: bool = False
     watermark: Watermark | None = None
     limits: Limits | None = None
-    spoils: bool = False
+    rejects: bool = False
     follows: bool = False
     captured: bool = False
 

@@ -38,10 +38,10 @@ def error_records(
     return pa.table(named)
 
 
-def message_records(query: str, stream: str, spoiled: pa.Table, schema: Schema, at: datetime) -> pa.Table:
+def message_records(query: str, stream: str, rejected: pa.Table, schema: Schema, at: datetime) -> pa.Table:
     """Returns one record for each message that could not be read, with its text in place of a row."""
-    rows = pa.table({MESSAGE: spoiled["value"], SEQ: spoiled["seq"]})
-    return error_records(query, stream, rows, spoiled["reason"], schema, at)
+    rows = pa.table({MESSAGE: rejected["value"], SEQ: rejected["seq"]})
+    return error_records(query, stream, rows, rejected["reason"], schema, at)
 
 
 def is_message(records: pa.Table) -> pa.ChunkedArray:

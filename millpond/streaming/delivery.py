@@ -119,25 +119,25 @@ class SinkRows(SinkStatement, RowStatement):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._aside: DeliveryErrors | None = None
+        self._delivery_errors: DeliveryErrors | None = None
 
     def _open(self) -> bool:
         followed = super()._open()
         if self._sink.exact:
-            self._aside = DeliveryErrors(self.store, self.plan.name, self.plan.errors)
+            self._delivery_errors = DeliveryErrors(self.store, self.plan.name, self.plan.errors)
         return followed
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        if self._aside is not None and self._more and not self._trying:
+        if self._delivery_errors is not None and self._more and not self._trying:
             # When the sink has its commit the batch is not applied again: error records are committed before.
             more, self._more = self._more, NO_MORE
-            self._aside.put(more, position)
+            self._delivery_errors.put(more, position)
             faults.reach("sink: put aside")
         self.hand_out(rows, position)
         if not self._trying:
             self.write(lambda snapshots: ({}, None), position)
-            if self._aside is not None:
-                self._aside.noted()
+            if self._delivery_errors is not None:
+                self._delivery_errors.noted()
             faults.reach("sink: noted")
         return int(rows.num_rows)
 

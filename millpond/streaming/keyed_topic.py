@@ -129,8 +129,8 @@ class Keyed(RowStatement):
             return super()._match(batch, snapshots)
         rows = batch.read()
         if self.plan.on_error != "fail" and self._wrong(rows) is not None:
-            good, aside, why = without_poison(rows, find_poison(rows, self._wrong, in_order=False))
-            return self._match_live(batch.part(good), snapshots).with_aside(aside, why)
+            good, rejected, why = without_poison(rows, find_poison(rows, self._wrong, in_order=False))
+            return self._match_live(batch.part(good), snapshots).with_rejected(rejected, why)
         return self._match_live(batch, snapshots)
 
     def _wrong(self, rows: pa.Table) -> DataError | None:

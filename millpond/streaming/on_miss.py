@@ -32,24 +32,24 @@ _FOUND = pa.schema([("seq", pa.int64()), ("reason", pa.string())])
 class Matched:
     """Contains a batch whose rows were looked up in the tables.
 
-    ``batch`` is what is processed of it and of rows that waited, ``aside`` are error records with their reasons in
+    ``batch`` is what is processed of it and of rows that waited, ``rejected`` are error records with their reasons in
     ``why``; ``changes`` are those of the table of waiting rows. ``missed`` rows of the batch found no match.
     """
 
     batch: Batch
-    aside: pa.Table | None = None
+    rejected: pa.Table | None = None
     why: pa.ChunkedArray | None = None
     changes: Mapping[str, Changes] = field(default_factory=dict)
     missed: int = 0
     after: Callable[[], None] = lambda: None
     """Called when all of it is committed."""
 
-    def with_aside(self, rows: pa.Table, why: pa.ChunkedArray) -> Matched:
+    def with_rejected(self, rows: pa.Table, why: pa.ChunkedArray) -> Matched:
         """Returns it with more error records."""
-        if self.aside is not None and self.why is not None:
-            rows = pa.concat_tables([rows.cast(self.aside.schema), self.aside])
+        if self.rejected is not None and self.why is not None:
+            rows = pa.concat_tables([rows.cast(self.rejected.schema), self.rejected])
             why = pa.chunked_array([*why.chunks, *self.why.chunks], why.type)
-        return replace(self, aside=rows, why=why)
+        return replace(self, rejected=rows, why=why)
 
 
 def waiting_table(query: str) -> str:
@@ -76,8 +76,8 @@ class Misses:
             return Matched(batch, missed=missed)
         if self.plan.mode == "fail":
             raise self.failed(missed)
-        good, aside, why = divided(batch.read(), found)
-        return Matched(batch.part(good), aside, why, missed=missed)
+        good, rejected, why = divided(batch.read(), found)
+        return Matched(batch.part(good), rejected, why, missed=missed)
 
     def find(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         """Returns ``seq`` and ``reason`` of the rows without a match."""
@@ -143,7 +143,7 @@ class WaitingRows(Misses):
             return replace(
                 matched, after=self._noting(snapshots, self.rows + came.num_rows, self._first, came)
             )
-        gone = pa.concat_tables([again.free, again.aside, again.over])
+        gone = pa.concat_tables([again.free, again.rejected, again.over])
         came = came.cast(gone.schema)
         deleted = pa.array([True] * gone.num_rows + [False] * came.num_rows, pa.bool_())
         rows = pa.concat_tables(
@@ -151,7 +151,7 @@ class WaitingRows(Misses):
         )
         return Matched(
             batch.part(rows),
-            again.aside.drop_columns([SINCE]),
+            again.rejected.drop_columns([SINCE]),
             again.why,
             {self._table: Changes(pa.concat_tables([gone, came]), deleted)},
             missed.num_rows,
@@ -195,7 +195,7 @@ class _Again:
     """
 
     free: pa.Table
-    aside: pa.Table
+    rejected: pa.Table
     why: pa.ChunkedArray
     left: pa.Table
     over: pa.Table

@@ -186,9 +186,9 @@ class RunningStatement(ABC):
             if self.plan.on_error == "fail" or not batch.sift():
                 raise
             whole, matched = batch, self._match(batch, snapshots)
-        batch, records = matched.batch, self._records(matched.aside, matched.why)
-        if whole.spoiled is not None:
-            records = pa.concat_tables([records, self._spoiled(whole.spoiled)])
+        batch, records = matched.batch, self._records(matched.rejected, matched.why)
+        if whole.rejected is not None:
+            records = pa.concat_tables([records, self._message_records(whole.rejected)])
         tries = 0
         while True:
             try:
@@ -201,7 +201,7 @@ class RunningStatement(ABC):
                 if whole.sift():
                     return self._process(whole, position, more)
                 snapshots = self.store.snapshots()
-                batch, failed = self._put_aside(whole, batch, snapshots, error)
+                batch, failed = self._separate_errors(whole, batch, snapshots, error)
                 records = pa.concat_tables([records, failed])
             else:
                 matched.after()
@@ -240,26 +240,28 @@ class RunningStatement(ABC):
             finally:
                 self._more = NO_MORE
 
-    def _spoiled(self, spoiled: pa.Table) -> pa.Table:
+    def _message_records(self, rejected: pa.Table) -> pa.Table:
         """Returns error records of messages or records that could not be read."""
         if self.plan.on_error == "fail":
-            raise BadData(f"a record cannot be decoded: {spoiled['reason'][0].as_py()}")
+            raise BadData(f"a record cannot be decoded: {rejected['reason'][0].as_py()}")
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return message_records(self.plan.name, stream, spoiled, self._error_schema, self.stages.clock.now())
+        return message_records(self.plan.name, stream, rejected, self._error_schema, self.stages.clock.now())
 
-    def _records(self, aside: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
+    def _records(self, rejected: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
         """Returns error records of rows of the stream."""
-        if aside is None or why is None or not aside.num_rows:
+        if rejected is None or why is None or not rejected.num_rows:
             return self._error_schema.arrow().empty_table()
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return error_records(self.plan.name, stream, aside, why, self._error_schema, self.stages.clock.now())
+        return error_records(
+            self.plan.name, stream, rejected, why, self._error_schema, self.stages.clock.now()
+        )
 
     @property
     def _error_schema(self) -> Schema:
         relation = self.catalog.find(self.plan.errors)
         return relation.schema if relation is not None else ERROR_COLUMNS
 
-    def _put_aside(
+    def _separate_errors(
         self, whole: Batch, batch: Batch, snapshots: StoreSnapshot, error: DataError
     ) -> tuple[Batch, pa.Table]:
         """Returns the rows of a batch that can be processed, and error records of the others; ``batch`` is what is left
@@ -278,8 +280,8 @@ class RunningStatement(ABC):
             bad = find_poison(rows, attempt, in_order=self.in_order, most=MOST if whole.halves() else None)
         except TooMany:
             raise Divide from None
-        good, aside, why = without_poison(rows, bad)
-        return batch.part(good), self._records(aside, why)
+        good, rejected, why = without_poison(rows, bad)
+        return batch.part(good), self._records(rejected, why)
 
     def replay(self) -> int:
         """Applies the rows of its error records again: in one commit they take effect and their records are deleted, or
@@ -298,10 +300,10 @@ class RunningStatement(ABC):
         rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')
         snapshots = self.store.snapshots()
         matched = self._match(self.stages.part(rows), snapshots)
-        batch, records = matched.batch, self._records(matched.aside, matched.why)
+        batch, records = matched.batch, self._records(matched.rejected, matched.why)
         error = self._attempt(batch, snapshots)
         if error is not None:
-            batch, failed = self._put_aside(batch, batch, snapshots, error)
+            batch, failed = self._separate_errors(batch, batch, snapshots, error)
             records = pa.concat_tables([records, failed])
         self._run(batch, snapshots, None, {**matched.changes, self.plan.errors: renewed(table, records)})
         matched.after()

@@ -42,8 +42,8 @@ def compacted(
     moved = [Mark(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in marks]
     faults.reach("table: copied")
     generation = now.generation.kept(keep)
-    generation.replaced = limit.put_aside(generation.replaced, -1)
-    return Compacted(generation, blocks, limit.put_aside(died[keep], NEVER), moved)
+    generation.replaced = limit.spilled_array(generation.replaced, -1)
+    return Compacted(generation, blocks, limit.spilled_array(died[keep], NEVER), moved)
 
 
 class Widened(NamedTuple):

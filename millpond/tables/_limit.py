@@ -96,7 +96,7 @@ class Limit:
         larger[: len(array)] = array
         return larger
 
-    def put_aside(self, array: Slots, fill: int) -> Slots:
+    def spilled_array(self, array: Slots, fill: int) -> Slots:
         """Returns the same numbers, in a file if they are many."""
         if self.shelf is None or len(array) <= SIZE:
             return array

@@ -157,8 +157,8 @@ class MemoryTable(SingleRows, Backend):
             made = rebuilt(self._key, point, blocks, self._no_keys(), self._ease)
             mark = Mark(point.moment.mark.commit, self._mark.version + 1, made.slots, made.slots)
             made.generation.admit = self._generation.admit
-            made.generation.replaced = self._limit.put_aside(made.generation.replaced, -1)
-            died = self._limit.put_aside(made.died, NEVER)
+            made.generation.replaced = self._limit.spilled_array(made.generation.replaced, -1)
+            died = self._limit.spilled_array(made.died, NEVER)
             self._stand_on(made.generation, blocks, died, deque([mark], maxlen=_KEPT_COMMITS + 1))
             self.hot.clear()
         except BaseException as error:

@@ -214,7 +214,7 @@ class GivenTopic(StreamSource, Rejects, Keyed):
             yield self._topic.decode(raw).after(first)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        for rows, places, spoiled in self.receive(split):
-            if spoiled.num_rows:
-                raise BadData(f"a message cannot be decoded: {spoiled['reason'][0].as_py()}")
+        for rows, places, rejected in self.receive(split):
+            if rejected.num_rows:
+                raise BadData(f"a message cannot be decoded: {rejected['reason'][0].as_py()}")
             yield rows.append_column(pa.field(SEQ, pa.int64()), places)

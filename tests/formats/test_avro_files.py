@@ -37,7 +37,7 @@ def received(path: Path, schema: Schema | None = None) -> tuple[list[Any], list[
     for piece in form.pieces(str(path)):
         for part in form.receive(str(path), schema or form.discover(str(path)), piece):
             rows += part.rows.to_pylist(maps_as_pydicts="strict")
-            reasons += part.spoiled["reason"].to_pylist()
+            reasons += part.rejected["reason"].to_pylist()
             places += [piece.first_row + p for p in part.places.to_pylist()]
     assert places == sorted(set(places))
     return rows, reasons

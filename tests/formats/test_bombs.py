@@ -40,8 +40,8 @@ def test_a_line_without_an_end(tmp_path: Path) -> None:
     parts = list(JsonLines().parts(path, schema, JsonLines().pieces(path)[0], declared=True))
     assert tracemalloc.get_traced_memory()[1] < 110 * MB
     tracemalloc.stop()
-    assert [str(s.error) for p in parts for s in p.spoiled] and "more than 16 MB" in str(
-        parts[0].spoiled[0].error
+    assert [str(s.error) for p in parts for s in p.rejected] and "more than 16 MB" in str(
+        parts[0].rejected[0].error
     )
 
 

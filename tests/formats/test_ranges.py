@@ -42,15 +42,15 @@ def written(content: bytes, name: str, block: int) -> Iterator[str]:
 
 
 def received(form: Format, path: str, pieces: list[Piece], schema: Schema = ROW) -> Found:
-    """Rows and spoiled values of pieces; places are those of all records."""
+    """Rows and rejected values of pieces; places are those of all records."""
     rows: list[Any] = []
     bad: list[Any] = []
     for piece in pieces:
         places: list[int] = []
         for part in form.receive(path, schema, piece):
             rows += [tuple(r.values()) for r in part.rows.to_pylist()]
-            bad += part.spoiled["value"].to_pylist()
-            places += part.places.to_pylist() + part.spoiled["place"].to_pylist()
+            bad += part.rejected["value"].to_pylist()
+            places += part.places.to_pylist() + part.rejected["place"].to_pylist()
             assert part.rows.num_rows == len(part.places)
         assert sorted(places) == list(range(len(places)))
     return rows, bad

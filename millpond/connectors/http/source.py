@@ -217,9 +217,9 @@ class HttpSource(DriftingSource, Follows, Rejects):
         with named(Path(split.path), self.url):
             for part in parts:
                 reasons = pc.replace_substring(
-                    part.spoiled["reason"], f'file "{split.path}"', f'the answer of "{self.url}"'
+                    part.rejected["reason"], f'file "{split.path}"', f'the answer of "{self.url}"'
                 )
-                yield part._replace(spoiled=part.spoiled.set_column(1, "reason", reasons)).after(split.seq)
+                yield part._replace(rejected=part.rejected.set_column(1, "reason", reasons)).after(split.seq)
 
     def close(self) -> None:
         self._fetcher.close()

@@ -8,7 +8,7 @@ import pyarrow as pa
 from millpond.connectors.kafka.formats import Decoder
 from millpond.formats.debezium import Envelopes, Events
 from millpond.formats.keys import Keys
-from millpond.formats.received import Received, spoiled_table
+from millpond.formats.received import Received, rejected_table
 from millpond.types import Schema, whole
 
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")
@@ -54,7 +54,7 @@ def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -
         arrays.append(_key(good[name], dtype) if name == "key" else as_type(good[name], dtype))
     batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())
     bad = values.take(pa.array(events.bad, pa.int64())).to_pylist()
-    return Received(batch, places, spoiled_table(events.bad, events.reasons, bad))
+    return Received(batch, places, rejected_table(events.bad, events.reasons, bad))
 
 
 def as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:

@@ -97,7 +97,7 @@ class Creates:
             described.schema,
             running=True,
             uri=uri,
-            guessed=(described.guessed and described.running) or (described.spoils and not s.columns),
+            guessed=(described.guessed and described.running) or (described.rejects and not s.columns),
             watermark=s.watermark,
             limits=limits,
         )
@@ -224,7 +224,7 @@ class Creates:
         if live:
             relation = dataclasses.replace(relation, live=True)
             self._queries.catalog.add(relation)
-        loads = not resolved.running and any(i.relation.spoils for i in resolved.inputs)
+        loads = not resolved.running and any(i.relation.rejects for i in resolved.inputs)
         if loads and self._queries.query_values["on.error"] == "table":
             self._queries.catalog.add(error_relation(s.name))
         return Checked(

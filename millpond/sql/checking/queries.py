@@ -178,7 +178,7 @@ class Queries:
         """Returns the options that only a statement over a stream can have. A loaded table may also set 'on.error', and
         the changes of a query over tables 'query.name'.
         """
-        loads = self._for_table and any(i.relation.spoils for i in resolved.inputs)
+        loads = self._for_table and any(i.relation.rejects for i in resolved.inputs)
         emits = isinstance(s, st.Select) and s.query.emit == "changes"
         also = ("on.error",) if loads else ("query.name",) if emits else ()
         return [x for x in self._query_settings if x.name.lower() not in also]

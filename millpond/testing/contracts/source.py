@@ -158,7 +158,7 @@ class SourceContract:
             parts = list(abilities.receive(source, split))
             found = [p.rows.append_column(SEQ, p.places) for p in parts]
             assert pa.Table.from_batches(found).equals(pa.Table.from_batches(source.read(split)))
-            assert not any(p.spoiled.num_rows for p in parts)
+            assert not any(p.rejected.num_rows for p in parts)
 
     def test_ranges_continue_one_another(self, place: SourcePlace) -> None:
         """Rows and sequence numbers of the parts are those of the whole; or the whole is another one each time."""
