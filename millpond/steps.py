@@ -43,8 +43,8 @@ class Step:
             self.tell(found.num_rows, found.nbytes)
 
     def as_json(self) -> dict[str, Any]:
-        told = {"step": self.name, "depth": self.depth, "times": self.times, "rows": self.rows}
-        return {**told, "bytes": self.bytes, "ms": round(self.seconds * 1000, 3)}
+        fields = {"step": self.name, "depth": self.depth, "times": self.times, "rows": self.rows}
+        return {**fields, "bytes": self.bytes, "ms": round(self.seconds * 1000, 3)}
 
     def __str__(self) -> str:
         parts = [f"{self.times:,} times"] if self.times != 1 else []

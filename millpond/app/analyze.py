@@ -52,10 +52,10 @@ class Analysis:
                 place=inner.place,
             )
         if name is None:
-            told, record = self._run(dataclasses.replace(checked, statement=inner), run)
+            line, record = self._run(dataclasses.replace(checked, statement=inner), run)
             name = self._running(inner)
             if name is None:
-                return self.descriptions.explained_table(checked, [*lines, told], record)
+                return self.descriptions.explained_table(checked, [*lines, line], record)
         return self._looked(checked, name, lines)
 
     def analyze_query(self, checked: Checked, run: Run) -> pa.Table:
@@ -63,9 +63,9 @@ class Analysis:
         explain = checked.statement
         assert isinstance(explain, st.Explain)
         way = self.descriptions.way_of(explain.statement)
-        told, record = self._run(dataclasses.replace(checked, statement=explain.statement), run, way)
+        line, record = self._run(dataclasses.replace(checked, statement=explain.statement), run, way)
         return self.descriptions.explained_table(
-            checked, [*self.descriptions.plan_lines(checked, way), told], record
+            checked, [*self.descriptions.plan_lines(checked, way), line], record
         )
 
     def _run(self, checked: Checked, run: Run, way: Way | None = None) -> tuple[str, Steps]:
@@ -116,8 +116,8 @@ class Analysis:
             )
         view = self.views.get(name)
         if view is not None:
-            told = f"{view.state}, {view.rounds:,} rounds, {view.rows:,} rows changed since the app started"
-            return f"query {name}: {told}", list(view.steps)
+            line = f"{view.state}, {view.rounds:,} rounds, {view.rows:,} rows changed since the app started"
+            return f"query {name}: {line}", list(view.steps)
         load = self.loads.get(name.partition(":")[2].lower()) if name.startswith("table:") else None
         if load is not None:
             return f"load of {name.partition(':')[2]}: {load.far()}", list(load.steps)
@@ -125,7 +125,7 @@ class Analysis:
 
     def _looked(self, checked: Checked, name: str, plan: Sequence[str] = ()) -> pa.Table:
         """Returns the plan, and what a running query has cost."""
-        told, steps = self._record(name) or (None, [])
+        line, steps = self._record(name) or (None, [])
         return self.descriptions.explained_table(
-            checked, [*plan, *([told] if told is not None else [])], steps
+            checked, [*plan, *([line] if line is not None else [])], steps
         )

@@ -73,7 +73,7 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
         before = len(checker.errors)
         checked = checker.check(statement)
         errors += blocks.check(statement, checked)
-        warnings += [_not_told(statement, e, parsed.script) for e in connectors.take_untold()]
+        warnings += [_caution(statement, e, parsed.script) for e in connectors.take_open_questions()]
         if checked is not None:
             found.append(checked)
             continue
@@ -96,7 +96,7 @@ class _Outside(Connectors):
 
     def __init__(self) -> None:
         super().__init__()
-        self._untold: list[Error] = []
+        self._open_questions: list[Error] = []
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         return super().open(uri, {**values, **{name: 0.0 for name in values if name in _WAITS}}, declared)
@@ -109,7 +109,7 @@ class _Outside(Connectors):
         except (FileMissing, TopicMissing) as error:
             if not any(values.get(name) for name in _WAITS):
                 raise
-            self._untold.append(error)
+            self._open_questions.append(error)
             return Relation(
                 uri, "source", declared or Schema(()), running=isinstance(error, TopicMissing), uri=uri
             )
@@ -118,16 +118,16 @@ class _Outside(Connectors):
         try:
             return abilities.keyed(self.open(uri, values, declared), wait=False)
         except Error as error:
-            self._untold.append(error)
+            self._open_questions.append(error)
             return None
 
-    def take_untold(self) -> list[Error]:
+    def take_open_questions(self) -> list[Error]:
         """Returns why something was left open since the last call."""
-        untold, self._untold = self._untold, []
-        return untold
+        open_questions, self._open_questions = self._open_questions, []
+        return open_questions
 
 
-def _not_told(statement: st.Statement, error: Error, script: Script) -> Caution:
+def _caution(statement: st.Statement, error: Error, script: Script) -> Caution:
     why = script.mask(error.message)
     if isinstance(error, FileMissing):
         return Caution(

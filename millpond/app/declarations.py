@@ -79,8 +79,8 @@ class Declarations:
         for found in columns:
             self.columns.note(found)
         if not self.read_only:
-            told = [(HELD, entry.name)] if entry.kind == "query" and not self.text.in_file else []
-            self.store.journal.revise(Revision([entry.entry(), *columns], told))
+            dropped = [(HELD, entry.name)] if entry.kind == "query" and not self.text.in_file else []
+            self.store.journal.revise(Revision([entry.entry(), *columns], dropped))
         faults.reach("statement declared")
 
 

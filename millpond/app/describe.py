@@ -243,8 +243,8 @@ class Descriptions:
         """Returns lines, and what steps cost, in the requested form, which is also in the metadata of the schema."""
         statement = checked.statement
         assert isinstance(statement, Explain)
-        told = explained(checked, lines, statement.format, self.mask, None if steps is None else list(steps))
-        return pa.table({"plan": told}).replace_schema_metadata({EXPLAINED: statement.format})
+        plan = explained(checked, lines, statement.format, self.mask, None if steps is None else list(steps))
+        return pa.table({"plan": plan}).replace_schema_metadata({EXPLAINED: statement.format})
 
     def plan_lines(self, checked: Checked, way: Way | None = None) -> list[str]:
         """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""

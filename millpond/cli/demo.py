@@ -68,7 +68,7 @@ def demo(
 
             say(f"the app: {_short(example / 'kafka.sql')}")
             demokafka.run(example, kafka, trades)
-            say(_told(demokafka.next_steps(*_as_typed(example / "kafka.sql"))))
+            say(_formatted_steps(demokafka.next_steps(*_as_typed(example / "kafka.sql"))))
             return
         from millpond.app.app import App
 
@@ -159,7 +159,7 @@ def _show(app: App) -> None:
 
 def _next_steps(example: Path) -> str:
     file, data = _as_typed(example / "app.sql")
-    return _told(
+    return _formatted_steps(
         [
             ("millpond demo --http 8080", "shows it at work in the browser"),
             (f"{data}millpond run {file}", "runs the same app; Ctrl-C stops it"),
@@ -177,7 +177,7 @@ def _as_typed(path: Path) -> tuple[str, str]:
     return file, "" if is_here else f"PNL_DATA={shlex.quote(_short(path.parent / 'data'))} "
 
 
-def _told(steps: list[tuple[str, str]]) -> str:
+def _formatted_steps(steps: list[tuple[str, str]]) -> str:
     if shutil.which("millpond") is None:
         steps.insert(0, (f". {_short(Path(sys.prefix))}/bin/activate", "puts millpond on your PATH"))
     width = max(len(command) for command, _ in steps)

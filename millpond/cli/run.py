@@ -134,7 +134,7 @@ class Run:
         self._printer = printer
         self._report = report
         self._answers: list[tuple[str, Result]] = []
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def until_done(self, *, once: bool) -> None:
         from millpond.app.app import runtime_of
@@ -246,12 +246,12 @@ class Run:
         failed = {p.name: p for p in running if p.state == "failed"}
         if failed and (self._printer.broken or len(failed) == len(running)):
             parts.runner.check()
-        for name in failed.keys() - self._told:
+        for name in failed.keys() - self._reported:
             error = failed[name].error
             self._report.note(
                 f"{parts.secrets.mask(error.message) if error else name}; the other queries continue"
             )
-        self._told = set(failed)
+        self._reported = set(failed)
 
     def _print_answers(self, app: App) -> None:
         """Prints the results of the table queries of the file, as of now; of one whose tables were dropped further

@@ -122,7 +122,7 @@ def open_session(state: Path | None, own: Callable[[], App] | None = None) -> It
 
 def _on_state(state: Path, own: Callable[[], App] | None) -> Session:
     deadline = time.monotonic() + PATIENCE
-    told = False
+    reported = False
     while True:
         client = Client.of(state)
         if client is not None:
@@ -132,9 +132,9 @@ def _on_state(state: Path, own: Callable[[], App] | None) -> Session:
         except StateLocked:
             if time.monotonic() > deadline:
                 raise
-        if not told:
+        if not reported:
             say(f"waiting for the app on {state} to be ready")
-            told = True
+            reported = True
         time.sleep(0.1)
 
 
@@ -146,7 +146,7 @@ def _read(state: Path) -> App:
 
 def _anywhere(own: Callable[[], App] | None) -> Session:
     deadline = time.monotonic() + PATIENCE
-    told = False
+    reported = False
     while True:
         apps = running_apps()
         if len(apps) > 1:
@@ -162,9 +162,9 @@ def _anywhere(own: Callable[[], App] | None) -> Session:
                 return RemoteSession(apps[0], client)
         if time.monotonic() > deadline:
             raise SqlError("an app is running but not ready", hint="see what millpond run says")
-        if not told:
+        if not reported:
             say("waiting for the app to be ready")
-            told = True
+            reported = True
         time.sleep(0.1)
     if own is not None:
         return LocalSession(own())

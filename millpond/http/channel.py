@@ -1,4 +1,4 @@
-"""Collects the events of one table for its followers. Only the thread of the hub uses it, except for ``told``."""
+"""Collects the events of one table for its followers. Only the thread of the hub uses it, except for ``committed``."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Channel:
     def schema(self) -> Schema:
         return self.table.schema
 
-    def told(self, change: Changes) -> None:
+    def committed(self, change: Changes) -> None:
         """Records a commit. Called while it becomes visible."""
         with self._lock:
             self.number += 1
@@ -156,7 +156,7 @@ class Channel:
         change = netted(missed, self.schema) if missed else None
         if change is None or change.anew:
             return b"" if change is None else None
-        change = self._narrowed(change, group, told=False)
+        change = self._narrowed(change, group, sent=False)
         data = encoded(change, len(missed))
         return b"" if data is None else event("change", data, self.id_of(number))
 
@@ -201,7 +201,7 @@ class Channel:
         )
         for group in direct:
             if group.selection.key is None:
-                yield from self._told(number, group, net, 1)
+                yield from self._change_events(number, group, net, 1)
 
     def due(self) -> Iterator[Delivery]:
         """Yields the due events of groups that get several commits as one."""
@@ -213,15 +213,15 @@ class Channel:
                 if net.anew:
                     yield from self._anew([group])
                 else:
-                    yield from self._told(self._seen, group, net, len(changes))
+                    yield from self._change_events(self._seen, group, net, len(changes))
 
     def next_due(self) -> float | None:
         """Returns when the next event is due even if no commit comes."""
         return min((g.due for g in self.groups.values() if g.waiting), default=None)
 
-    def _told(self, number: int, group: Group, net: Netted, commits: int) -> Iterator[Delivery]:
+    def _change_events(self, number: int, group: Group, net: Netted, commits: int) -> Iterator[Delivery]:
         try:
-            data = encoded(self._narrowed(net, group, told=True), commits)
+            data = encoded(self._narrowed(net, group, sent=True), commits)
         except Error as error:  # the condition fails for a row: only its clients are affected
             self._fail(group, error)
             return
@@ -234,9 +234,9 @@ class Channel:
             self.idle_since = time.monotonic()
         self._on_failed(group.followers, error)
 
-    def _narrowed(self, net: Netted, group: Group, *, told: bool) -> Netted:
+    def _narrowed(self, net: Netted, group: Group, *, sent: bool) -> Netted:
         if group.select is not None:
-            return group.select.narrow(net, told=told)
+            return group.select.narrow(net, sent=sent)
         if group.selection.key is None:
             return net
         key = group.selection.key

@@ -60,8 +60,8 @@ class RunningRows(Response):
             except Exception as error:
                 found = known(error)
                 self._service.secrets.mask_error(found)
-                told = json.dumps(body_of(found, whole=True)["error"])
-                writer.write_batch(_empty(schema), custom_metadata={"error": told})
+                error_text = json.dumps(body_of(found, whole=True)["error"])
+                writer.write_batch(_empty(schema), custom_metadata={"error": error_text})
         yield out.take()
 
     def _has_gone(self) -> bool:

@@ -70,8 +70,8 @@ class Conditional:
         with given(Allowance(_SECONDS)):
             return self._condition.rows(rows)
 
-    def narrow(self, change: Netted, *, told: bool = True) -> Netted:
-        """Returns the part of a change that concerns the condition. If it is not known what a client was ``told``
+    def narrow(self, change: Netted, *, sent: bool = True) -> Netted:
+        """Returns the part of a change that concerns the condition. If it is not known what a client was ``sent``
         before, all keys that do not fulfil it are returned as deleted: that is always right.
         """
         rows = self._rows(change.rows) if change.rows.num_rows else change.rows
@@ -81,8 +81,8 @@ class Conditional:
         touched = [*keys_of(change.rows, self._key), *keys_of(change.deleted, self._key)]
         all_keys = pa.concat_tables([change.rows.select(self._key), change.deleted])
         there = self._there
-        mask = [k not in now and (not told or there is None or k in there) for k in touched]
-        if there is not None and told:
+        mask = [k not in now and (not sent or there is None or k in there) for k in touched]
+        if there is not None and sent:
             there.difference_update(touched)
             there.update(now)
         return Netted(rows, all_keys.filter(pa.array(mask, pa.bool_())))

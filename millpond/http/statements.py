@@ -153,8 +153,8 @@ async def explain(service: Service, request: Request) -> Response:
     except Error as error:
         _line_up(error)
         raise
-    told = "\n".join(result.to_arrow().column("plan").to_pylist())
-    return Response(told + "\n", media_type=media)
+    plan = "\n".join(result.to_arrow().column("plan").to_pylist())
+    return Response(plan + "\n", media_type=media)
 
 
 def _line_up(error: Error) -> None:

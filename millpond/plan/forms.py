@@ -52,5 +52,5 @@ def explained(
 
 
 def masked(step: Step, mask: Callable[[str], str]) -> dict[str, Any]:
-    told = step.as_json()
-    return {**told, "step": mask(told["step"])}
+    fields = step.as_json()
+    return {**fields, "step": mask(fields["step"])}

@@ -58,9 +58,9 @@ def _each_once(duck: Duck, rows: pa.Table, key: Sequence[str]) -> None:
     twice = duck.run(sql, {"k": keys})
     if twice.num_rows:
         (first,) = rows.select(list(key)).take(twice["place"]).to_pylist()
-        told = ", ".join(f"{name} = {value!r}" for name, value in first.items())
+        key_text = ", ".join(f"{name} = {value!r}" for name, value in first.items())
         raise QueryFailed(
-            f"the query gives several rows for the key {told}",
+            f"the query gives several rows for the key {key_text}",
             hint="group by the key, or declare one that is unique",
         )
 

@@ -186,14 +186,14 @@ class Duck:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if isinstance(error, duckdb.InternalException):
                 self._replace(root)
-            told = render.explain_error(error)
-            if told is None and isinstance(error, planning):
+            explained = render.explain_error(error)
+            if explained is None and isinstance(error, planning):
                 _log.info("DuckDB does not take %s: %s", sql, error)
                 return NotAccepted(
                     "the query cannot be answered in this form",
                     hint="split it into steps, or write it in another form",
                 )
-            message, hint = told or (str(error).splitlines()[0], None)
+            message, hint = explained or (str(error).splitlines()[0], None)
             return QueryFailed(message, hint=hint)
         except Error as error:
             return error.with_traceback(None)

@@ -19,7 +19,7 @@ MOST_ROWS = 200_000
 class Watcher(Protocol):
     """Receives the commits of a table. Both methods must be short: they are called while a commit becomes visible."""
 
-    def told(self, change: Changes) -> None:
+    def committed(self, change: Changes) -> None:
         """Records that a commit has changed the table."""
 
     def lost(self) -> None:
@@ -99,7 +99,7 @@ class Feed:
         faults.reach("commit: fed")
         for name, change in changes.items() if self._watchers else ():
             for watcher in self._watchers.get(name, ()):
-                watcher.told(change)
+                watcher.committed(change)
 
     def lose(self, tables: Iterable[str]) -> None:
         """Records that one commit changed these tables, and that ``add`` failed to record its changes."""

@@ -69,7 +69,7 @@ class Groups(RunningStatement):
             aggregate.mark(self.store.snapshots()).late if isinstance(aggregate, WindowedAggregate) else None
         )
 
-    def _told(self, merged: Merged) -> pa.Table:
+    def _rows_to_emit(self, merged: Merged) -> pa.Table:
         """Returns the current groups, and, if operations are emitted, the removed ones."""
         op = self.plan.target.options.get("op")
         if op is None:
@@ -96,7 +96,7 @@ class Groups(RunningStatement):
                 )
             if target.kind == "emit":
                 # Emitted before they are committed, so that a kill loses none.
-                self.emit(self.emitted, self._told(merged))
+                self.emit(self.emitted, self._rows_to_emit(merged))
             return {name: change for name, change in changes.items() if len(change)}, merged
 
         def sent(merged: Merged) -> dict[str, pa.Table]:

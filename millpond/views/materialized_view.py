@@ -84,7 +84,7 @@ class Views:
         self._store.create_hidden(plan.target.name, hidden)
 
         def emit(changes: Changes) -> None:
-            shown = told(changes, hidden, schema, plan.target.options.get("op"))
+            shown = rows_to_emit(changes, hidden, schema, plan.target.options.get("op"))
             if shown.num_rows:
                 give(shown)
 
@@ -282,7 +282,7 @@ class Views:
         return ordered
 
 
-def told(changes: Changes, hidden: Schema, schema: Schema, op: str | None) -> pa.Table:
+def rows_to_emit(changes: Changes, hidden: Schema, schema: Schema, op: str | None) -> pa.Table:
     """Returns what a reader receives: the inserted rows, or, with a column ``op``, also the deleted ones."""
     put = changes.put.select(list(hidden.names)).rename_columns(list(schema.names))
     if op is None:

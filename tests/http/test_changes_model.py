@@ -146,4 +146,4 @@ def test_clients_end_with_what_the_table_has(app: App, steps: list[tuple[str, An
         for client in clients:
             client.check()
     finally:
-        app._runtime.store.unwatch("t", channel.told)
+        app._runtime.store.unwatch("t", channel.committed)

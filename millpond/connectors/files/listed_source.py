@@ -120,8 +120,10 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
     @property
     def address(self) -> str:
         """Returns the address, with the options that may lead to other columns of the same files."""
-        told = [f"{o.name}={self.values[o.name]}" for o in FORMAT_OPTIONS if self.values[o.name] != o.default]
-        return without_passwords("|".join([self.uri, *told]))
+        options = [
+            f"{o.name}={self.values[o.name]}" for o in FORMAT_OPTIONS if self.values[o.name] != o.default
+        ]
+        return without_passwords("|".join([self.uri, *options]))
 
     def _fresh(self, split: Split) -> Schema:
         assert isinstance(split, FileSplit)

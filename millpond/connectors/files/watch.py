@@ -22,7 +22,7 @@ def watch(path: str, interval: float, stop: threading.Event) -> Iterator[None]:
     while not stop.is_set():
         directory, recursive = _above(path)
         try:
-            yield from _told(directory, recursive, stop)
+            yield from _notified(directory, recursive, stop)
         except (
             OSError,
             RuntimeError,
@@ -32,7 +32,7 @@ def watch(path: str, interval: float, stop: threading.Event) -> Iterator[None]:
                 yield
 
 
-def _told(directory: str, recursive: bool, stop: threading.Event) -> Iterator[None]:
+def _notified(directory: str, recursive: bool, stop: threading.Event) -> Iterator[None]:
     from watchfiles import watch as changes
 
     for _ in changes(

@@ -100,10 +100,14 @@ class Pager:
         """Returns the address of the next page; None after the last one. ``text`` is the JSON of this one."""
         match self.kind:
             case "link":
-                target = self._told(answer, text) if self._path else next_link(answer.headers.get("link", ""))
+                target = (
+                    self._link_or_cursor(answer, text)
+                    if self._path
+                    else next_link(answer.headers.get("link", ""))
+                )
                 return joined(answer.url, target) if target else None
             case "cursor":
-                cursor = self._told(answer, text)
+                cursor = self._link_or_cursor(answer, text)
                 return with_param(self.url, self._param, cursor) if cursor else None
             case "page" | "offset":
                 found = rows()
@@ -115,7 +119,7 @@ class Pager:
                 return with_param(asked, self._param, str(int(at) + (1 if self.kind == "page" else found)))
         return None
 
-    def _told(self, answer: Answer, text: str | None) -> str | None:
+    def _link_or_cursor(self, answer: Answer, text: str | None) -> str | None:
         """Returns the link or cursor in the JSON. One that is missing, null, false or empty ends the pages."""
         if text is None:
             raise BadData(f'the answer of "{answer.url}" is not JSON: "paging.path" leads nowhere')

@@ -20,7 +20,7 @@ LONGEST = 1.0
 """Seconds that one request waits: closing may take as long."""
 
 
-def told(values: Mapping[str, Any], interval: float, stop: threading.Event) -> Iterator[None]:
+def notifications(values: Mapping[str, Any], interval: float, stop: threading.Event) -> Iterator[None]:
     """Yields when there are messages, which are deleted when their objects were read; and, to be sure, also once in an
     interval.
     """

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from millpond.connectors.files.listed_source import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
 from millpond.connectors.files.listing import Place
-from millpond.connectors.objects.queue import told
+from millpond.connectors.objects.queue import notifications
 from millpond.connectors.objects.store import STORE_OPTIONS, ObjectPlace, Store, is_pattern
 from millpond.errors import FileMissing, InvalidOption
 from millpond.formats.base import Format, find_format, has_known_suffix
@@ -65,7 +65,7 @@ class ObjectSource(ListedSource):
     def changes(self, stop: threading.Event) -> Iterator[None]:
         interval = max(self.values["watch.interval"], 0.05)
         if self.values["queue"]:
-            yield from told(self.values, interval, stop)
+            yield from notifications(self.values, interval, stop)
         while not stop.wait(interval):
             yield
 

@@ -313,7 +313,7 @@ class PostgresLog(Log):
         return self._types[relation]
 
     def news(self, stop: threading.Event) -> Iterator[None]:
-        seen, told = -1, time.monotonic()
+        seen, checked = -1, time.monotonic()
         while not stop.is_set():
             stream = self._stream
             if stream is None or stream.ended is not None:
@@ -322,8 +322,8 @@ class PostgresLog(Log):
                 continue
             count = stream.wait(seen, 0.1)
             waits = count != seen or stream.has_some() or stream.received - stream.at >= self.idle
-            if waits or time.monotonic() - told > _LOOK:
-                seen, told = count, time.monotonic()
+            if waits or time.monotonic() - checked > _LOOK:
+                seen, checked = count, time.monotonic()
                 yield
 
     # state

@@ -31,7 +31,7 @@ MOST_KEPT = 64 << 20
 LARGE = 8 << 20
 """Bytes above which a transaction goes to a file."""
 _PIECE = 2 << 20
-_TOLD = 5.0
+_REPORT_INTERVAL = 5.0
 """Seconds between two status messages to the server: it closes a silent connection."""
 _PRESSING = 1.0
 _PART = 0.02
@@ -199,16 +199,16 @@ class Stream:
             self._connection.close()
 
     def _receive(self, selector: selectors.BaseSelector) -> None:
-        pgconn, told = self._connection.pgconn, 0.0
+        pgconn, reported = self._connection.pgconn, 0.0
         wire, ear = pgconn.socket, self._ear.fileno()
         for end in (wire, ear):
             selector.register(end, selectors.EVENT_READ)
         while not self._closing:
             now = time.monotonic()
             asked, self._asked = self._asked, False
-            if asked or now - told > _TOLD:
+            if asked or now - reported > _REPORT_INTERVAL:
                 self._tell()
-                told = now
+                reported = now
             if self._held >= MOST_KEPT and not self._open.changes:
                 time.sleep(0.005)
                 continue
