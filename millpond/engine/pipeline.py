@@ -106,7 +106,7 @@ class Pipeline:
         self._recent: deque[tuple[float, int]] = deque()
         self._tries = 0
         self._failing_since = 0.0
-        self._anew = False
+        self._from_start = False
         self._closed = False
         self._busy = threading.Lock()
         self.offset: Offset | None
@@ -116,7 +116,7 @@ class Pipeline:
     def _go_to_position(self) -> None:
         """Moves to the position of the statement, which may be ahead of the stored one."""
         position = self.statement.position
-        if self._anew and position is not None:
+        if self._from_start and position is not None:
             self._batch, self.offset = position.batch, None
             return
         self._batch = position.batch if position else -1
@@ -197,7 +197,7 @@ class Pipeline:
 
     def _arrive(self, position: Position, lost: int) -> None:
         """Records that the position is committed: earlier errors are over."""
-        self.offset, self._batch, self._anew = position.offsets[self._stream], position.batch, False
+        self.offset, self._batch, self._from_start = position.offsets[self._stream], position.batch, False
         if self.error is not None:
             self.issues.success(self.error)
         self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
@@ -258,7 +258,7 @@ class Pipeline:
         with self._busy:
             self.state = moved(self.state, by)
             if by == "start" and isinstance(self.error, TopicReplaced):
-                self._anew, self.offset = True, None
+                self._from_start, self.offset = True, None
             self.error, self._tries = None, 0
         self.on_progress()
         return self.state

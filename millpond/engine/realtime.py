@@ -127,7 +127,7 @@ class RealTimeQuery(StreamQuery):
                     seen = progress["batchId"]
                     self._note(progress)
                     if self._changed():
-                        self._start_anew(query)
+                        self._restart(query)
                 time.sleep(_LOOK)
         except Exception as error:
             if self._query is query:
@@ -149,7 +149,7 @@ class RealTimeQuery(StreamQuery):
         moment = self._tables()
         return any(moment.version(table) != version for table, version in self._versions.items())
 
-    def _start_anew(self, query: StreamingQuery) -> None:
+    def _restart(self, query: StreamingQuery) -> None:
         with self._lock:
             if self._query is not query:
                 return

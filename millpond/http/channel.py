@@ -154,7 +154,7 @@ class Channel:
             return None
         missed = [change for n, change in kept if after < n <= number]
         change = netted(missed, self.schema) if missed else None
-        if change is None or change.anew:
+        if change is None or change.unknown:
             return b"" if change is None else None
         change = self._narrowed(change, group, sent=False)
         data = encoded(change, len(missed))
@@ -193,8 +193,8 @@ class Channel:
         if not direct:
             return
         net = netted([change], self.schema)
-        if net.anew:
-            yield from self._anew(direct)
+        if net.unknown:
+            yield from self._resets(direct)
             return
         yield from self._by_key(
             number, net, {g.selection.key: g for g in direct if g.selection.key is not None}
@@ -210,8 +210,8 @@ class Channel:
             if group.waiting and group.due <= now:
                 changes, group.waiting = group.waiting, []
                 net = netted(changes, self.schema)
-                if net.anew:
-                    yield from self._anew([group])
+                if net.unknown:
+                    yield from self._resets([group])
                 else:
                     yield from self._change_events(self._seen, group, net, len(changes))
 
@@ -265,7 +265,7 @@ class Channel:
         assert first is not None
         return pa.array([k[0] for k in keys], first.type)
 
-    def _anew(self, groups: list[Group]) -> Iterator[Delivery]:
+    def _resets(self, groups: list[Group]) -> Iterator[Delivery]:
         yield from self.start_over("rows of a table without a key were changed or went", groups)
 
     def start_over(self, why: str, groups: list[Group] | None = None) -> Iterator[Delivery]:

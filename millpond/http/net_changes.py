@@ -15,13 +15,13 @@ from millpond.types import Schema
 
 @dataclass(frozen=True, slots=True)
 class Netted:
-    """Contains the net changes: ``rows`` exist now, the keys ``deleted`` do not. ``anew`` says that this is not known:
+    """Contains the net changes: ``rows`` exist now, the keys ``deleted`` do not. If they are ``unknown``,
     rows of a table without a key were changed or deleted.
     """
 
     rows: pa.Table
     deleted: pa.Table
-    anew: bool = False
+    unknown: bool = False
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ def _of_rows(changes: Sequence[Changes], wanted: pa.Schema, nothing: pa.Table) -
     for change in changes:
         numbered = ROW in change.rows.column_names and pc.any(pc.is_valid(change.rows[ROW])).as_py()
         if change.deleted is not None or numbered:
-            return Netted(wanted.empty_table(), nothing, anew=True)
+            return Netted(wanted.empty_table(), nothing, unknown=True)
     return Netted(pa.concat_tables([aligned(c.rows, wanted) for c in changes]), nothing)
 
 

@@ -113,12 +113,12 @@ class CapturedTable(LoadedTable):
             end = {view: source.begin_capture()}
             try:
                 faults.reach("capture: begun")
-                anew = reached.at is not None or reached.to is not None or not reached.known
-                if anew and self._source.values["initial.load"] == "none":
+                reload = reached.at is not None or reached.to is not None or not reached.known
+                if reload and self._source.values["initial.load"] == "none":
                     nothing = Changes(self.plan.query.schema.arrow().empty_table())
                     self._commit(nothing, Position(self.plan.name, fingerprint(end), 0, {"at": end}))
                     return 0
-                return self._compare(end, damaged=False) if anew else self._append(None, end)
+                return self._compare(end, damaged=False) if reload else self._append(None, end)
             finally:
                 source.begun()
         rows = 0

@@ -81,7 +81,7 @@ class SideInputs(OverSources):
             if end == at:
                 continue
             if abilities.replaced(source, at, end):
-                rows = self._read(view, None, end, anew=True)
+                rows = self._read(view, None, end, reload=True)
                 rows = pa.concat_tables([self._left(view, end), rows])
             else:
                 rows = pa.concat_tables([self._numbered[view], self._read(view, at, end)])
@@ -94,8 +94,8 @@ class SideInputs(OverSources):
                 count += int(rows.num_rows)
         return count
 
-    def _read(self, view: str, start: Offset | None, end: Offset, *, anew: bool = False) -> pa.Table:
-        """Returns the rows between two offsets. When read ``anew``, what could be read before must exist:
+    def _read(self, view: str, start: Offset | None, end: Offset, *, reload: bool = False) -> pa.Table:
+        """Returns the rows between two offsets. On a ``reload``, what could be read before must exist:
         else BadData.
         """
         source, schema, rejected_parts = self.sources[view], self._schemas[view], [none_rejected()]
@@ -107,7 +107,7 @@ class SideInputs(OverSources):
                 rejected_parts.append(part.rejected)
         rejected = pa.concat_tables(rejected_parts)
         reasons = set(rejected.filter(rejected["value"].is_null())["reason"].to_pylist())
-        if anew and (fresh := reasons - self._damaged):
+        if reload and (fresh := reasons - self._damaged):
             raise BadData(min(fresh))
         self._damaged |= reasons
         if rejected.num_rows:

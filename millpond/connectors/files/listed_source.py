@@ -176,7 +176,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         return True
 
     def replaced(self, start: Offset, end: Offset) -> bool:
-        return Listed.of(start).anew != Listed.of(end).anew
+        return Listed.of(start).rewrites != Listed.of(end).rewrites
 
     @property
     def leaves(self) -> bool:

@@ -3,8 +3,8 @@ offset: what was added, grew, moved, was rewritten or removed since.
 
 A file is unchanged if its number and time say so, or if its first bytes, up to where it was read, have the same
 fingerprint. Otherwise it was rewritten, unless what was read is found under another name: logs are rotated so.
-Rewritten or removed files lead to an offset with a new ``anew``: the rows up to it are not the earlier ones and some
-more.
+Rewritten or removed files lead to an offset with more ``rewrites``: the rows up to it are not the earlier ones and
+some more.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Listed:
 
     files: tuple[Entry, ...] = ()
     next: int = 0
-    anew: int = 0
+    rewrites: int = 0
     kept: bool = False
     lost: tuple[int, ...] = ()
 
@@ -93,7 +93,7 @@ class Listed:
         return {
             "files": [asdict(e) for e in self.files],
             "next": self.next,
-            "anew": self.anew,
+            "anew": self.rewrites,
             "kept": self.kept,
             "lost": list(self.lost),
         }
@@ -245,7 +245,7 @@ class Look:
             if moved is not None:
                 found[entry.index] = moved
                 used.add(moved.path)
-        lost, anew = list(before.lost), before.anew
+        lost, rewrites = list(before.lost), before.rewrites
         for entry in before.files:
             if entry.index in found:
                 continue
@@ -257,7 +257,7 @@ class Look:
                 found[entry.index] = entry
                 used.add(entry.path)
             elif now is not None or not self._keeps:
-                anew += 1
+                rewrites += 1
             elif entry.away:
                 lost.append(entry.index)
             else:
@@ -276,7 +276,7 @@ class Look:
                 continue
             files.append(self._enter(s, number, final=self._is_quiet(s)))
             number += 1
-        return Listed(tuple(files), number, anew, before.kept, tuple(lost))
+        return Listed(tuple(files), number, rewrites, before.kept, tuple(lost))
 
     def _is_quiet(self, seen: Seen) -> bool:
         return self._quiet(seen.path, seen)

@@ -180,7 +180,7 @@ class SourceContract:
         assert numbers == sorted(set(numbers))
         assert [len(p) for p in parts] == [8] * len(ends)
 
-    def test_what_is_replaced_is_read_anew(self, place: SourcePlace) -> None:
+    def test_what_is_replaced_is_read_again(self, place: SourcePlace) -> None:
         if not place.replaces:
             return
         place.add(rows(0, 8))
