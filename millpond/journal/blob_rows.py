@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from millpond.changes import ROW
-from millpond.journal.blobs import Blob, combined, corrupt, decode, seal
+from millpond.journal.blobs import Blob, combined, corrupt, decode, row_checksum
 from millpond.journal.database import LIVE, verified
 
 _BLOB = "schema, rows, length, crc, data, file, offset, seal"
@@ -49,7 +49,7 @@ class Schemas:
             found = connection.execute("SELECT id FROM schemas WHERE data = ?", (schema,)).fetchone()
             if found is None:
                 add = "INSERT INTO schemas (data, seal) VALUES (?, ?)"
-                number = int(connection.execute(add, (schema, seal(schema))).lastrowid or 0)
+                number = int(connection.execute(add, (schema, row_checksum(schema))).lastrowid or 0)
             else:
                 number = int(found[0])
             self._numbers[schema] = number
@@ -88,16 +88,16 @@ def write_changes(
     deletes: bool,
 ) -> list[int]:
     """Stores the changes of one table in one commit, and returns their checksums."""
-    seals = []
+    checksums = []
     for b in rows.blobs:
         facts = (name, number, int(snapshot), int(deletes), schema, b.rows, b.length, b.crc, b.file, b.offset)
-        seals.append(seal(*facts))
+        checksums.append(row_checksum(*facts))
         connection.execute(
             "INSERT INTO changes (name, number, is_snapshot, has_deletes, schema, rows, length, crc, file,"
             " offset, data, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*facts, b.data, seals[-1]),
+            (*facts, b.data, checksums[-1]),
         )
-    return seals
+    return checksums
 
 
 def read_changes(
@@ -128,15 +128,15 @@ def read_blobs(
         " ORDER BY number, id",
         {"name": name},
     )
-    count = seals = 0
+    count = checksums = 0
     for number, snapshot, deletes, schema, rows, length, crc, data, file, offset, stored in found:
         facts = (name, number, snapshot, deletes, schema, rows, length, crc, file, offset)
         verified(stored, f"{what}, commit {number}", *facts)
-        count, seals = count + 1, (seals + stored) & 0xFFFFFFFF
+        count, checksums = count + 1, (checksums + stored) & 0xFFFFFFFF
         blob = Blob(rows, length, crc, data, file, offset)
         columns = schemas.read(connection, schema)
         yield number, bool(deletes), decode(blob, columns, directory, f"{what}, commit {number}")
-    if (count, seals) != (blobs, total):
+    if (count, checksums) != (blobs, total):
         raise corrupt(f"{what}: {count} of its {blobs} blobs are in the journal")
 
 
@@ -149,7 +149,7 @@ def write_segments(
         connection.execute(
             "INSERT INTO segments (name, first, sent, schema, rows, length, crc, file, offset, data, seal)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*facts, b.data, seal(*facts)),
+            (*facts, b.data, row_checksum(*facts)),
         )
         first += b.rows
     return first

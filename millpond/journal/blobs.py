@@ -42,7 +42,7 @@ class Blob:
     offset: int = 0
 
 
-def seal(*values: object) -> int:
+def row_checksum(*values: object) -> int:
     """Returns a checksum over the values of a row."""
     return zlib.crc32(repr(values).encode())
 

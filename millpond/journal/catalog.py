@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.journal.blobs import seal
+from millpond.journal.blobs import row_checksum
 from millpond.journal.database import verified
 
 
@@ -38,7 +38,7 @@ def write_entry(connection: sqlite3.Connection, entry: Entry) -> None:
         "INSERT INTO entries (kind, name, spelled, text, data, seal) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (kind, name) DO UPDATE SET spelled = excluded.spelled, text = excluded.text,"
         " data = excluded.data, seal = excluded.seal",
-        (*row, seal(*row)),
+        (*row, row_checksum(*row)),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from millpond.changes import Position
-from millpond.journal.blobs import seal
+from millpond.journal.blobs import row_checksum
 from millpond.journal.database import LIVE, verified
 
 BLOB_WEIGHT = 1 << 14
@@ -62,12 +62,14 @@ class Facts:
 
     def write(self, connection: sqlite3.Connection, *, clean: bool) -> None:
         row = (self.last, self.revision, int(clean))
-        connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)", (*row, seal(*row)))
+        connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)", (*row, row_checksum(*row)))
 
     def set_position(self, connection: sqlite3.Connection, position: Position) -> None:
         self.positions[position.pipeline] = position
         row = (position.pipeline, position.checkpoint, position.batch, json.dumps(position.offsets))
-        connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", (*row, seal(*row)))
+        connection.execute(
+            "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", (*row, row_checksum(*row))
+        )
 
     def drop_position(self, connection: sqlite3.Connection, pipeline: str) -> None:
         self.positions.pop(pipeline, None)
@@ -75,12 +77,12 @@ class Facts:
 
     def set_done(self, connection: sqlite3.Connection, statement: str) -> None:
         self.done.add(statement)
-        connection.execute("INSERT OR REPLACE INTO done VALUES (?, ?)", (statement, seal(statement)))
+        connection.execute("INSERT OR REPLACE INTO done VALUES (?, ?)", (statement, row_checksum(statement)))
 
     def set_end(self, connection: sqlite3.Connection, stream: str, end: int) -> None:
         self.ends[stream] = end
         connection.execute(
-            "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream, end, seal(stream, end))
+            "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream, end, row_checksum(stream, end))
         )
 
     def drop_end(self, connection: sqlite3.Connection, stream: str) -> None:
@@ -88,11 +90,13 @@ class Facts:
         self.inline.pop(stream, None)
         connection.execute("DELETE FROM streams WHERE name = ?", (stream,))
 
-    def add_blobs(self, connection: sqlite3.Connection, table: str, seals: Sequence[int], size: int) -> None:
+    def add_blobs(
+        self, connection: sqlite3.Connection, table: str, checksums: Sequence[int], size: int
+    ) -> None:
         """Counts changes of so many bytes."""
         blobs, total = self.ledgers.get(table, (0, 0))
-        self._set_ledger(connection, table, blobs + len(seals), (total + sum(seals)) & 0xFFFFFFFF)
-        self.weights[table] = self.weights.get(table, NO_WEIGHT).more(size, len(seals))
+        self._set_ledger(connection, table, blobs + len(checksums), (total + sum(checksums)) & 0xFFFFFFFF)
+        self.weights[table] = self.weights.get(table, NO_WEIGHT).more(size, len(checksums))
 
     def recount(self, connection: sqlite3.Connection, table: str) -> None:
         """Counts the ledger of a table again that has got another snapshot in this transaction."""
@@ -112,7 +116,7 @@ class Facts:
     def _set_ledger(self, connection: sqlite3.Connection, table: str, blobs: int, total: int) -> None:
         self.ledgers[table] = (blobs, total)
         row = (table, blobs, total)
-        connection.execute("INSERT OR REPLACE INTO tables VALUES (?, ?, ?, ?)", (*row, seal(*row)))
+        connection.execute("INSERT OR REPLACE INTO tables VALUES (?, ?, ?, ?)", (*row, row_checksum(*row)))
 
 
 def read(connection: sqlite3.Connection) -> Facts:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millpond.errors import StateLocked, StateUnwritable
-from millpond.journal.blobs import corrupt, seal
+from millpond.journal.blobs import corrupt, row_checksum
 
 FILE = "journal.db"
 LOG = FILE + "-wal"
@@ -162,7 +162,7 @@ def check(connection: sqlite3.Connection, directory: Path) -> None:
 
 def verified(stored: int, what: str, *values: object) -> None:
     """Raises StateCorrupt, naming ``what``, if a row's checksum is not that of its values."""
-    if seal(*values) != stored:
+    if row_checksum(*values) != stored:
         raise corrupt(f"{what}: the row is not the one that was written")
 
 
@@ -186,7 +186,7 @@ class Mark:
         """Writes the mark. Its failure does not fail the commit: that has succeeded, and an older mark is valid too."""
         assert self._file is not None
         with suppress(OSError):
-            os.pwrite(self._file, struct.pack(">QI", revision, seal(revision)), 0)
+            os.pwrite(self._file, struct.pack(">QI", revision, row_checksum(revision)), 0)
 
     def close(self) -> None:
         if self._file is not None:
@@ -200,6 +200,8 @@ def read_mark(directory: Path) -> int | None:
     content = path.read_bytes() if path.exists() else b""
     if not content:
         return None
-    if len(content) != 12 or seal(*struct.unpack(">Q", content[:8])) != int.from_bytes(content[8:], "big"):
+    if len(content) != 12 or row_checksum(*struct.unpack(">Q", content[:8])) != int.from_bytes(
+        content[8:], "big"
+    ):
         raise corrupt(f'"{path}" is not as it was written')
     return int(struct.unpack(">Q", content[:8])[0])

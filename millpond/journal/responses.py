@@ -6,7 +6,7 @@ import sqlite3
 import time
 from dataclasses import dataclass
 
-from millpond.journal.blobs import seal
+from millpond.journal.blobs import row_checksum
 from millpond.journal.database import verified
 
 
@@ -26,7 +26,7 @@ def write_answer(connection: sqlite3.Connection, answer: Answer) -> None:
     """Stores it, and removes expired ones."""
     connection.execute("DELETE FROM answers WHERE until < ?", (time.time(),))
     row = (answer.key, answer.digest, answer.text, answer.until)
-    connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", (*row, seal(*row)))
+    connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", (*row, row_checksum(*row)))
 
 
 def read_answer(connection: sqlite3.Connection, key: str) -> Answer | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from millpond.journal.blobs import Blob, seal
+from millpond.journal.blobs import Blob, row_checksum
 from millpond.journal.commit_cache import NO_WEIGHT, Facts
 
 _SET_UP = """
@@ -40,13 +40,13 @@ class SingleChange:
         self._name, self._size = name, blob.length
         self.last, self.revision = last, revision = facts.last + 1, facts.revision + 1
         change = (name, last, 0, int(deletes), schema, blob.rows, blob.length, blob.crc, None, 0)
-        sealed = seal(*change)
+        checksum = row_checksum(*change)
         blobs, total = facts.ledgers.get(name, (0, 0))
-        self._ledger = (blobs + 1, (total + sealed) & 0xFFFFFFFF)
+        self._ledger = (blobs + 1, (total + checksum) & 0xFFFFFFFF)
         self.values = (
-            (name, last, int(deletes), schema, blob.rows, blob.length, blob.crc, blob.data, sealed)
-            + (*self._ledger, seal(name, *self._ledger))
-            + (last, revision, seal(last, revision, 0))
+            (name, last, int(deletes), schema, blob.rows, blob.length, blob.crc, blob.data, checksum)
+            + (*self._ledger, row_checksum(name, *self._ledger))
+            + (last, revision, row_checksum(last, revision, 0))
         )
 
     def write(self, connection: sqlite3.Connection) -> None:

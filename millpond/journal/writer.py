@@ -270,8 +270,8 @@ class Writer:
         for name, (rows, deletes) in request.changes.items():
             schema = self.schemas.number(connection, rows.schema)
             number = after.last
-            seals = write_changes(connection, name, number, rows, schema, snapshot=False, deletes=deletes)
-            after.add_blobs(connection, name, seals, sum(b.length for b in rows.blobs))
+            checksums = write_changes(connection, name, number, rows, schema, snapshot=False, deletes=deletes)
+            after.add_blobs(connection, name, checksums, sum(b.length for b in rows.blobs))
         for name, rows in request.sent.items():
             schema = self.schemas.number(connection, rows.schema)
             first = after.ends.get(name, 0)
