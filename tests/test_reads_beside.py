@@ -231,13 +231,13 @@ def test_a_table_that_could_not_be_filled_is_gone_before_others_go_on(
     (tmp_path / "a.csv").write_text("x\n1\nno\n")
     with App(state=tmp_path / "state") as app:
         runtime, there = app._runtime, []
-        end = runtime.loader.end_filling
+        end = runtime.loader.end_loading
 
         def ended(name: str) -> None:
             there.append(runtime.catalog.find(name) is not None)
             end(name)
 
-        monkeypatch.setattr(runtime.loader, "end_filling", ended)
+        monkeypatch.setattr(runtime.loader, "end_loading", ended)
         with pytest.raises(Error):
             app.sql(
                 f"CREATE TABLE t AS SELECT CAST(x AS INT) AS x FROM file://{tmp_path}/a.csv WITH ('on.error' = 'fail')"

@@ -57,7 +57,7 @@ class Creates:
             self.launcher.start(plan, checked, undo, entry)
             return Result(NOTHING, count=0)
         self.declarations.keep(entry, (relation,))
-        if checked.tapped is not None:
+        if checked.captured is not None:
             self.captured_streams.add(checked)
             faults.reach("stream tapped")
         return Result(NOTHING, count=0)
@@ -67,10 +67,10 @@ class Creates:
         checked = self.with_types(checked)
         assert checked.relation is not None
         name = checked.relation.name
-        undo.on_failure(lambda: self.loader.end_filling(name))  # the last one: the table is gone by then
-        self.loader.begin_filling(name)
+        undo.on_failure(lambda: self.loader.end_loading(name))  # the last one: the table is gone by then
+        self.loader.begin_loading(name)
         result = self._fill(checked, undo)
-        self.loader.end_filling(name)
+        self.loader.end_loading(name)
         return result
 
     def _fill(self, checked: Checked, undo: Undo) -> Result:

@@ -154,7 +154,7 @@ class Restorer:
         if target is not None and known is not None and known.schema != target.schema:
             if take_doubles(self.sources.open, self.connectors, checked):
                 checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
-        if checked.tapped is not None:
+        if checked.captured is not None:
             self.captured_streams.add(checked)
             self.runner.starter.recovered(_query_of(entry))
         if not connected:

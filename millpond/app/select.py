@@ -56,7 +56,7 @@ class Selects:
             return None
         while True:
             self.lifetime.check_open()
-            version, filling, snapshots = self._now()
+            version, loading, snapshots = self._now()
             with self.connectors.apart() as connectors:
                 sources = self.sources.apart(connectors)
                 checker = Checker(
@@ -73,7 +73,7 @@ class Selects:
                 if len(checked) < len(statements):
                     return None
                 names = {n for c in checked for n in needed(c)}
-                if not {n.lower() for n in names} & filling:
+                if not {n.lower() for n in names} & loading:
                     if permissions is not None:
                         permissions.checked(checked)
                     try:
@@ -87,10 +87,10 @@ class Selects:
     def _now(self) -> tuple[CatalogVersion, set[str], StoreSnapshot]:
         """Returns the catalog, the tables that are still loading, and a snapshot of all tables, as of one commit."""
         while True:
-            version, filling = self.catalog.version, self.loader.filled()
+            version, loading = self.catalog.version, self.loader.filled()
             snapshots = self.store.snapshots()
             if self.catalog.version is version:
-                return version, filling, snapshots
+                return version, loading, snapshots
 
     def _answer(self, checked: Checked, snapshots: StoreSnapshot, sources: Sources) -> Result:
         answers = replace(self.answers, sources=sources)

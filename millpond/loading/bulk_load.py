@@ -308,9 +308,7 @@ class LoadedTable(OverSources):
         position = Position(self.plan.name, fingerprint("compared", end), 0, {"at": end})
         noted = [note for _, note in parts if note is not None]
         faults.reach("load: compared")
-        self._commit(
-            changes, position, records, reload=True, noted=pa.concat_tables(noted) if noted else None
-        )
+        self._commit(changes, position, records, full=True, noted=pa.concat_tables(noted) if noted else None)
         faults.reach("load: difference committed")
         return len(changes)
 
@@ -366,14 +364,14 @@ class LoadedTable(OverSources):
         position: Position,
         records: pa.Table | None = None,
         *,
-        reload: bool = False,
+        full: bool = False,
         noted: pa.Table | None = None,
     ) -> None:
-        """Commits changes. ``records`` are added to the error records, or, on a ``reload``, replace them; and so are the ``noted``
-        origins of rows."""
+        """Commits changes. ``records`` are added to the error records, or, if ``full``, replace them; and so do the
+        ``noted`` origins of rows."""
         made, errors = {self.plan.target.name: changes}, self.plan.errors
         if errors is not None and records is not None:
-            known = self._store.backend(errors).snapshot().scan(rows=True) if reload else None
+            known = self._store.backend(errors).snapshot().scan(rows=True) if full else None
             if known is not None and known.num_rows:
                 made[errors] = renewed(known, records)
             elif records.num_rows:
@@ -384,8 +382,8 @@ class LoadedTable(OverSources):
         if self._origins is not None and noted is not None:
             by = self.plan.by
             assert by is not None
-            kept = abilities.left(self.sources[by.view], position.offsets["at"][by.view]) if reload else None
-            made[self._origins.table] = self._origins.renewed(noted, kept) if reload else Changes(noted)
+            kept = abilities.left(self.sources[by.view], position.offsets["at"][by.view]) if full else None
+            made[self._origins.table] = self._origins.renewed(noted, kept) if full else Changes(noted)
         self._store.commit(made, position)
 
 

@@ -147,12 +147,14 @@ class CapturedStreams:
 
     def add(self, checked: Checked) -> None:
         """Sends the changes that a stream captures to it, from now on."""
-        assert checked.relation is not None and checked.tapped is not None
+        assert checked.relation is not None and checked.captured is not None
         self._sources.values.update(checked.source_options)
         name, store = checked.relation.name, self._store
         if not store.journal.durable:
             store.journal.forget(f"stream:{name}")
-        captured = CapturedStream(name, self._sources.open(checked.tapped), store, self._identity, self._mask)
+        captured = CapturedStream(
+            name, self._sources.open(checked.captured), store, self._identity, self._mask
+        )
         try:
             captured.advance()
         except BaseException:

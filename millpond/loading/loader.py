@@ -31,7 +31,7 @@ class Loader:
         self._is_closed = is_closed
         self._turns = threading.Semaphore(AT_ONCE)
         self._threads: dict[str, threading.Thread] = {}
-        self._filling: set[str] = set()
+        self._loading: set[str] = set()
         self._errors: list[Error] = []
         # Waiting for a load releases the app's lock, so that others are served meanwhile.
         self._changed = threading.Condition(lock)
@@ -91,13 +91,13 @@ class Loader:
         with self._ended:
             self._ended.notify_all()
 
-    def begin_filling(self, name: str) -> None:
+    def begin_loading(self, name: str) -> None:
         """From now on this thread makes a table and fills it: queries of others on it wait."""
-        self._filling.add(name.lower())
+        self._loading.add(name.lower())
 
-    def end_filling(self, name: str) -> None:
+    def end_loading(self, name: str) -> None:
         """The table is full, or gone."""
-        self._filling.discard(name.lower())
+        self._loading.discard(name.lower())
         self._tell()
 
     def running(self, names: Iterable[str] | None = None) -> set[str]:
@@ -109,7 +109,7 @@ class Loader:
         """Returns those of the names, or of all tables, that are being loaded, or filled by the statement that creates
         them, in lower case.
         """
-        filled = set(self._threads) | self._filling
+        filled = set(self._threads) | self._loading
         return filled if names is None else filled & {name.lower() for name in names}
 
     def wait_filled(self, names: Iterable[str]) -> None:

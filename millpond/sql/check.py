@@ -39,7 +39,7 @@ from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.mutation import Mutation
 from millpond.sql.on_miss import check_misses, miss_options
 from millpond.sql.printer import print_name
-from millpond.sql.querynames import FILLS, filling
+from millpond.sql.querynames import FILLS, own_query_name
 from millpond.sql.statement_text import point_at_word, title
 from millpond.sql.userfunctions import UserFunction
 from millpond.types import Schema
@@ -234,7 +234,7 @@ class Checker:
             )
             return None
         self._queries.catalog.remove(s.name)
-        self._names.forget(filling(relation.kind, relation.name))
+        self._names.forget(own_query_name(relation.kind, relation.name))
         return Checked(s, relation=relation)
 
     def _block(self, s: st.Block) -> Checked | None:
@@ -284,7 +284,7 @@ class Checker:
         self._queries.catalog, self._names = catalog.copy(), names.copy()
         there = catalog.find(s.statement.name) if s.analyze and isinstance(s.statement, _CREATES) else None
         if there is not None:  # it is checked
-            self._names.forget(filling(there.kind, there.name))
+            self._names.forget(own_query_name(there.kind, there.name))
             self._queries.catalog.remove(there.name)
         try:
             inner = self.check(s.statement)

@@ -73,7 +73,7 @@ class Checked:
     """Why a table without a declared key is keyed by the keys of messages."""
     query_options: Mapping[str, Any] = field(default_factory=dict)
     """The options of a running statement."""
-    tapped: Relation | None = None
+    captured: Relation | None = None
     """The relation whose changes a stream contains."""
     misses: tuple[Resolved, tuple[str, ...]] | None = None
     """With 'on.miss': the query for rows without a match, and the tables it reports."""

@@ -15,7 +15,7 @@ FILLS = ("table:", "stream:")
 """The prefix of the names of queries that fill a table or stream of their own."""
 
 
-def filling(kind: str, name: str) -> str:
+def own_query_name(kind: str, name: str) -> str:
     """Returns the name of the query that fills its own table or stream."""
     return f"{kind}:{name}"
 

@@ -90,7 +90,7 @@ class Creates:
         if changes is not None:
             relation = Relation(s.name, "stream", changes, running=True, watermark=s.watermark, limits=limits)
             self._queries.catalog.add(relation)
-            return Checked(s, relation=relation, source_options={uri: values}, tapped=described)
+            return Checked(s, relation=relation, source_options={uri: values}, captured=described)
         relation = Relation(
             s.name,
             "stream",

@@ -10,7 +10,7 @@ from millpond.errors import AlreadyExists, Error, InvalidOption
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
-from millpond.sql.querynames import FILLS, filling, made_name, unknown_query
+from millpond.sql.querynames import FILLS, made_name, own_query_name, unknown_query
 
 
 class QueryNames:
@@ -66,7 +66,7 @@ class QueryNames:
         """Adds the names of a statement that will run; returns the shortest."""
         key, relation = identity(checked.statement), checked.relation
         if relation is not None:
-            own = filling(relation.kind, relation.name)
+            own = own_query_name(relation.kind, relation.name)
             self._queries |= {relation.name.lower(): own, own.lower(): own}
             return relation.name
         name: str = checked.query_options.get("query.name") or made_name(
