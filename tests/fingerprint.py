@@ -78,7 +78,7 @@ def _kept(app: App) -> dict[str, Any]:
         "queries": sorted((q["name"], q["state"]) for q in app.sql("SHOW QUERIES").rows()),
         "held": dict(sorted(app._runtime.held._states.items())),
         "followers": sorted(name for name, _ in app._runtime.followers),
-        "beside": sorted(app._runtime.followers.beside),
+        "beside": sorted(app._runtime.followers.side_tables),
         "loads": {name: (load.source, load.error) for name, load in sorted(app._runtime.loads.items())},
         "columns": {k: repr(v) for k, v in sorted(app._runtime.columns._kept.items())},
         "published": sorted(app._runtime.publications._made),

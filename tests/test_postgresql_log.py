@@ -438,7 +438,7 @@ def test_a_large_transaction_waits_in_a_file(
             assert found["id"].to_pylist() == list(range(1, 20001))
             assert found["a"][49].as_py() == "" and found["a"][48].as_py() == "x" * 49
         assert isinstance(log, PostgresLog) and log._stream is not None
-        assert log._stream._held < 400_000
+        assert log._stream._in_memory < 400_000
         assert [r["id"] for _, r in next_changes(log, end)[1]] == [0]
 
 

@@ -21,7 +21,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.identity import identity
 from millpond.store.catalog import Saved, saved, widths_of
 from millpond.store.dropped_tables import DroppedTables
-from millpond.store.query_states import HELD
+from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 
@@ -79,7 +79,7 @@ class Declarations:
         for found in columns:
             self.columns.note(found)
         if not self.read_only:
-            dropped = [(HELD, entry.name)] if entry.kind == "query" and not self.text.in_file else []
+            dropped = [(QUERY_STATE, entry.name)] if entry.kind == "query" and not self.text.in_file else []
             self.store.journal.revise(Revision([entry.entry(), *columns], dropped))
         faults.reach("statement declared")
 

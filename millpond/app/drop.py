@@ -33,7 +33,7 @@ from millpond.sql.errortables import error_table
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
 from millpond.store.dropped_tables import DroppedTables
-from millpond.store.query_states import DROPPED, HELD, QueryStates, entry
+from millpond.store.query_states import DROPPED, QUERY_STATE, QueryStates, entry
 from millpond.store.store import Store
 from millpond.store.undo import safely
 from millpond.streaming.emitted import Emitted
@@ -52,7 +52,7 @@ class Removals:
     runner: Runner
     views: Views
     queries: Queries
-    held: QueryStates
+    query_states: QueryStates
     dropped_tables: DroppedTables
     columns: KeptColumns
     publications: Publications
@@ -117,12 +117,12 @@ class Removals:
         """Drops hidden tables, stored for statements that read outside sources, when none reads them any more, and what
         databases store for them.
         """
-        kept = list(self.followers.beside)
+        kept = list(self.followers.side_tables)
         plans = [p.plan for p in self.runner] + [w.plan for w in self.runner.starter] if kept else []
-        met = {name for plan in plans for name in plan.beside}
+        met = {name for plan in plans for name in plan.joined_tables}
         for name in kept:
             if name not in met and not self.views.users(name):
-                self.followers.beside.discard(name)
+                self.followers.side_tables.discard(name)
                 self.followers.remove(name)
                 self.store.drop(name)
 
@@ -193,7 +193,7 @@ class _Removal:
         for relation in reversed(self._relations.values()):
             self._let_go(relation)
         for mark in self._marks:
-            of.held.note(mark.name, DROPPED)
+            of.query_states.note(mark.name, DROPPED)
         safely(lambda: of.dropped_tables.removed(n for n in outside if n.lower() not in of.store.left))
         safely(of.drop_unread)
         safely(of.columns.forget_unused)
@@ -237,7 +237,7 @@ class _Removal:
         drop = [(e.kind, e.name) for r in self._relations.values() if (e := kept.get(own(r).lower()))]
         drop += [("index", i.name) for r in self._relations.values() for i in of.catalog.indexes(r.name)]
         drop += [(e.kind, e.name) for q in names if (e := kept.get(f"query:{q.lower()}"))]
-        drop += [(HELD, query) for query in names if query in of.held]
+        drop += [(QUERY_STATE, query) for query in names if query in of.query_states]
         tables = [name for name in self._tables() if of.store.journal.has_table(name)]
         streams = [r.name for r in self._relations.values() if r.kind == "stream"]
         streams = [name for name in streams if of.store.journal.stream_end(name)]
@@ -256,7 +256,7 @@ class _Removal:
         for part in (*parts, query):
             safely(partial(of.store.forget, part))
         of.saved.forget(f"query:{query}")
-        of.held.note(query, None)
+        of.query_states.note(query, None)
         of.emitted.results.pop(query, None)
         faults.reach("query ended")
 

@@ -89,7 +89,9 @@ class TableHealth:
         for pipeline in pipelines:
             if pipeline.error is not None:
                 return source, Health("stale", pipeline.error.message)
-        if (reason := self._behind(sorted({name for p in pipelines for name in p.plan.beside}))) is not None:
+        if (
+            reason := self._behind(sorted({name for p in pipelines for name in p.plan.joined_tables}))
+        ) is not None:
             return source, Health("stale", reason)
         for pipeline in pipelines:
             load = self._runner.backfills.load_of(pipeline)

@@ -38,12 +38,12 @@ log = logging.getLogger("millpond")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Launcher:
-    """Queues running statements. ``keep_copy`` and ``keep_beside`` store what they read outside in hidden tables."""
+    """Queues running statements. ``keep_copy`` and ``keep_side_input`` store what they read outside in hidden tables."""
 
     text: TextRun
     runner: Runner
     queries: Queries
-    held: QueryStates
+    query_states: QueryStates
     declarations: Declarations
     removals: Removals
     columns: KeptColumns
@@ -52,7 +52,7 @@ class Launcher:
     connectors: Connectors
     emitted: Emitted
     keep_copy: Callable[[Relation], None]
-    keep_beside: Callable[[Relation], None]
+    keep_side_input: Callable[[Relation], None]
     read_only: bool
 
     def name(self, checked: Checked, undo: Undo) -> str:
@@ -64,10 +64,10 @@ class Launcher:
         name = str(named) if named else made_name(checked, int(number), taken)
         if named and name.lower() in taken:
             raise AlreadyExists(f'query "{named}" already exists', hint="give it another 'query.name'")
-        if named and not self.text.in_file and self.held.get(name) == DROPPED:
+        if named and not self.text.in_file and self.query_states.get(name) == DROPPED:
             # A query of that name was dropped: that is forgotten.
-            undo.on_failure(partial(self.held.set, name, DROPPED))
-            self.held.note(name, None)
+            undo.on_failure(partial(self.query_states.set, name, DROPPED))
+            self.query_states.note(name, None)
         if self.text.in_file and isinstance(checked.statement, st.Select):
             # The position up to which it was printed is known from the run before.
             undo.on_failure(partial(self.runner.take_out, name))
@@ -103,7 +103,7 @@ class Launcher:
                 hint="start the app with millpond run, then query it",
                 place=checked.statement.place,
             )
-        if self.held.get(plan.name) == DROPPED:
+        if self.query_states.get(plan.name) == DROPPED:
             if entry is not None and new:
                 self.declarations.keep(entry, ())
             return
@@ -115,7 +115,7 @@ class Launcher:
             if i.relation.captured:
                 self.keep_copy(i.relation)
             elif i.relation.kind == "source" and not i.relation.running:
-                self.keep_beside(i.relation)
+                self.keep_side_input(i.relation)
         faults.reach("inputs kept")
         sources = [self.sources.open(stream) for stream in plan.streams]
         for source in sources:

@@ -13,10 +13,10 @@ from millpond.views.materialized_view import Views
 class Queries:
     """Contains running statements, those that could not be started, and materialized views."""
 
-    def __init__(self, runner: Runner, views: Views, held: QueryStates):
+    def __init__(self, runner: Runner, views: Views, query_states: QueryStates):
         self._runner = runner
         self._views = views
-        self._held = held
+        self._query_states = query_states
 
     @property
     def names(self) -> list[str]:
@@ -34,7 +34,7 @@ class Queries:
 
     def dropped(self) -> list[str]:
         """Returns the names of dropped queries, in lower case: statements of the file may still name them."""
-        return [name.lower() for name, state in self._held if state == DROPPED]
+        return [name.lower() for name, state in self._query_states if state == DROPPED]
 
     def find(self, name: str) -> str:
         """Returns the query of a name, or the one that fills the table or stream of that name."""

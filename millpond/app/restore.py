@@ -34,7 +34,7 @@ from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, relation_of
 from millpond.store.dropped_tables import LEAVING, DroppedTables
-from millpond.store.query_states import HELD, QueryStates
+from millpond.store.query_states import QUERY_STATE, QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.delivery import IDENTITY
@@ -54,7 +54,7 @@ class Restorer:
     saved: SavedStatements
     declarations: Declarations
     indexes: Indexes
-    held: QueryStates
+    query_states: QueryStates
     columns: KeptColumns
     dropped_tables: DroppedTables
     connectors: Connectors
@@ -76,8 +76,8 @@ class Restorer:
     def restore(self) -> None:
         """Restores the content of the state directory: first relations, then what fills them."""
         for raw in self.store.journal.entries():
-            if raw.kind == HELD:
-                self.held.restore(raw.name, raw.data["state"])
+            if raw.kind == QUERY_STATE:
+                self.query_states.restore(raw.name, raw.data["state"])
                 continue
             if raw.kind == COLUMNS:
                 self.columns.restore(raw)

@@ -99,7 +99,7 @@ class Runtime:
     runner: Runner
     views: Views
     queries: Queries
-    held: QueryStates
+    query_states: QueryStates
     emitted: Emitted
     tails: Tails
     sender: Sender

@@ -101,8 +101,8 @@ class Texts:
                 self.starter.start_new()
             except BaseException:
                 if not self.text.standing:
-                    self.connectors.close(besides=opened)
-                    self.columns.forget_found(besides=columns)
+                    self.connectors.close(keep=opened)
+                    self.columns.forget_found(keep=columns)
                 raise
             return result
 
@@ -202,7 +202,7 @@ class Texts:
             raise
         finally:
             if all(s.checked is not None and is_passing(s.checked) for s in steps):
-                self.connectors.close(besides=opened)
+                self.connectors.close(keep=opened)
         return result
 
     def _prepare(

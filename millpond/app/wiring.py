@@ -45,7 +45,7 @@ from millpond.loading.loaded_tables import LoadedTables, keep_copy
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load, Progress
-from millpond.loading.side_inputs import keep_beside
+from millpond.loading.side_inputs import keep_side_input
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Plan, Plans
@@ -102,7 +102,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     journal = Journal(state.path, durable=state.durable, read_only=read_only)
     journal.compact_after = settings.compact_after
     store = Store(journal, state, clock)
-    edits, compactor, held = RowEdits(store), Compactor(store), QueryStates(journal)
+    edits, compactor, query_states = RowEdits(store), Compactor(store), QueryStates(journal)
     publications = Publications(store, state.path)
     dropped_tables = DroppedTables(journal, state.path, mask)
     text = TextRun(store)
@@ -141,7 +141,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     loader = Loader(lock, table_loads.load, lifetime.is_closed)
 
     # materialized views and running statements
-    views = Views(store, evaluator, followers, held, mask, sources.open, copy)
+    views = Views(store, evaluator, followers, query_states, mask, sources.open, copy)
     drift = SchemaDrift(
         catalog,
         saved,
@@ -171,7 +171,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     runner = Runner(
         statements.make,
         store,
-        held,
+        query_states,
         loader,
         turn,
         spark.session,
@@ -180,7 +180,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         report,
         direct=direct,
     )
-    queries = Queries(runner, views, held)
+    queries = Queries(runner, views, query_states)
     health = TableHealth(store, loads, views, followers, runner, mask)
     tables = TableHandles(catalog, store, edits, evaluator, health, begin)
     answers = Answers(evaluator, sources, text, table)
@@ -194,7 +194,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         runner=runner,
         views=views,
         queries=queries,
-        held=held,
+        query_states=query_states,
         dropped_tables=dropped_tables,
         columns=columns,
         publications=publications,
@@ -223,7 +223,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         text=text,
         runner=runner,
         queries=queries,
-        held=held,
+        query_states=query_states,
         declarations=declarations,
         removals=removals,
         columns=columns,
@@ -232,8 +232,8 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         connectors=connectors,
         emitted=emitted,
         keep_copy=copy,
-        keep_beside=partial(
-            keep_beside,
+        keep_side_input=partial(
+            keep_side_input,
             open_source=sources.open,
             store=store,
             evaluator=evaluator,
@@ -341,7 +341,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         saved=saved,
         declarations=declarations,
         indexes=indexes,
-        held=held,
+        query_states=query_states,
         columns=columns,
         dropped_tables=dropped_tables,
         connectors=connectors,
@@ -388,7 +388,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         runner=runner,
         views=views,
         queries=queries,
-        held=held,
+        query_states=query_states,
         emitted=emitted,
         tails=Tails(lock, runner, views, removals),
         sender=Sender(lifetime, catalog, store, secrets),

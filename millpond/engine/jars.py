@@ -74,8 +74,8 @@ _ALL = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></e
 def _pom(jars: tuple[str, ...], *, alone: bool) -> str:
     needs = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        f"{''.join(f'<classifier>{c}</classifier>' for c in beside)}{_ALL if alone else ''}</dependency>"
-        for group, name, version, *beside in (jar.split(":") for jar in jars)
+        f"{''.join(f'<classifier>{c}</classifier>' for c in classifiers)}{_ALL if alone else ''}</dependency>"
+        for group, name, version, *classifiers in (jar.split(":") for jar in jars)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

@@ -92,9 +92,9 @@ class RealTimeQuery(StreamQuery):
         taken = sum(q.tasks() for q in list(_ALL) if q is not self)
         cores = spark.sparkContext.defaultParallelism
         if wanted + taken >= cores:
-            beside = f", beside {taken} of other queries" if taken else ""
+            others = f", beside {taken} of other queries" if taken else ""
             raise NotSupported(
-                f"'mode' = 'realtime' takes a core for each partition of the topic, {wanted}{beside}, and leaves none"
+                f"'mode' = 'realtime' takes a core for each partition of the topic, {wanted}{others}, and leaves none"
                 f" of {cores} for anything else",
                 hint="run with more cores (--master), or without 'mode'",
                 place=self._only.plan.place,

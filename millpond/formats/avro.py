@@ -54,23 +54,23 @@ class Avro(Format):
         with self._open(path, first) as (header, node, container):
             _check_types(path, schema, node)
             messages = AvroMessages(schema, {"avro.schema": header.schema})
-            held: list[tuple[AvroBlock, list[int]]] = []
+            blocks: list[tuple[AvroBlock, list[int]]] = []
             for block in container.blocks(header, end) if container is not None else ():
                 wrong, ends = block.wrong, list[int]()
                 if wrong is None:
                     try:
                         ends = ends_of(block.data, block.records, node)
-                        held.append((block, ends))
+                        blocks.append((block, ends))
                     except ValueError as error:
                         wrong = str(error)
-                if held and (wrong or sum(len(e) for _, e in held) >= ROWS_PER_BATCH):
-                    yield _decoded(path, held, messages)
-                    held = []
+                if blocks and (wrong or sum(len(e) for _, e in blocks) >= ROWS_PER_BATCH):
+                    yield _decoded(path, blocks, messages)
+                    blocks = []
                 if wrong is not None:
                     what = f'file "{path}", the block at byte {block.begin} cannot be read: {wrong}'
                     yield Part(no_rows(schema.arrow()), [RejectedRecord(0, BadData(what), None)])
-            if held:
-                yield _decoded(path, held, messages)
+            if blocks:
+                yield _decoded(path, blocks, messages)
 
     @contextmanager
     def _open(self, path: str, begin: int) -> Iterator[tuple[Header, Node, Container | None]]:
@@ -102,21 +102,21 @@ def _check_types(path: str, schema: Schema, node: Node) -> None:
             )
 
 
-def _decoded(path: str, held: list[tuple[AvroBlock, list[int]]], messages: AvroMessages) -> Part:
-    """Decodes the rows of some blocks; ``held`` has them with the places where their records end."""
-    data = b"".join(block.data for block, _ in held)
-    starts = np.cumsum([0, *(len(block.data) for block, _ in held)])
-    ends = [np.array(e, np.int64) + s for (_, e), s in zip(held, starts, strict=False)]
+def _decoded(path: str, blocks: list[tuple[AvroBlock, list[int]]], messages: AvroMessages) -> Part:
+    """Decodes the rows of some ``blocks``, each with the places where their records end."""
+    data = b"".join(block.data for block, _ in blocks)
+    starts = np.cumsum([0, *(len(block.data) for block, _ in blocks)])
+    ends = [np.array(e, np.int64) + s for (_, e), s in zip(blocks, starts, strict=False)]
     offsets = np.concatenate([np.zeros(1, np.int64), *ends])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     values = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
     rows, bad, reasons = messages.decode(values)
-    firsts = np.cumsum([0, *(len(e) for _, e in held)])
+    firsts = np.cumsum([0, *(len(e) for _, e in blocks)])
 
     def rejected(place: int, reason: str) -> RejectedRecord:
         number = int(np.searchsorted(firsts, place, side="right")) - 1
         record = place - int(firsts[number]) + 1
-        where = f'file "{path}", record {record} of the block at byte {held[number][0].begin}'
+        where = f'file "{path}", record {record} of the block at byte {blocks[number][0].begin}'
         return RejectedRecord(place, BadData(f"{where}: {reason}"), values[place].as_py())
 
     found = [rejected(p, r) for p, r in zip(bad, reasons, strict=True)]

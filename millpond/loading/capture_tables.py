@@ -229,13 +229,13 @@ def with_kept(
     here = dict(zip(zip(*(known[k].to_pylist() for k in key), strict=True), known.to_pylist(), strict=True))
     columns = {i: rows.column(i).to_pylist() for i in places.values()}
     last: dict[tuple[object, ...], int] = {}
-    held = {int(i): kept[int(i)].as_py() for i in which}
+    omitted = {int(i): kept[int(i)].as_py() for i in which}
     for at in range(len(ops)):
         if ops[at] == EMPTIED:
             last.clear()
             here.clear()
         elif ops[at] in (PUT, ADDED):
-            if (missing := held.get(at)) is not None:
+            if (missing := omitted.get(at)) is not None:
                 old = keys[at - 1] if at and ops[at - 1] == MOVED else keys[at]
                 source = last.get(old)
                 for place in missing:

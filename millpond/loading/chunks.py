@@ -49,13 +49,13 @@ def chunks_of(
     """
     schema = source.schema().arrow()
     schema = schema.append(pa.field(SEQ, pa.int64())) if numbered else schema
-    held: list[pa.RecordBatch] = []
+    collected: list[pa.RecordBatch] = []
     rejected = [none_rejected()]
     rows = read = 0
     files: dict[str | None, None] = {}
 
     def answer() -> Answer:
-        return Answer(pa.Table.from_batches(held, schema), pa.concat_tables(rejected), read, len(files))
+        return Answer(pa.Table.from_batches(collected, schema), pa.concat_tables(rejected), read, len(files))
 
     if (
         abilities.parallel(source) > 1 and len(splits) > 1
@@ -68,16 +68,16 @@ def chunks_of(
         before = read
         files[split.file] = None
         for batch, bad in batches:
-            held.append(batch.select(schema.names))  # another reader may have found more columns
+            collected.append(batch.select(schema.names))  # another reader may have found more columns
             rejected.append(bad)
             rows += batch.num_rows
             # How much of the file a batch was is not known: its size in memory is used instead.
             read = min(read + batch.nbytes, before + (split.bytes or 0))
             if rows >= CHUNK:
                 yield answer()
-                held, rejected, rows = [], [none_rejected()], 0
+                collected, rejected, rows = [], [none_rejected()], 0
         read = before + (split.bytes or 0)
-    if held:
+    if collected:
         yield answer()
 
 

@@ -128,9 +128,9 @@ class KeptColumns:
             del self._kept[address], self._first[address]
             self._connectors.forget(address)
 
-    def forget_found(self, besides: frozenset[str]) -> None:
+    def forget_found(self, keep: frozenset[str]) -> None:
         """Removes columns that were discovered for statements that failed."""
-        for address in self._connectors.found.keys() - self._kept.keys() - besides:
+        for address in self._connectors.found.keys() - self._kept.keys() - keep:
             self._connectors.forget(address)
 
     def _addresses(self, relations: Iterable[Relation]) -> set[str]:

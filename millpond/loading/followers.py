@@ -208,7 +208,7 @@ class Followers:
         self._mask = mask
         self._still = still
         self._followers: dict[str, Follower] = {}
-        self.beside: set[str] = set()
+        self.side_tables: set[str] = set()
         """Internal tables, by their names in lower case: for statements that read what is outside."""
 
     def add(self, name: str, kept: Followed) -> None:

@@ -101,5 +101,5 @@ def keep_copy(relation: Relation, store: Store, loaded_tables: LoadedTables, fol
     except BaseException:
         store.drop(name)
         raise
-    followers.beside.add(name.lower())
+    followers.side_tables.add(name.lower())
     followers.add(name.lower(), captured)

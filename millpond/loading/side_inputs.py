@@ -123,7 +123,7 @@ class SideInputs(OverSources):
         return rows.filter(pa.array(np.isin(parts, sorted(abilities.left(source, end) or ()))))
 
 
-def keep_beside(
+def keep_side_input(
     relation: Relation,
     open_source: Callable[[Relation], Source],
     store: Store,
@@ -140,7 +140,7 @@ def keep_beside(
         store.commit({name: evaluator.difference(own, rows, key)})
 
     inputs = SideInputs({name: relation}, open_source, mask, renew)
-    followers.beside.add(name.lower())
+    followers.side_tables.add(name.lower())
     store.create_hidden(name, relation.schema, inputs.rows[name])
     if inputs.follows:
         followers.add(name.lower(), inputs)

@@ -72,10 +72,10 @@ class Connectors:
         """Returns the keys of the open sources."""
         return frozenset(self._opened)
 
-    def close(self, besides: frozenset[tuple[str, str]] = frozenset()) -> None:
-        """Closes the open sources, and forgets them; not those of ``besides``."""
+    def close(self, keep: frozenset[tuple[str, str]] = frozenset()) -> None:
+        """Closes the open sources, and forgets them; not those of ``keep``."""
         for key in list(self._opened):
-            if key not in besides:
+            if key not in keep:
                 self._opened.pop(key).close()
 
     def find(self, address: str, columns: Schema) -> None:

@@ -186,7 +186,7 @@ class PipelinePlan:
         return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
 
     @property
-    def beside(self) -> frozenset[str]:
+    def joined_tables(self) -> frozenset[str]:
         """Returns the tables that it, or a statement of its block, reads in addition to the stream, in lower case."""
         return frozenset(t.table.lower() for plan in (self, *self.block) for t in plan.batch.tables)
 

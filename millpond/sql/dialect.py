@@ -15,7 +15,7 @@ from millpond.sql.nodes import (
     ArraySum,
     EachOnce,
     Element,
-    HeldValues,
+    FilteredValues,
     Index,
     Path,
     PathValues,
@@ -73,7 +73,7 @@ class Millpond(Spark):
             PathValues: lambda self, e: values_sql([self.sql(h) for h in e.expressions], e),
             ArraySum: lambda self, e: sum_sql(self.sql(e, "this"), self.sql(e, "to")),
             EachOnce: lambda self, e: f"array_distinct(array_compact(flatten({self.sql(e, 'this')})))",
-            HeldValues: lambda self, e: (
+            FilteredValues: lambda self, e: (
                 f"filter({self.sql(e, 'this')}, {e.args['variable'].name} -> {self.sql(e, 'condition')})"
             ),
             AnyValue: lambda self, e: (

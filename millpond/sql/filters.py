@@ -16,7 +16,7 @@ from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checking.mutations import update_part
 from millpond.sql.functions import folds
 from millpond.sql.lookup import lookup_of
-from millpond.sql.nodes import AnyDepth, Element, HeldValues, Index, Path
+from millpond.sql.nodes import AnyDepth, Element, FilteredValues, Index, Path
 from millpond.sql.parse import parse_condition, parse_one_statement
 from millpond.sql.paths import ANY, DEEP, Steps
 from millpond.sql.placeholders import mark_holes
@@ -137,7 +137,7 @@ def resolve_over_path(
     if compared is not None:
         element = Element(this=exp.Literal.string("held"))
         test = _COMPARISONS[compared[0]](this=element, expression=literal(compared[1], "a constant"))
-        value = HeldValues(this=value, variable=element.copy(), condition=test)
+        value = FilteredValues(this=value, variable=element.copy(), condition=test)
     over = exp.Distinct(expressions=[value]) if distinct else value
     tree = next(node for node, known in folds().items() if known == name.lower())(this=over)
     return _resolve(relation, _select(relation, [tree], None if condition is None else condition.tree), name)

@@ -63,7 +63,7 @@ class AnyValue(exp.Expression):
     arg_types = {"this": True, "variable": True, "condition": True}
 
 
-class HeldValues(exp.Expression):
+class FilteredValues(exp.Expression):
     """Represents the values of the array ``this`` for which ``condition`` is true; ``variable`` is the Element
     in it.
     """
@@ -72,7 +72,7 @@ class HeldValues(exp.Expression):
 
 
 class Element(exp.Expression):
-    """Represents a value of the array of an AnyValue or HeldValues; ``this`` is its name."""
+    """Represents a value of the array of an AnyValue or FilteredValues; ``this`` is its name."""
 
     arg_types = {"this": True}
 

@@ -219,17 +219,17 @@ def _counts_digits(node: exp.Expr, value: Any) -> bool | None:
         node = node.parent
     parent = node.parent
     if isinstance(parent, exp.Between | exp.In) and node.arg_key in ("low", "high", "expressions"):
-        beside = [parent.this]
+        other_operands = [parent.this]
     elif isinstance(parent, (*_COMPARED, *_ADDED)):
-        beside = [parent.expression if node.arg_key == "this" else parent.this]
+        other_operands = [parent.expression if node.arg_key == "this" else parent.this]
     elif isinstance(parent, exp.Alias) or (
         isinstance(parent, exp.Tuple) and isinstance(parent.parent, exp.Values)
     ):
-        beside = []
+        other_operands = []
     else:
         return None
-    types = [type_of(b) for b in beside]
-    if any(t is None for t in types) or any(isinstance(b.unnest(), exp.Literal) for b in beside):
+    types = [type_of(b) for b in other_operands]
+    if any(t is None for t in types) or any(isinstance(b.unnest(), exp.Literal) for b in other_operands):
         return None
     if isinstance(value, str) and not all(pa.types.is_string(t) for t in types):
         return None

@@ -82,7 +82,7 @@ def over_copies(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> 
     return dataclasses.replace(resolved, inputs=inputs)
 
 
-def beside_streams(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> Resolved:
+def with_named_copies(resolved: Resolved, values: Mapping[str, Mapping[str, Any]]) -> Resolved:
     """Returns the query with names for the copies of the captured sources that it joins."""
     inputs = tuple(
         dataclasses.replace(i, relation=named_copy(i.relation, values)) if i.relation.captured else i

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 
-HELD = "held"
+QUERY_STATE = "held"
 """The kind of journal entries that store the state of a query."""
 DROPPED = "dropped"
 
@@ -36,7 +36,7 @@ class QueryStates:
         if state == self._states.get(name):
             return
         if state is None:
-            self._journal.drop_entry(HELD, name)
+            self._journal.drop_entry(QUERY_STATE, name)
         else:
             self._journal.put_entry(entry(name, state))
         self.note(name, state)
@@ -50,4 +50,4 @@ class QueryStates:
 
 
 def entry(name: str, state: str) -> Entry:
-    return Entry(name, HELD, "", {"state": state})
+    return Entry(name, QUERY_STATE, "", {"state": state})

@@ -83,11 +83,11 @@ class SinkStatement(RunningStatement):
 
     def _open(self) -> bool:
         """Opens the sink; returns whether our position was set to that of the sink."""
-        held = self._sink.open(f"{_identity(self.store.journal)}-{self.plan.name}")
+        stored = self._sink.open(f"{_identity(self.store.journal)}-{self.plan.name}")
         ours = self.position
-        if held is None or (ours is not None and ours.batch >= held.batch):
+        if stored is None or (ours is not None and ours.batch >= stored.batch):
             return False
-        self.store.write(lambda snapshots: ({}, None), held, into=())
+        self.store.write(lambda snapshots: ({}, None), stored, into=())
         return True
 
     @property

@@ -49,7 +49,7 @@ class Runner:
         self,
         statements: Callable[[PipelinePlan, bool], list[RunningStatement]],
         store: Store,
-        held: QueryStates,
+        query_states: QueryStates,
         loader: Loader,
         turn: CommitTurn,
         spark: Spark,
@@ -65,9 +65,9 @@ class Runner:
         self._spark = spark
         self._direct = direct
         self.readers = Readers(store, spark, scratch, direct=direct)
-        self.held = held
+        self.query_states = query_states
         self.backfills = Backfills(mask, report)
-        self.starter = Starter(self, self.backfills, held, store, loader, mask, direct=direct)
+        self.starter = Starter(self, self.backfills, query_states, store, loader, mask, direct=direct)
         self._running: dict[str, tuple[Pipeline, Reading]] = {}
         self._progress = threading.Condition()
         self._retry_thread: RetryThread | None = None
@@ -125,7 +125,9 @@ class Runner:
         """Adds a prepared statement to its stream. It starts before the tables ``late`` are loaded."""
         from millpond.engine.pipeline import Pipeline
 
-        pipeline = Pipeline(statement, source, State(self.held.get(statement.plan.query) or State.RUNNING))
+        pipeline = Pipeline(
+            statement, source, State(self.query_states.get(statement.plan.query) or State.RUNNING)
+        )
         pipeline.on_progress = partial(self._progressed, pipeline)
         self.backfills.begin(pipeline)
         start = abilities.begin(source) if pipeline.offset is None else None
@@ -205,18 +207,18 @@ class Runner:
         if states:
             return (going or states)[0]
         failed = self.starter.failed_starts.get(query)
-        return self.held.get(query) or (failed.state if failed is not None else State.RUNNING)
+        return self.query_states.get(query) or (failed.state if failed is not None else State.RUNNING)
 
     def control(self, query: str, action: str, undo: Undo) -> None:
         """Does PAUSE, RESUME, STOP or START; a restart restores the state."""
         state = asked(query, self.state_of(query), action)
         found = [(p, s) for p, s in list(self._running.values()) if p.plan.query == query]
-        before = self.held.get(query)
-        undo.on_failure(lambda: self.held.set(query, before))
+        before = self.query_states.get(query)
+        undo.on_failure(lambda: self.query_states.set(query, before))
         if state is State.RUNNING:
-            self.held.set(query, None)
+            self.query_states.set(query, None)
         elif not any(p.statement.ephemeral for p, _ in found):
-            self.held.set(query, str(state))
+            self.query_states.set(query, str(state))
         faults.reach("query told")
         if query in self.starter.failed_starts and state is State.RUNNING:
             self.starter.start_again(query)

@@ -85,7 +85,7 @@ class Starter:
         self,
         pipelines: Pipelines,
         backfills: Backfills,
-        held: QueryStates,
+        query_states: QueryStates,
         store: Store,
         loader: Loader,
         mask: Callable[[str], str],
@@ -93,7 +93,7 @@ class Starter:
         direct: bool,
     ):
         self._backfills = backfills
-        self._held = held
+        self._query_states = query_states
         self._store = store
         self._loader = loader
         self._mask = mask
@@ -172,8 +172,10 @@ class Starter:
         """Returns the same as ``needed``, once statements are started at all, with those that are retried."""
         if not self._begun:
             return {}
-        held = self._held
-        retried = [q for q, s in self.failed_starts.items() if s.state == "retrying" and q not in held]
+        query_states = self._query_states
+        retried = [
+            q for q, s in self.failed_starts.items() if s.state == "retrying" and q not in query_states
+        ]
         return self.needed() | dict.fromkeys(retried, ())
 
     def needs(self, plan: PipelinePlan) -> set[str]:
@@ -191,8 +193,8 @@ class Starter:
 
     def _loading_plans(self) -> list[PipelinePlan]:
         """Returns the plans of statements that load a table, or will when they are started."""
-        held, backfills = self._held, self._backfills
-        waiting = [w.plan for w in self if loads_table(w.plan, w.source) and w.plan.query not in held]
+        query_states, backfills = self._query_states, self._backfills
+        waiting = [w.plan for w in self if loads_table(w.plan, w.source) and w.plan.query not in query_states]
         return waiting + [p.plan for p in self._pipelines if backfills.is_loading(p)]
 
     def _depends(self, one: PipelinePlan, other: PipelinePlan) -> bool:
@@ -219,7 +221,7 @@ class Starter:
         failed = [
             {
                 "name": name,
-                "state": self._held.get(name) or s.state,
+                "state": self._query_states.get(name) or s.state,
                 "error": s.error.message,
                 "statement": s.text,
             }
@@ -344,13 +346,15 @@ class Starter:
     def check(self) -> None:
         """Raises the error of a query that could not be started, and is not retried."""
         for query, failed in self.failed_starts.items():
-            if failed.state == "failed" and query not in self._held:
+            if failed.state == "failed" and query not in self._query_states:
                 raise failed.error
 
     def _due(self) -> float | None:
         """Returns the time of the next retry of a query that could not be started."""
-        held = self._held
-        times = [s.at for q, s in self.failed_starts.items() if s.state == "retrying" and q not in held]
+        query_states = self._query_states
+        times = [
+            s.at for q, s in self.failed_starts.items() if s.state == "retrying" and q not in query_states
+        ]
         return min(times, default=None)
 
     def _later(self) -> None:
@@ -360,7 +364,7 @@ class Starter:
             try:
                 for query, failed in self.failed_starts.items():
                     if failed.state == "retrying" and failed.at <= time.monotonic() and not self._closed:
-                        if query not in self._held:
+                        if query not in self._query_states:
                             failed.again()
                 self.start_waiting()
             except Exception as error:  # draining retries, and gets the error

@@ -91,7 +91,7 @@ class RunningStatement(ABC):
         if self.ephemeral:
             store.create_hidden(relation.name, relation.schema)
         else:
-            extension, options = self.beside()
+            extension, options = self.companion_storage()
             self.errors = len(store.create(relation, extension, options))
         self.catalog.add(relation)
 
@@ -140,7 +140,7 @@ class RunningStatement(ABC):
         for table in self.owned:
             safely(partial(self.store.drop, table))
 
-    def beside(self) -> tuple[str, Mapping[str, Any]]:
+    def companion_storage(self) -> tuple[str, Mapping[str, Any]]:
         """Returns where tables next to the target are stored, as extension and options."""
         target = self.plan.target
         return self.store.companion_of(target.name) if target.kind == "table" else ("memory", {})
@@ -152,7 +152,7 @@ class RunningStatement(ABC):
             if self.ephemeral:
                 store.create_hidden(name, schema, null_keys=True)
             else:
-                extension, options = self.beside()
+                extension, options = self.companion_storage()
                 store.create(Relation(name, "table", schema), extension, {**options, "null_keys": True})
 
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
@@ -192,8 +192,8 @@ class RunningStatement(ABC):
         tries = 0
         while True:
             try:
-                beside = {**matched.changes, **self._errors(records)}
-                count = self._run(batch, snapshots, position, together(more, beside))
+                other_changes = {**matched.changes, **self._errors(records)}
+                count = self._run(batch, snapshots, position, together(more, other_changes))
             except DataError as error:
                 tries += 1
                 if self.plan.on_error == "fail" or tries >= _TRIES:

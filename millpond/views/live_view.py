@@ -45,7 +45,7 @@ class LiveView:
         """Receives the changes, once the table is filled."""
         self.tables = {i.relation.name.lower() for i in plan.query.inputs if i.relation.kind == "table"}
         self.error: Error | None = None
-        self.held = State.RUNNING
+        self.requested = State.RUNNING
         """The requested state: a view that is paused or stopped stays as it is."""
         self.steps = Steps()
         self.rounds = self.rows = 0
@@ -120,14 +120,14 @@ class LiveView:
 
     @property
     def state(self) -> State:
-        if self.held is State.RUNNING and self.error is not None:
+        if self.requested is State.RUNNING and self.error is not None:
             return State.FAILED
-        return self.held
+        return self.requested
 
     @property
     def wanted(self) -> bool:
         """Returns whether it follows its inputs."""
-        return self.held is State.RUNNING
+        return self.requested is State.RUNNING
 
     def check(self) -> None:
         """Raises the error of the last round."""

@@ -50,7 +50,7 @@ class Views:
         store: Store,
         evaluator: Evaluator,
         followers: Followers,
-        held: QueryStates,
+        query_states: QueryStates,
         mask: Mask,
         open_source: Callable[[Relation], Source],
         keep_copy: Callable[[Relation], None],
@@ -58,7 +58,7 @@ class Views:
         self._store = store
         self._evaluator = evaluator
         self._followers = followers
-        self._held = held
+        self._query_states = query_states
         self._mask = mask
         self._open_source = open_source
         self._keep_copy = keep_copy
@@ -101,7 +101,7 @@ class Views:
                 self._keep_copy(i.relation)
         with self._turn:
             view = self._make(plan, schema, emit)
-            view.held = State(self._held.get(plan.name) or State.RUNNING)
+            view.requested = State(self._query_states.get(plan.name) or State.RUNNING)
             self._views[plan.name] = view
             self._follow()
             faults.reach("view added")
@@ -128,18 +128,22 @@ class Views:
         """Runs PAUSE, RESUME, STOP or START; the state survives a restart."""
         with self._turn:
             view = self._views[name]
-            state, before, held = asked(name, view.state, action), view.held, self._held.get(name)
+            state, before, stored = (
+                asked(name, view.state, action),
+                view.requested,
+                self._query_states.get(name),
+            )
             undo.on_failure(lambda: self._tell(view, before))
-            undo.on_failure(lambda: self._held.set(name, held))
+            undo.on_failure(lambda: self._query_states.set(name, stored))
             if view.emit is None:
-                self._held.set(name, None if state is State.RUNNING else str(state))
+                self._query_states.set(name, None if state is State.RUNNING else str(state))
             faults.reach("query told")
             self._tell(view, state)
         if view.wanted:
             self._news.set()
 
     def _tell(self, view: LiveView, state: State) -> None:
-        view.held, view.whole = state, True
+        view.requested, view.whole = state, True
 
     @contextmanager
     def between_rounds(self) -> Iterator[None]:
@@ -153,7 +157,7 @@ class Views:
         """
         if plan is not None:
             fresh = self._views[plan.name] = self._make(plan, schema, view.emit)
-            fresh.held = view.held
+            fresh.requested = view.requested
             if fresh.inputs.follows:
                 self._followers.add(plan.name, fresh.inputs)
         else:

@@ -128,19 +128,19 @@ class CapturingSource(SqlSource, Captures):
     def begin_capture(self) -> Offset:
         """Returns a place in the log; ``splits(None, place)`` reads the rows before it. Raises CaptureRefused."""
         assert self._log is not None
-        held = self._log
+        changelog = self._log
         self._instead = None
-        self._again(held.check)
+        self._again(changelog.check)
         if self.values["initial.load"] == "none":
             self._loads = False
-            return {"log": dict(self._again(lambda: held.start(self.values["cdc.start"])))}
+            return {"log": dict(self._again(lambda: changelog.start(self.values["cdc.start"])))}
         if self.values["cdc.start"] != "latest":
             raise InvalidOption(
                 "option \"cdc.start\" is for tables without 'initial.load': after a load changes begin where it ends",
                 hint="'initial.load' = 'none', or leave 'cdc.start' out",
             )
         self._loads = True
-        self._begun = self._again(held.begin)
+        self._begun = self._again(changelog.begin)
         return {"log": dict(self._begun[0])}
 
     def begun(self) -> None:
@@ -198,11 +198,11 @@ class CapturingSource(SqlSource, Captures):
             raise SourceChanged(f"{self.database.name} is not what it was")
         return self._whole({"read": 0, "step": 0})
 
-    def _held(self) -> str | None:
+    def _held_snapshot(self) -> str | None:
         return self._begun[1] if self._begun is not None else None
 
-    def _moment(self) -> str | None:
-        return self._held() if self._begun is not None else super()._moment()
+    def _shared_snapshot(self) -> str | None:
+        return self._held_snapshot() if self._begun is not None else super()._shared_snapshot()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a split; those of a log have the columns of ``log_schema``."""

@@ -206,7 +206,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         except Error:  # the reader gets the error
             rows = None
         bounds = self._asked(self._bounds) if self.parallel > 1 else []
-        moment = self._moment() if bounds else self._held()
+        moment = self._shared_snapshot() if bounds else self._held_snapshot()
         if not bounds:
             return [SqlSplit(rows, None, 0, None, place, moment=moment)]
         each = None if rows is None else rows // (len(bounds) + 1)
@@ -216,11 +216,11 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
             for i, (low, high) in enumerate(itertools.pairwise(edges))
         ]
 
-    def _held(self) -> str | None:
+    def _held_snapshot(self) -> str | None:
         """Returns the snapshot for one reader; None is the one at its beginning."""
         return None
 
-    def _moment(self) -> str | None:
+    def _shared_snapshot(self) -> str | None:
         """Returns the snapshot for several readers."""
         return self.database.moment()
 

@@ -58,10 +58,10 @@ class MysqlDatabase(HostedDatabase):
             with super().connected() as connection:
                 yield connection
             return
-        held = self._moments.get(moment)
-        if held is None:
+        found = self._moments.get(moment)
+        if found is None:
             raise SourceChanged(f"{self.name}: the moment at which rows were to be read is over")
-        with self.explaining(), held.lent() as connection:
+        with self.explaining(), found.lent() as connection:
             yield connection
 
     def prepared(self, connection: sa.Connection) -> None:

@@ -38,13 +38,13 @@ class Spool:
     """Stores the events of one transaction: as many as allowed in memory, the others in a temporary file."""
 
     def __init__(self) -> None:
-        self._held = 0
+        self._in_memory = 0
         self._file: IO[bytes] | None = None
 
     def step(self, event: Event, table: TableMap | None) -> Step:
         size = len(event.body)
-        if self._held + size <= IN_MEMORY:
-            self._held += size
+        if self._in_memory + size <= IN_MEMORY:
+            self._in_memory += size
             return Step(event.kind, size, table, event.body)
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="millpond-")  # noqa: SIM115

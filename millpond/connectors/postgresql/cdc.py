@@ -156,10 +156,10 @@ class PostgresLog(Log):
             try:
                 return work()
             except ConnectionLost as error:
-                held = "is in use" in error.message
-                if not held and "max_wal_senders" not in error.message:
+                in_use = "is in use" in error.message
+                if not in_use and "max_wal_senders" not in error.message:
                     raise
-                if held and self._slot.own and not self._used:
+                if in_use and self._slot.own and not self._used:
                     self._slot.free(self._asking)
                 time.sleep(_SHORT.pause(number))
         return work()

@@ -54,7 +54,7 @@ class PostgresDatabase(HostedDatabase):
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         super().__init__(uri, place, values)
         self.login = Login(place, values)
-        self._held: Connected | None = None
+        self._snapshot_connection: Connected | None = None
         self._holding = threading.Lock()
         self._catalog = Catalog(self._ask_catalog)
         self._asking = threading.local()
@@ -115,16 +115,16 @@ class PostgresDatabase(HostedDatabase):
         self._let_go()
         connection = self.login.open()
         with self._holding:
-            self._held = connection
+            self._snapshot_connection = connection
         self.login.ask(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         return str(self.login.ask(connection, "SELECT pg_export_snapshot()")[0][0])
 
     def _let_go(self) -> None:
         with self._holding:
-            held, self._held = self._held, None
-        if held is not None:
+            connection, self._snapshot_connection = self._snapshot_connection, None
+        if connection is not None:
             with suppress(Exception):
-                held.close()
+                connection.close()
 
     # columns
 

@@ -90,7 +90,7 @@ class Stream:
         self._flushed = at
         self._news = threading.Condition()
         self._waiting: deque[Transaction] = deque()
-        self._held = 0
+        self._in_memory = 0
         self._pending = 0
         self._open = Transaction()
         self._messages: list[bytes] = []
@@ -114,7 +114,7 @@ class Stream:
         with self._news:
             while self._waiting and self._waiting[0].end <= end:
                 gone = self._waiting.popleft()
-                self._held -= gone.in_memory
+                self._in_memory -= gone.in_memory
                 self._pending -= gone.changes
             self._flushed = max(self._flushed, end)
             self.at = max(self.at, end)
@@ -151,7 +151,11 @@ class Stream:
 
     def _has_come(self, place: int, rows: int) -> bool:
         with self._news:
-            if self.received >= place or self._pending >= rows or (self._waiting and self._held >= MOST_KEPT):
+            if (
+                self.received >= place
+                or self._pending >= rows
+                or (self._waiting and self._in_memory >= MOST_KEPT)
+            ):
                 return True
             if self.ended is not None:
                 raise self.ended
@@ -209,7 +213,7 @@ class Stream:
             if asked or now - reported > _REPORT_INTERVAL:
                 self._tell()
                 reported = now
-            if self._held >= MOST_KEPT and not self._open.changes:
+            if self._in_memory >= MOST_KEPT and not self._open.changes:
                 time.sleep(0.005)
                 continue
             size, message = pgconn.get_copy_data(1)
@@ -304,7 +308,7 @@ class Stream:
         with self._news:
             if done.changes and end > self._flushed:
                 self._waiting.append(done)
-                self._held += done.in_memory
+                self._in_memory += done.in_memory
                 self._pending += done.changes
                 self._commits += 1
         self._arrived(end)

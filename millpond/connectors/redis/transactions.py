@@ -92,8 +92,12 @@ class RedisWriting(Writing):
         known = self.database.position(position.pipeline)
         if known is not None and known.covers(position):
             return False
-        held = {"checkpoint": position.checkpoint, "batch": position.batch, "offsets": dict(position.offsets)}
-        self.add("HSET", self.database.positions_key, position.pipeline, json.dumps(held))
+        stored = {
+            "checkpoint": position.checkpoint,
+            "batch": position.batch,
+            "offsets": dict(position.offsets),
+        }
+        self.add("HSET", self.database.positions_key, position.pipeline, json.dumps(stored))
         return True
 
 
@@ -181,10 +185,10 @@ class RedisDatabase(Database):
         return done[0]
 
     def position(self, pipeline: str) -> Position | None:
-        held = self.ask("HGET", self.positions_key, pipeline)
-        if held is None:
+        stored = self.ask("HGET", self.positions_key, pipeline)
+        if stored is None:
             return None
-        found = json.loads(held)
+        found = json.loads(stored)
         return Position(pipeline, found["checkpoint"], found["batch"], found["offsets"])
 
     def forget(self, pipeline: str) -> None:

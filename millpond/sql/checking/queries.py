@@ -31,7 +31,7 @@ from millpond.sql.joins import joins_of, lower_joins, window_mark
 from millpond.sql.requested_types import wanted_schemas
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_recursion, check_running
-from millpond.sql.table_copies import beside_streams
+from millpond.sql.table_copies import with_named_copies
 from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction
 from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
@@ -142,7 +142,7 @@ class Queries:
             self.errors.extend(problems)
             return None
         if resolved.running:
-            resolved = beside_streams(resolved, self.source_values)
+            resolved = with_named_copies(resolved, self.source_values)
             resolved, problems = lower_joins(resolved, resolver.place, s.place)
             self.errors.extend(problems)
             if problems:

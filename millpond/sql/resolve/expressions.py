@@ -10,7 +10,7 @@ from millpond.errors import Error, SqlError, TypeMismatch, UnknownName, did_you_
 from millpond.sql.autoname import auto_name
 from millpond.sql.functions import folds
 from millpond.sql.grouping import contains_aggregate, contains_window, is_aggregate
-from millpond.sql.nodes import Element, HeldValues, Path, PathValues
+from millpond.sql.nodes import Element, FilteredValues, Path, PathValues
 from millpond.sql.resolve.calls import wrong_call
 from millpond.sql.resolve.context import Context
 from millpond.sql.resolve.names import (
@@ -27,7 +27,7 @@ from millpond.sql.resolve.paths import (
     Head,
     aggregate,
     any_value,
-    held,
+    filtered,
     innermost,
     or_null,
     path_in,
@@ -111,7 +111,7 @@ class Expressions:
             return self._with_path(node, path, scope, names)
         return self._around(self.children(node, scope, names))
 
-    def _path_in(self, node: exp.Expr, scope: Scope) -> Path | HeldValues | exp.Column | None:
+    def _path_in(self, node: exp.Expr, scope: Scope) -> Path | FilteredValues | exp.Column | None:
         return path_in(node, lambda name: is_input(name, scope))
 
     def _around_path(
@@ -196,7 +196,7 @@ class Expressions:
     def _with_path(
         self,
         node: exp.Expr,
-        path: Path | HeldValues | exp.Column,
+        path: Path | FilteredValues | exp.Column,
         scope: Scope,
         names: Aliases | None,
     ) -> exp.Expr:
@@ -212,15 +212,17 @@ class Expressions:
         values = self._path(whole, scope, numbers=with_numbers(condition, element))
         return any_value(values, element, condition) if isinstance(values, PathValues) else node
 
-    def _over_path(self, node: exp.Expr, whole: Path | HeldValues, scope: Scope) -> exp.Expr:
+    def _over_path(self, node: exp.Expr, whole: Path | FilteredValues, scope: Scope) -> exp.Expr:
         numbers = not isinstance(node, exp.Count)
-        if isinstance(whole, HeldValues):
+        if isinstance(whole, FilteredValues):
             numbers = numbers or with_numbers(whole.args["condition"], whole.args["variable"])
-        values = self._path(whole.this if isinstance(whole, HeldValues) else whole, scope, numbers=numbers)
+        values = self._path(
+            whole.this if isinstance(whole, FilteredValues) else whole, scope, numbers=numbers
+        )
         if not isinstance(values, PathValues):
             return node
         try:
-            found = held(values, whole) if isinstance(whole, HeldValues) else values
+            found = filtered(values, whole) if isinstance(whole, FilteredValues) else values
             return aggregate(node, found, distinct=isinstance(node.this, exp.Distinct))
         except Error as error:
             error.place = error.place or self._context.place(node)

@@ -16,7 +16,7 @@ from millpond.sql.nodes import (
     ArraySum,
     EachOnce,
     Element,
-    HeldValues,
+    FilteredValues,
     Index,
     Path,
     PathValues,
@@ -152,7 +152,7 @@ def aggregate(node: exp.Expr, values: exp.Expr, *, distinct: bool) -> exp.Expr:
     )
 
 
-def held(values: PathValues, node: HeldValues) -> HeldValues:
+def filtered(values: PathValues, node: FilteredValues) -> FilteredValues:
     """Returns the values that satisfy the condition of the node."""
     dtype = values.meta["dtype"]
     node.set("this", values)
@@ -205,7 +205,7 @@ def or_null(node: exp.Dot) -> exp.Dot:
     return node
 
 
-def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | HeldValues | exp.Column | None:
+def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | FilteredValues | exp.Column | None:
     """Returns the path in a comparison or aggregate: a Path, its values that satisfy a condition, or ``a.*`` if a is
     not an input.
     """
@@ -216,7 +216,7 @@ def path_in(node: exp.Expr, is_input: Callable[[str], bool]) -> Path | HeldValue
         if sides and isinstance(node.this, exp.Distinct):
             sides = list(node.this.expressions)
     for side in sides:
-        if isinstance(side, Path | HeldValues):
+        if isinstance(side, Path | FilteredValues):
             return side
         if isinstance(side, exp.Column) and isinstance(side.this, exp.Star):
             if len(side.parts) > 2 or not is_input(side.parts[0].name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.nodes import AnyValue, ArraySum, EachOnce, Element, HeldValues, PathValues
+from millpond.sql.nodes import AnyValue, ArraySum, EachOnce, Element, FilteredValues, PathValues
 from millpond.sql.paths import Words, write
 from millpond.sql.render.duckdb.casts import cast
 from millpond.sql.render.duckdb.expression import Entry, Expressions
@@ -61,13 +61,13 @@ def values(r: Expressions, node: exp.Expr) -> str:
     return typed(write(_DuckWords(), heads, result.value_type), result)
 
 
-def held_values(r: Expressions, node: exp.Expr) -> str:
+def filtered_values(r: Expressions, node: exp.Expr) -> str:
     variable = node.args["variable"].name
     return f"list_filter({r.sql(node.this)}, lambda {variable}: {r.sql(node.args['condition'])})"
 
 
 def any_value(r: Expressions, node: exp.Expr) -> str:
-    return f"(len({held_values(r, node)}) > 0)"
+    return f"(len({filtered_values(r, node)}) > 0)"
 
 
 def array_sum(r: Expressions, node: exp.Expr) -> str:
@@ -81,7 +81,7 @@ def each_once(r: Expressions, node: exp.Expr) -> str:
 ENTRIES: dict[type[exp.Expr], Entry] = {
     PathValues: values,
     AnyValue: any_value,
-    HeldValues: held_values,
+    FilteredValues: filtered_values,
     ArraySum: array_sum,
     EachOnce: each_once,
     Element: lambda r, node: str(node.name),
