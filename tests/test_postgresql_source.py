@@ -443,7 +443,7 @@ def test_a_read_that_is_left_early_leaves_a_good_connection(server: Postgres) ->
 
 def test_a_moment_that_is_over(server: Postgres) -> None:
     read = source(server, "items")
-    moment = read.database.moment()
+    moment = read.database.snapshot()
     with read.database.connected(moment) as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM items").scalar_one() == 1000
     read.database.close()

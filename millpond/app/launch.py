@@ -38,7 +38,7 @@ log = logging.getLogger("millpond")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Launcher:
-    """Queues running statements. ``keep_copy`` and ``keep_side_input`` store what they read outside in hidden tables."""
+    """Queues statements. ``keep_copy`` and ``keep_side_input`` store what they read outside in internal tables."""
 
     text: TextRun
     runner: Runner

@@ -102,7 +102,7 @@ class RealTimeQuery(StreamQuery):
 
     def _frame(self, session: SparkSession) -> DataFrame:
         """Returns the output messages of the input messages."""
-        plan, moment = self._only.plan.batch, self._tables()
+        plan, snapshots = self._only.plan.batch, self._tables()
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "8g")
         settings = self._native.stream_settings(self._at, 1)
         settings.pop("maxOffsetsPerTrigger", None)
@@ -111,9 +111,9 @@ class RealTimeQuery(StreamQuery):
         rows = session.sql(self._native.decoding_sql(_MESSAGES))
         needed_of(rows, plan).createOrReplaceTempView(plan.stream.view)
         for table in plan.tables:
-            met = to_frame(session, moment.snapshot(table.table).scan())
+            met = to_frame(session, snapshots.snapshot(table.table).scan())
             met.hint("broadcast").createOrReplaceTempView(table.view)
-        self._versions = {t.table: moment.version(t.table) for t in plan.tables}
+        self._versions = {t.table: snapshots.version(t.table) for t in plan.tables}
         session.sql(plan.sql).createOrReplaceTempView(_ROWS)
         return session.sql(self._sink.encoding_sql(_ROWS))
 
@@ -146,8 +146,8 @@ class RealTimeQuery(StreamQuery):
         self._at = self._only.offset
 
     def _changed(self) -> bool:
-        moment = self._tables()
-        return any(moment.version(table) != version for table, version in self._versions.items())
+        snapshots = self._tables()
+        return any(snapshots.version(table) != version for table, version in self._versions.items())
 
     def _restart(self, query: StreamingQuery) -> None:
         with self._lock:

@@ -67,7 +67,7 @@ def value_of(text: str, dtype: pa.DataType | None, name: str) -> Any:
         if t.is_date(dtype):
             return date.fromisoformat(text)
         if t.is_timestamp(dtype):
-            return _moment(text, dtype)
+            return _timestamp(text, dtype)
         if t.is_binary(dtype):
             return base64.b64decode(text, validate=True)
     except (ValueError, KeyError, InvalidOperation, binascii.Error, pa.ArrowInvalid, OverflowError):
@@ -75,13 +75,13 @@ def value_of(text: str, dtype: pa.DataType | None, name: str) -> Any:
     raise bad_request(f'"{text[:80]}" is not a value of "{name}", which is {type_name(dtype)}')
 
 
-def _moment(text: str, dtype: pa.DataType) -> datetime:
-    moment = datetime.fromisoformat(text.replace(" ", "+") if "+" not in text and "T" in text else text)
+def _timestamp(text: str, dtype: pa.DataType) -> datetime:
+    timestamp = datetime.fromisoformat(text.replace(" ", "+") if "+" not in text and "T" in text else text)
     if dtype.tz is None:
-        if moment.tzinfo is not None:
+        if timestamp.tzinfo is not None:
             raise ValueError
-        return moment
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return timestamp
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 def text_of(values: Sequence[Any]) -> str:

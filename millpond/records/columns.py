@@ -94,13 +94,13 @@ def _fast(values: Sequence[Any], kinds: set[type], dtype: pa.DataType) -> pa.Arr
     return array_of(values, dtype) if plain else None
 
 
-def _in_range(moments: pa.Array) -> pa.Array | None:
+def _in_range(timestamps: pa.Array) -> pa.Array | None:
     """Returns the timestamps if all are of the years 1 to 9999, which a datetime can represent, also after conversion
     to UTC.
     """
-    numbers = pc.min_max(moments.view(pa.int64()))
+    numbers = pc.min_max(timestamps.view(pa.int64()))
     first, last = numbers["min"].as_py(), numbers["max"].as_py()
-    return moments if first >= _FIRST_MICROSECOND and last <= _LAST_MICROSECOND else None
+    return timestamps if first >= _FIRST_MICROSECOND and last <= _LAST_MICROSECOND else None
 
 
 def _slow(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:

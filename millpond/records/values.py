@@ -156,35 +156,35 @@ def _date(value: Any, dtype: pa.DataType) -> date:
         return value
     if not isinstance(value, (str, datetime)):
         raise _wrong(value, dtype, "a date or ISO text")
-    moment = _parsed(value, dtype) if isinstance(value, str) else value
-    moment = _utc(moment)
-    if moment.time() != time():
+    timestamp = _parsed(value, dtype) if isinstance(value, str) else value
+    timestamp = _utc(timestamp)
+    if timestamp.time() != time():
         raise Unfit(f"{shown(value)} would lose its time of day in DATE")
-    return moment.date()
+    return timestamp.date()
 
 
 def _timestamp(value: Any, dtype: pa.DataType) -> datetime:
     if isinstance(value, date) and not isinstance(value, datetime):
-        moment = datetime.combine(value, time())
+        timestamp = datetime.combine(value, time())
     elif isinstance(value, str):
-        moment = _parsed(value, dtype)
+        timestamp = _parsed(value, dtype)
     elif isinstance(value, datetime):
         if getattr(value, "nanosecond", 0):
             raise Unfit(f"{shown(value)} would lose digits in {type_name(dtype)}: it keeps microseconds")
-        moment = value
+        timestamp = value
     else:
         raise _wrong(value, dtype, "a datetime or ISO text")
-    if dtype.tz is None and moment.tzinfo is not None:
+    if dtype.tz is None and timestamp.tzinfo is not None:
         raise Unfit(f"{shown(value)} has a time zone, which TIMESTAMP_NTZ does not keep")
-    return _utc(moment)
+    return _utc(timestamp)
 
 
-def _utc(moment: datetime) -> datetime:
+def _utc(timestamp: datetime) -> datetime:
     """Returns it without its zone, in UTC: a naive one is in UTC already."""
     try:
-        plain = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+        plain = timestamp if timestamp.tzinfo is None else timestamp.astimezone(UTC).replace(tzinfo=None)
     except OverflowError:
-        raise Unfit(f"{moment} is out of range in UTC") from None
+        raise Unfit(f"{timestamp} is out of range in UTC") from None
     # A pandas Timestamp is a datetime that Arrow reads in its own way.
     return datetime.combine(plain.date(), plain.time())
 

@@ -30,14 +30,14 @@ def assignable(source: pa.DataType | None, target: pa.DataType | None) -> bool:
     def number(d: pa.DataType) -> bool:
         return bool(t.is_integer(d) or t.is_floating(d) or t.is_decimal(d))
 
-    def moment(d: pa.DataType) -> bool:
+    def is_time(d: pa.DataType) -> bool:
         return bool(t.is_date(d) or t.is_timestamp(d))
 
     if number(source) and number(target):
         return True
     if t.is_string(target):
         return not t.is_nested(source) and not t.is_binary(source)
-    if moment(source) and moment(target):
+    if is_time(source) and is_time(target):
         return True
     if t.is_list(source) and t.is_list(target):
         return assignable(source.value_type, target.value_type)

@@ -125,8 +125,8 @@ def literal(value: Any, what: str) -> exp.Expr:
             return exp.HexString(this=value.hex())
         case dt.datetime():
             kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
-            moment = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
-            text = moment.isoformat(sep=" ") + ("" if value.tzinfo is None else "+00:00")
+            timestamp = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+            text = timestamp.isoformat(sep=" ") + ("" if value.tzinfo is None else "+00:00")
             return _cast(exp.Literal.string(text), kind)
         case dt.date():
             return _cast(exp.Literal.string(value.isoformat()), "DATE")

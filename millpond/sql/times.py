@@ -68,7 +68,7 @@ def micros_of(text: str, today: int | None = None, *, zoned: bool = True) -> int
             return None
         parts = found.groups()
         day, clock = today, parts[:5] if trimmed.startswith("T") else parts[5:]
-    return None if day is None else _moment(day, clock, zoned)
+    return None if day is None else _timestamp(day, clock, zoned)
 
 
 def _days(sign: str | None, year: str | None, month: str | None, day: str | None) -> int | None:
@@ -82,19 +82,19 @@ def _days(sign: str | None, year: str | None, month: str | None, day: str | None
     return days if abs(days) <= _LARGEST_DAYS else None
 
 
-def _moment(day: int, clock: tuple[str | None, ...], zoned: bool) -> int | None:
+def _timestamp(day: int, clock: tuple[str | None, ...], zoned: bool) -> int | None:
     hour, minute, second, fraction, zone = clock
     h, m, s = (int(part or 0) for part in (hour, minute, second))
     if h > 23 or m > 59 or s > 59:
         return None
     micros = ((h * 60 + m) * 60 + s) * _MICROS + int((fraction or "")[:6].ljust(6, "0"))
-    moment = day * _DAY + micros
+    timestamp = day * _DAY + micros
     if zone is not None:
         offset = zone_offset(zone.strip(_WHITE), day, micros)
         if offset is None:
             return None
-        moment -= offset if zoned else 0
-    return moment if abs(moment) <= _LARGEST else None
+        timestamp -= offset if zoned else 0
+    return timestamp if abs(timestamp) <= _LARGEST else None
 
 
 def zone_offset(name: str, day: int, micros: int) -> int | None:

@@ -11,7 +11,7 @@ from millpond import faults
 from millpond.records.cast import conform
 from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._limit import Limit
-from millpond.tables._versions import NEVER, Generation, Mark, Moment
+from millpond.tables._versions import NEVER, Generation, Mark, TableVersion
 from millpond.types import Schema
 
 
@@ -25,7 +25,7 @@ class Compacted(NamedTuple):
 
 
 def compacted(
-    now: Moment, marks: Sequence[Mark], blocks: Blocks, limit: Limit, ease: Callable[[Blocks], None]
+    now: TableVersion, marks: Sequence[Mark], blocks: Blocks, limit: Limit, ease: Callable[[Blocks], None]
 ) -> Compacted:
     """Copies the rows that one of the commits sees into ``blocks``, which are empty."""
     mark = now.mark
@@ -54,7 +54,7 @@ class Widened(NamedTuple):
     died: Slots
 
 
-def widened(now: Moment, schema: Schema, what: str) -> Widened:
+def widened(now: TableVersion, schema: Schema, what: str) -> Widened:
     """Copies all rows, with NULL in the missing columns. Readers of the old ones keep their indexes, which know the
     places of columns.
     """

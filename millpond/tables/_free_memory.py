@@ -12,7 +12,7 @@ from millpond.locks import Turns
 from millpond.records.keys import key_list
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._limit import Limit, fixed_bytes
-from millpond.tables._versions import Moment
+from millpond.tables._versions import TableVersion
 
 
 class Room:
@@ -22,7 +22,7 @@ class Room:
         self,
         limit: Limit,
         key: tuple[str, ...],
-        now: Callable[[], Moment],
+        now: Callable[[], TableVersion],
         compact: Callable[[], None],
         writing: Turns,
     ):

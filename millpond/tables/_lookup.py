@@ -135,5 +135,5 @@ def _check(number: int, given: Given) -> str:
     return f"type({name}) is k{number}"
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - (EPOCH if moment.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND
+def _micros(timestamp: datetime) -> int:
+    return (timestamp - (EPOCH if timestamp.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND

@@ -15,13 +15,13 @@ from millpond.records.keys import key_list
 from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._coldkeys import Keys
 from millpond.tables._numbers import RowNumbers
-from millpond.tables._versions import NEVER, Generation, Moment
+from millpond.tables._versions import NEVER, Generation, TableVersion
 
 
 class Point(NamedTuple):
     """Contains the rows of a table, and the number of its next new row if it has no key."""
 
-    moment: Moment
+    table_version: TableVersion
     next: int
 
 
@@ -40,11 +40,11 @@ def rebuilt(
     """Copies the rows of the point into the empty ``blocks``, and adds them to the empty index ``keys``. ``ease`` is
     called between the parts, to keep to a limit of memory.
     """
-    moment = point.moment
-    kept = np.flatnonzero(moment.died[: moment.mark.slots] > moment.mark.version)
+    table_version = point.table_version
+    kept = np.flatnonzero(table_version.died[: table_version.mark.slots] > table_version.mark.version)
     generation = Generation(keys, replaced=np.full(max(1024, len(kept)), -1, dtype=np.int64))
     for start in range(0, len(kept), SIZE):
-        rows = moment.blocks.take(kept[start : start + SIZE])
+        rows = table_version.blocks.take(kept[start : start + SIZE])
         blocks.append(start, rows)
         if key:
             found = key_list([rows.column(name) for name in key])
@@ -52,7 +52,7 @@ def rebuilt(
         ease(blocks)
     if not key:
         generation.numbers = RowNumbers()
-        generation.numbers.add(len(kept), moment.generation.numbers.of(kept))
+        generation.numbers.add(len(kept), table_version.generation.numbers.of(kept))
         generation.numbers.next = point.next
     died = np.full(max(1024, len(kept)), NEVER, dtype=np.int64)
     return Rebuilt(generation, blocks, died, len(kept))

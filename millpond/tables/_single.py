@@ -217,7 +217,7 @@ class SingleRows:
         """Returns the edit as rows, for a journal; it was made on the newest rows, or on those of the point."""
         if edit.cells is not None:
             return Changes(self._blocks.row_of(edit.cells))
-        cells = (self._blocks if point is None else point.moment.blocks).cells(edit.old)
+        cells = (self._blocks if point is None else point.table_version.blocks).cells(edit.old)
         kept = [cell if at in self._key_at else None for at, cell in enumerate(cells)]
         return Changes(self._blocks.row_of(kept), _DELETED)
 

@@ -17,7 +17,7 @@ from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._index import MANY
 from millpond.tables._rows import Row
 from millpond.tables._sums import decimal_sum
-from millpond.tables._versions import Moment, Way
+from millpond.tables._versions import TableVersion, Way
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
@@ -75,17 +75,17 @@ def _fits(key: Any, kinds: tuple[type, ...]) -> bool:
 class MemorySnapshot(Snapshot):
     """Represents a snapshot. It is immutable, except for cached results. While it exists, its rows stay in memory."""
 
-    def __init__(self, schema: Schema, key: tuple[str, ...], moment: Moment):
+    def __init__(self, schema: Schema, key: tuple[str, ...], table_version: TableVersion):
         self.schema = schema
-        self.moment = moment
-        self.mark = moment.mark
-        self.version = moment.mark.version
-        self.whole = moment.mark.alive == moment.mark.slots
-        self.blocks = moment.blocks.blocks
+        self.table_version = table_version
+        self.mark = table_version.mark
+        self.version = table_version.mark.version
+        self.whole = table_version.mark.alive == table_version.mark.slots
+        self.blocks = table_version.blocks.blocks
         self._key = key
-        self._generation = moment.generation
-        self._blocks = moment.blocks
-        self._died = moment.died
+        self._generation = table_version.generation
+        self._blocks = table_version.blocks
+        self._died = table_version.died
         self._masks: list[pa.Array | None] | None = None
         self._columns: dict[str, pa.ChunkedArray] = {}
         self._scans: dict[tuple[str, ...], pa.Table] = {}
@@ -222,7 +222,7 @@ class MemorySnapshot(Snapshot):
         if dtype is None or not pa.types.is_decimal128(dtype) or dtype.precision > 18:
             return None
         at = [name.lower() for name in self.schema.names].index(column.lower())
-        return (decimal_sum(self.moment, at),)
+        return (decimal_sum(self.table_version, at),)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         names = self.schema.names if columns is None else tuple(self._column(c).name for c in columns)

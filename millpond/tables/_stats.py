@@ -6,10 +6,10 @@ from typing import Any
 
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import Limit, fixed_bytes
-from millpond.tables._versions import Moment
+from millpond.tables._versions import TableVersion
 
 
-def stats_of(now: Moment, limit: Limit, hot: HotRecords) -> dict[str, Any]:
+def stats_of(now: TableVersion, limit: Limit, hot: HotRecords) -> dict[str, Any]:
     """Returns the statistics of ``Backend.stats``, except for the time of the last change."""
     generation, blocks, died, mark, _ = now
     limited = {} if limit.most is None else {"max_memory": limit.most}

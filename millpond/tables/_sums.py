@@ -8,24 +8,24 @@ import pyarrow as pa
 
 from millpond.tables._blocks import SHIFT
 from millpond.tables._rows import WIDE
-from millpond.tables._versions import Moment
+from millpond.tables._versions import TableVersion
 
 _LOW = (1 << 32) - 1
 
 
-def decimal_sum(moment: Moment, column: int) -> Decimal | None:
+def decimal_sum(table_version: TableVersion, column: int) -> Decimal | None:
     """Returns the sum of a DECIMAL column of at most 18 digits; NULL if no row has a value."""
-    dtype = moment.blocks.schema.field(column).type
+    dtype = table_version.blocks.schema.field(column).type
     assert pa.types.is_decimal128(dtype) and dtype.precision <= 18
     total, there = 0, False
-    all_alive = moment.mark.alive == moment.mark.slots
-    for start, end in moment.blocks.spans(moment.mark.slots):
-        block = moment.blocks.blocks[start >> SHIFT]
+    all_alive = table_version.mark.alive == table_version.mark.slots
+    for start, end in table_version.blocks.spans(table_version.mark.slots):
+        block = table_version.blocks.blocks[start >> SHIFT]
         count = end - start
         numbers = block.room[column][:count]
         valid = block.valid[column]
         if valid is not None or not all_alive:
-            counted = moment.died[start:end] > moment.mark.version
+            counted = table_version.died[start:end] > table_version.mark.version
             numbers = numbers[counted if valid is None else counted & valid[:count]]
         if not len(numbers):
             continue

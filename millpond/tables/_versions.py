@@ -42,7 +42,7 @@ class Mark(NamedTuple):
     alive: int
 
 
-class Moment(NamedTuple):
+class TableVersion(NamedTuple):
     """Contains all that a reader needs, published by one assignment."""
 
     generation: Generation
@@ -52,7 +52,7 @@ class Moment(NamedTuple):
     marks: deque[Mark]
     """The last few commits in the same numbering of the slots; the writer adds to it."""
 
-    def at(self, commit: int) -> Moment:
+    def at(self, commit: int) -> TableVersion:
         """Returns what was visible after an earlier commit. Raises ValueError for one that is not stored."""
         marks = list(self.marks)
         past = [m for m in marks if m.version < self.mark.version and m.commit <= commit]

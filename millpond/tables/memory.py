@@ -39,7 +39,7 @@ from millpond.tables._rewind import Point, broken, rebuilt
 from millpond.tables._single import NOTHING, Edit, SingleRows
 from millpond.tables._snapshot import MemorySnapshot, Settled
 from millpond.tables._stats import stats_of
-from millpond.tables._versions import NEVER, Generation, Live, Mark, Moment
+from millpond.tables._versions import NEVER, Generation, Live, Mark, TableVersion
 from millpond.tables.base import Backend, Get, Has
 from millpond.types import Schema
 
@@ -83,7 +83,7 @@ class MemoryTable(SingleRows, Backend):
         self.live = Live(self._generation.newest, self._blocks, 0)
         self.settled: Settled = {}
         """Indexes that readers may use without checking versions; replaced by every commit."""
-        self._now = Moment(self._generation, self._blocks, self._died, self._mark, self._marks)
+        self._now = TableVersion(self._generation, self._blocks, self._died, self._mark, self._marks)
         self._latest = MemorySnapshot(schema, self._key, self._now)
         self.hot = HotRecords(hot if may_stay(schema) and self._limit.most is None else 0)
         self._positions: dict[str, Position] = {}
@@ -155,7 +155,7 @@ class MemoryTable(SingleRows, Backend):
         try:
             blocks = self._no_rows()
             made = rebuilt(self._key, point, blocks, self._no_keys(), self._ease)
-            mark = Mark(point.moment.mark.commit, self._mark.version + 1, made.slots, made.slots)
+            mark = Mark(point.table_version.mark.commit, self._mark.version + 1, made.slots, made.slots)
             made.generation.admit = self._generation.admit
             made.generation.replaced = self._limit.spilled_array(made.generation.replaced, -1)
             died = self._limit.spilled_array(made.died, NEVER)
@@ -179,7 +179,7 @@ class MemoryTable(SingleRows, Backend):
         """Switches readers to other slots with the same rows; existing snapshots continue with the old ones."""
         self._generation, self._blocks, self._died = generation, blocks, died
         self._marks, self._mark = marks, marks[-1]
-        self._now = Moment(generation, blocks, died, self._mark, marks)
+        self._now = TableVersion(generation, blocks, died, self._mark, marks)
         self.live.current = False
         self.live = Live(generation.newest, blocks, self._mark.slots)
         self.settled = {}
@@ -295,7 +295,7 @@ class MemoryTable(SingleRows, Backend):
             self._died = self._limit.grown(self._died, after, NEVER)
         self._mark = mark = Mark(commit, version + 1, after, alive + made - ended)
         self._marks.append(mark)
-        self._now = Moment(self._generation, self._blocks, self._died, mark, self._marks)
+        self._now = TableVersion(self._generation, self._blocks, self._died, mark, self._marks)
         self.live.end = after
         self.settled = {}
         self._changed_at = time.time()
@@ -318,7 +318,7 @@ class MemoryTable(SingleRows, Backend):
         """Returns a snapshot, as Backend.snapshot does; the last 64 commits that changed the table are stored."""
         self._check_open()
         now, latest = self._now, self._latest
-        if latest.moment is not now:
+        if latest.table_version is not now:
             latest = self._latest = MemorySnapshot(self.schema, self._key, now)
         if commit is None or now.mark.commit <= commit:
             return latest
@@ -382,7 +382,7 @@ class MemoryTable(SingleRows, Backend):
         self._generation = Generation()
         self._blocks = Blocks(self.schema.arrow())
         self._mark = Mark(-1, self.version, 0, 0)
-        self._now = Moment(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
+        self._now = TableVersion(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
         self._latest = MemorySnapshot(self.schema, self._key, self._now)
         self.live.current = False
         self.hot.clear()

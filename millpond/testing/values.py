@@ -23,7 +23,7 @@ import pyarrow as pa
 from millpond.digits import written
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|-?Infinity")
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(T.*)?|\d{2}:\d{2}.*")
+_DATE_OR_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T.*)?|\d{2}:\d{2}.*")
 _NEAR = 1e-9
 
 
@@ -84,7 +84,7 @@ def _is_bare(text: str) -> bool:
         or "|" in text
         or not text.isprintable()
         or _NUMBER.fullmatch(text)
-        or _MOMENT.fullmatch(text)
+        or _DATE_OR_TIME.fullmatch(text)
     )
 
 

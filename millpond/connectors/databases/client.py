@@ -133,12 +133,12 @@ class Database(ABC):
             connection.rollback()
 
     @contextmanager
-    def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
-        """Opens a connection in a transaction, which sees the database at a ``moment`` (snapshot) if one is named.
+    def connected(self, snapshot: str | None = None) -> Iterator[sa.Connection]:
+        """Opens a connection in a transaction, which sees the database at a ``snapshot`` if one is named.
         Errors of the driver are translated.
         """
         with self.explaining(), self.engine.connect() as connection:
-            self.enter(connection, moment)
+            self.enter(connection, snapshot)
             self.prepared(connection)
             yield connection
 
@@ -170,13 +170,13 @@ class Database(ABC):
 
     # snapshots
 
-    def moment(self) -> str | None:
+    def snapshot(self) -> str | None:
         """Returns the name of a snapshot that several connections can see, held until the next one or ``close``; None
         if the database has none.
         """
         return None
 
-    def enter(self, connection: sa.Connection, moment: str | None) -> None:
+    def enter(self, connection: sa.Connection, snapshot: str | None) -> None:
         """Makes a connection see the database at a snapshot, for the duration of its transaction."""
         return
 

@@ -42,7 +42,7 @@ class SqlSplit(Split):
     end: Mapping[str, Any] | None = None
     low: int | None = None
     high: int | None = None
-    moment: str | None = None
+    snapshot: str | None = None
 
 
 class SqlSource(SqlRows, Follows, Parallel, Perishable):
@@ -206,13 +206,13 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         except Error:  # the reader gets the error
             rows = None
         bounds = self._asked(self._bounds) if self.parallel > 1 else []
-        moment = self._shared_snapshot() if bounds else self._held_snapshot()
+        snapshot = self._shared_snapshot() if bounds else self._held_snapshot()
         if not bounds:
-            return [SqlSplit(rows, None, 0, None, place, moment=moment)]
+            return [SqlSplit(rows, None, 0, None, place, snapshot=snapshot)]
         each = None if rows is None else rows // (len(bounds) + 1)
         edges = [None, *bounds, None]
         return [
-            SqlSplit(each, None, i << ROW_BITS, None, place, low, high, moment)
+            SqlSplit(each, None, i << ROW_BITS, None, place, low, high, snapshot)
             for i, (low, high) in enumerate(itertools.pairwise(edges))
         ]
 
@@ -222,7 +222,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
 
     def _shared_snapshot(self) -> str | None:
         """Returns the snapshot for several readers."""
-        return self.database.moment()
+        return self.database.snapshot()
 
     @property
     def _range_column(self) -> str | None:
@@ -258,7 +258,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
             seq += batch.num_rows
 
     def _batches(self, split: SqlSplit) -> Iterator[pa.RecordBatch]:
-        with self.database.connected(split.moment) as connection:
+        with self.database.connected(split.snapshot) as connection:
             for statement, sieve in self._statements(split):
                 for batch in self._rows(connection, statement):
                     kept = batch if sieve is None else sieve(batch)

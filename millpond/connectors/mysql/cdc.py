@@ -28,7 +28,7 @@ from millpond.connectors.mysql.gather import Gather, Layout
 from millpond.connectors.mysql.internals import close_now
 from millpond.connectors.mysql.layout import Layouts
 from millpond.connectors.mysql.login import Login
-from millpond.connectors.mysql.snapshot import Moment, ask, end_of
+from millpond.connectors.mysql.snapshot import SharedSnapshot, ask, end_of
 from millpond.connectors.mysql.statements import TableName
 from millpond.connectors.mysql.table_map import TableMap
 from millpond.connectors.mysql.transactions import Groups, Step
@@ -87,8 +87,8 @@ class TableDatabase(Protocol):
     def rows(self) -> Rows: ...
 
     def discovered(self) -> Schema: ...
-    def hold(self) -> Moment: ...
-    def let_go(self, moment: Moment) -> None: ...
+    def hold(self) -> SharedSnapshot: ...
+    def let_go(self, snapshot: SharedSnapshot) -> None: ...
 
 
 class BinLog(Log):
@@ -100,7 +100,7 @@ class BinLog(Log):
         self._server_id = 0x80000000 | random.SystemRandom().getrandbits(31)
         self._asking: pymysql.Connection[Any] | None = None
         self._dump: Dump | None = None
-        self._moment: Moment | None = None
+        self._snapshot: SharedSnapshot | None = None
         self._named: TableName | None = None
         self._layouts = Layouts(database.discovered, self._ask, lambda: self._name)
         self._lock = threading.Lock()
@@ -149,13 +149,13 @@ class BinLog(Log):
     @_alone
     def begin(self) -> tuple[Offset, str | None]:
         self.begun()
-        self._moment = self._database.hold()
-        return self._offset(*self._moment.place), self._moment.name
+        self._snapshot = self._database.hold()
+        return self._offset(*self._snapshot.place), self._snapshot.name
 
     def begun(self) -> None:
-        moment, self._moment = self._moment, None
-        if moment is not None:
-            self._database.let_go(moment)
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            self._database.let_go(snapshot)
 
     @_alone
     def start(self, where: str) -> Offset:

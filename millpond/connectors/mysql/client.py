@@ -19,7 +19,7 @@ from millpond.connectors.databases.uri import Place
 from millpond.connectors.mysql.cdc import BinLog
 from millpond.connectors.mysql.internals import close_now, fields_of
 from millpond.connectors.mysql.login import Login
-from millpond.connectors.mysql.snapshot import Moment, driver_of, set_up
+from millpond.connectors.mysql.snapshot import SharedSnapshot, driver_of, set_up
 from millpond.connectors.mysql.text import streamed
 from millpond.connectors.mysql.types import of_field
 from millpond.errors import Error, InvalidOption, NotSupported, SourceChanged
@@ -43,7 +43,7 @@ class MysqlDatabase(HostedDatabase):
     def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
         super().__init__(uri, place, values)
         self.login = Login(place, values)
-        self._moments: dict[str, Moment] = {}
+        self._snapshots: dict[str, SharedSnapshot] = {}
         self._changing = threading.Lock()
 
     # connections
@@ -52,13 +52,13 @@ class MysqlDatabase(HostedDatabase):
         return self.login.open()
 
     @contextmanager
-    def connected(self, moment: str | None = None) -> Iterator[sa.Connection]:
+    def connected(self, snapshot: str | None = None) -> Iterator[sa.Connection]:
         """Provides one of the connections of the snapshot, if one is named: no other can see it."""
-        if moment is None:
+        if snapshot is None:
             with super().connected() as connection:
                 yield connection
             return
-        found = self._moments.get(moment)
+        found = self._snapshots.get(snapshot)
         if found is None:
             raise SourceChanged(f"{self.name}: the moment at which rows were to be read is over")
         with self.explaining(), found.lent() as connection:
@@ -85,25 +85,25 @@ class MysqlDatabase(HostedDatabase):
 
     def close(self) -> None:
         with self._changing:
-            moments, self._moments = self._moments, {}
-        for moment in moments.values():
-            moment.end()
+            snapshots, self._snapshots = self._snapshots, {}
+        for snapshot in snapshots.values():
+            snapshot.end()
         super().close()
 
     # snapshots
 
-    def hold(self) -> Moment:
+    def hold(self) -> SharedSnapshot:
         """Holds a snapshot with as many connections as there are readers, until it is released."""
         with self.explaining():
-            moment = Moment(self.engine, self.login, self.values)
+            snapshot = SharedSnapshot(self.engine, self.login, self.values)
         with self._changing:
-            self._moments[moment.name] = moment
-        return moment
+            self._snapshots[snapshot.name] = snapshot
+        return snapshot
 
-    def let_go(self, moment: Moment) -> None:
+    def let_go(self, snapshot: SharedSnapshot) -> None:
         with self._changing:
-            self._moments.pop(moment.name, None)
-        moment.end()
+            self._snapshots.pop(snapshot.name, None)
+        snapshot.end()
 
     # columns
 

@@ -21,7 +21,7 @@ NO_PRIVILEGE = 1227
 NO_COMMAND = 1064
 
 
-class Moment:
+class SharedSnapshot:
     """Contains the connections of one snapshot. MySQL cannot add others later, so they are opened at once; ``place`` is
     the place in the log that they all see. MariaDB reports it for each transaction; elsewhere, and if several
     connections never agree, the database is locked against changes while they begin.

@@ -171,20 +171,20 @@ class PostgresLog(Log):
         check(self._login, desk, self._slot.table(desk), self.schema)
 
     def begin(self) -> tuple[Offset, str | None]:
-        return self._made(moment=True)
+        return self._made(snapshot=True)
 
-    def _made(self, *, moment: bool) -> tuple[Offset, str | None]:
+    def _made(self, *, snapshot: bool) -> tuple[Offset, str | None]:
         self._end_stream()
         self.begun()
         self.check()
         self._kept = 0
         desk = self._asking
         before = self._described(desk)
-        made = self._patient(lambda: self._slot.make(desk, moment=moment))
+        made = self._patient(lambda: self._slot.make(desk, snapshot=snapshot))
         self._maker, self._used = made.connection, True
-        if not moment:
+        if not snapshot:
             self.begun()
-        return self._offset(made.place, made.system, before), made.moment
+        return self._offset(made.place, made.system, before), made.snapshot
 
     def _described(self, desk: Connected) -> dict[str, Any]:
         """Returns what an offset contains about the table."""
@@ -211,7 +211,7 @@ class PostgresLog(Log):
             )
         state = self._slot.state(self._asking)
         if wanted == "latest" or (state is None and wanted == "earliest"):
-            return self._made(moment=False)[0]
+            return self._made(snapshot=False)[0]
         self.check()
         self._kept = 0
         if state is None or state.confirmed is None:

@@ -64,11 +64,11 @@ class PostgresDatabase(HostedDatabase):
     def _connect(self) -> Any:
         return self.login.connect(autocommit=False)
 
-    def enter(self, connection: sa.Connection, moment: str | None) -> None:
-        level = "REPEATABLE READ" if moment is not None else self.values["transaction.isolation"].upper()
+    def enter(self, connection: sa.Connection, snapshot: str | None) -> None:
+        level = "REPEATABLE READ" if snapshot is not None else self.values["transaction.isolation"].upper()
         connection.execution_options(isolation_level=level)
-        if moment is not None:
-            entered = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(moment))
+        if snapshot is not None:
+            entered = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))
             try:
                 _driver(connection).execute(entered)
             except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject):
@@ -111,7 +111,7 @@ class PostgresDatabase(HostedDatabase):
 
     # snapshots
 
-    def moment(self) -> str | None:
+    def snapshot(self) -> str | None:
         self._let_go()
         connection = self.login.open()
         with self._holding:

@@ -30,13 +30,13 @@ _STATE = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Describes a new slot: the connection that created it, which holds the ``moment`` (snapshot) at its ``place``
+    """Describes a new slot: the connection that created it, which holds the ``snapshot`` at its ``place``
     until it is used for anything else, and the identity of the server.
     """
 
     connection: Connected
     place: int
-    moment: str | None
+    snapshot: str | None
     system: str
 
 
@@ -85,7 +85,7 @@ class Slot:
 
     # creating and removing
 
-    def make(self, desk: Connected, *, moment: bool) -> Made:
+    def make(self, desk: Connected, *, snapshot: bool) -> Made:
         """Creates a new slot, which replaces an existing one, and the publication."""
         if self.state(desk) is not None and not self.is_ours(desk):
             raise CaptureRefused(
@@ -100,7 +100,7 @@ class Slot:
         except Error as error:
             raise self._refused(error) from None
         command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {}").format(
-            sql.Identifier(self.name), sql.SQL("EXPORT_SNAPSHOT" if moment else "NOEXPORT_SNAPSHOT")
+            sql.Identifier(self.name), sql.SQL("EXPORT_SNAPSHOT" if snapshot else "NOEXPORT_SNAPSHOT")
         )
         try:
             system, _ = system_of(maker)
@@ -113,7 +113,7 @@ class Slot:
         place, name = result.get_value(0, 1), result.get_value(0, 2)
         assert place is not None
         self.made = True
-        return Made(maker, lsn_of(place.decode()), name.decode() if moment and name else None, system)
+        return Made(maker, lsn_of(place.decode()), name.decode() if snapshot and name else None, system)
 
     def publish(self, desk: Connected) -> None:
         """Creates the publication, if it does not exist."""

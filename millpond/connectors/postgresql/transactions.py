@@ -76,12 +76,12 @@ class Session:
                 f"BEGIN ISOLATION LEVEL REPEATABLE READ {kind}; SELECT pg_current_snapshot()::text"
             )
             cursor.nextset()
-            ((moment,),) = cursor.fetchall()
+            ((snapshot,),) = cursor.fetchall()
         except psycopg.Error as error:
             raise explained(error, self._name, lost=bool(self.connection.closed)) from error
         # Two snapshots with one number have the same rows: as long as no later transaction has ended, the number of
         # open ones can only decrease.
-        _, high, still_open = moment.split(":")
+        _, high, still_open = snapshot.split(":")
         unfinished = len(still_open.split(",")) if still_open else 0
         self.version = (int(high) << 16) + (0xFFFF - min(unfinished, 0xFFFF))
 

@@ -38,10 +38,10 @@ def at_time(sql: str, clock: Clock) -> str:
     """Returns the text with a fixed time in place of calls that read Spark's clock, if the clock is not the
     machine's.
     """
-    return _ASKS.sub(lambda found: _moment(found, clock.now()), sql) if clock.stands else sql
+    return _ASKS.sub(lambda found: _time_literal(found, clock.now()), sql) if clock.stands else sql
 
 
-def _moment(found: re.Match[str], now: datetime) -> str:
+def _time_literal(found: re.Match[str], now: datetime) -> str:
     match (found[1] or "").partition("(")[0]:
         case "":
             return found[0]

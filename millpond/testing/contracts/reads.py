@@ -214,9 +214,9 @@ class ReadsSuite(TableSuite):
         assert len(table) == 2
         assert table.get(["f"], keys(pa.float64(), nan, 0.0)).num_rows == 2
         nanos = pa.timestamp("ns", "UTC")
-        moment = pa.array([NOON], TIMESTAMP).cast(nanos)
-        odd = pa.array([moment[0].value + 1], pa.int64()).cast(nanos)
-        assert table.get(["t"], pa.table({"t": pa.concat_arrays([moment, odd])})).num_rows == 2
+        timestamp = pa.array([NOON], TIMESTAMP).cast(nanos)
+        odd = pa.array([timestamp[0].value + 1], pa.int64()).cast(nanos)
+        assert table.get(["t"], pa.table({"t": pa.concat_arrays([timestamp, odd])})).num_rows == 2
         assert table.get(["t"], pa.table({"t": odd})).num_rows == 0
 
     def test_readers_see_whole_commits_while_a_writer_goes_on(self, make: Make) -> None:
