@@ -76,7 +76,7 @@ def _kept(app: App) -> dict[str, Any]:
         "durability": {name: app._runtime.store._durability[name] for name in shown},
         "fills": dict(sorted(app._runtime.store._fills.items())),
         "queries": sorted((q["name"], q["state"]) for q in app.sql("SHOW QUERIES").rows()),
-        "held": dict(sorted(app._runtime.held._states.items())),
+        "held": dict(sorted(app._runtime.query_states._states.items())),
         "followers": sorted(name for name, _ in app._runtime.followers),
         "beside": sorted(app._runtime.followers.side_tables),
         "loads": {name: (load.source, load.error) for name, load in sorted(app._runtime.loads.items())},

@@ -73,7 +73,7 @@ def test_where_the_file_system_tells_nothing_there_is_a_look(
         raise OSError("no events here")
         yield
 
-    monkeypatch.setattr(watch, "_told", silent)
+    monkeypatch.setattr(watch, "_notified", silent)
     file = tmp_path / "a.csv"
     file.write_text("id\n1\n")
     follow(app, file, more=", 'watch.interval' = '20ms'")
