@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-Role = Literal["source", "sink", "table", "format"]
+Role = Literal["source", "sink", "table", "format", "message", "function"]
 
 CONNECTORS = "millpond.connectors"
 """The package that has a folder for each outside system."""

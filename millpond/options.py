@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +27,8 @@ class Option:
     aliases: tuple[str, ...] = ()
     least: int | None = None
     """The smallest allowed number."""
+    others: Callable[[], Iterable[str]] | None = None
+    """Further values of a choice, which other packages provide: looked up when a value is none of ``choices``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,18 @@ def _parse(option: Option, text: str) -> Any:
         case "size":
             return parse_size(text)
         case "choice":
-            for choice in option.choices:
-                if choice.lower() == text.strip().lower():
-                    return choice
-            raise ValueError("it is one of " + ", ".join(f"'{c}'" for c in option.choices))
+            if (known := _choice(option.choices, text)) is not None:
+                return known
+            others = tuple(option.others()) if option.others is not None else ()
+            if (known := _choice(others, text)) is not None:
+                return known
+            raise ValueError("it is one of " + ", ".join(f"'{c}'" for c in (*option.choices, *others)))
         case _:
             return text
+
+
+def _choice(choices: Iterable[str], text: str) -> str | None:
+    return next((c for c in choices if c.lower() == text.strip().lower()), None)
 
 
 def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Setting]) -> dict[str, Any]:

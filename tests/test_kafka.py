@@ -36,7 +36,9 @@ from millpond.errors import (
     TopicMissing,
     UnknownName,
 )
-from millpond.formats.messages import CsvMessages, JsonMessages, TextMessages
+from millpond.formats.messages.csv import CsvMessages
+from millpond.formats.messages.json import JsonMessages
+from millpond.formats.messages.text import TextMessages
 from millpond.retry import Issues, Patience
 from millpond.testing.crash import crash
 from millpond.types import Column, Schema

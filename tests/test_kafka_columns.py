@@ -16,7 +16,7 @@ from millpond.app.check import check_text
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.engine.batch import Batch
 from millpond.errors import BadData
-from millpond.formats.messages import JsonMessages
+from millpond.formats.messages.json import JsonMessages
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.loading.discovered_columns import COLUMNS

@@ -12,10 +12,10 @@ import pyarrow as pa
 from millpond.errors import BadData, InvalidOption
 from millpond.formats.avroblocks import CODECS, AvroBlock, Container, Header
 from millpond.formats.avrofit import fits
-from millpond.formats.avromessages import AvroMessages
 from millpond.formats.avroschema import Node, parse_avro
 from millpond.formats.avroskip import ends_of
 from millpond.formats.base import Format, Piece, is_packed
+from millpond.formats.messages.avro import AvroMessages
 from millpond.formats.received import Part, RejectedRecord, no_rows
 from millpond.types import Schema, type_name
 

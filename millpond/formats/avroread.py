@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.formats.avroschema import Node
-from millpond.formats.messages import Decoded
+from millpond.formats.messages.base import Decoded
 
 Ints = npt.NDArray[np.int64]
 _PAD = 16

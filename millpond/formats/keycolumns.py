@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import BadData
-from millpond.formats.messages import JsonMessages
+from millpond.formats.messages.json import JsonMessages
 from millpond.formats.text import Misfit, convert
 from millpond.types import Column, Schema, type_name
 

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from millpond.formats.debezium import Envelopes
+from millpond.formats.messages.debezium import Envelopes
 from millpond.types import Column, Schema
 
 COLUMNS = Schema((Column("id", pa.int64()), Column("payload", pa.string())))
@@ -19,7 +19,7 @@ def test_each_message_by_itself() -> None:
     three = {"op": "d", "before": {"id": 2, "payload": "payload"}, "after": None}
     messages = [one, {"schema": {}, "payload": two}, three, {"schema": {}, "payload": {"op": "x"}}, {"no": 1}]
     values = pa.array([json.dumps(m).encode() for m in messages], pa.binary())
-    rows, ended, places, bad, reasons = Envelopes(COLUMNS, {}).decode(values)
+    rows, ended, places, bad, reasons = Envelopes(COLUMNS, {}).events(values)
     assert rows.to_pylist() == [
         {"id": 1, "payload": "x"},
         {"id": 1, "payload": "x"},
@@ -34,6 +34,6 @@ def test_each_message_by_itself() -> None:
 def test_an_update_that_does_not_say_what_the_row_was() -> None:
     """Databases leave `before` out unless they are told to log it: the row had the key that it has."""
     update = {"op": "u", "before": None, "after": {"id": 1, "payload": "new"}}
-    rows, ended, places, bad, _ = Envelopes(COLUMNS, {}).decode(pa.array([json.dumps(update).encode()]))
+    rows, ended, places, bad, _ = Envelopes(COLUMNS, {}).events(pa.array([json.dumps(update).encode()]))
     assert rows.to_pylist() == [{"id": 1, "payload": "new"}] * 2
     assert (ended.to_pylist(), places.to_pylist(), bad) == ([True, False], [0, 0], [])

@@ -13,7 +13,7 @@ import pytest
 from millpond.errors import BadData
 from millpond.formats import blocks
 from millpond.formats.base import find_format
-from millpond.formats.messages import JsonMessages
+from millpond.formats.messages.json import JsonMessages
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
 
 Rows = list[dict[str, Any]]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from millpond.connectors.kafka.formats import Decoder
-from millpond.formats.debezium import Envelopes, Events
 from millpond.formats.keys import Keys
+from millpond.formats.messages.base import Events
 from millpond.formats.received import Received, rejected_table
 from millpond.types import Schema, whole
 
@@ -19,15 +18,6 @@ def in_order(raw: pa.Table) -> pa.Table:
     return raw.sort_by(
         [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
     ).combine_chunks()
-
-
-def events_of(decoder: Decoder, values: pa.Array) -> Events:
-    """Returns the rows of values, and which of them delete one."""
-    if isinstance(decoder, Envelopes):
-        return decoder.decode(values)
-    rows, bad, reasons = decoder.decode(values)
-    places = pa.array(np.delete(np.arange(len(values)), bad))
-    return Events(rows, values.is_null().take(places), places, bad, reasons)
 
 
 def without(events: Events, keys: Keys) -> Events:

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.connectors.source import DELETED, SEQ
 from millpond.errors import NotSupported
-from millpond.types import Schema, quote, type_name
+from millpond.formats.messages.base import find_messages, message_formats
+from millpond.types import Column, Schema, quote
+
+_ANY = Schema((Column("value", pa.string()),))
 
 
 def decoding_sql(view: str, columns: Schema, values: Mapping[str, Any], *, keys_as_they_are: bool) -> str:
     """Returns the SELECT over what Spark has read. A message that cannot be decoded stops the query."""
-    name = values["format"]
-    if name == "json" and not values["schema.registry.url"]:
-        fields = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in columns)
-        ddl = fields.replace("\\", "\\\\").replace("'", "\\'")
-        value = f"from_json(CAST(value AS STRING), '{ddl}', map('mode', 'FAILFAST'))"
-        names = [f"__value.{quote(c.name)} AS {quote(c.name)}" for c in columns]
-    elif name in ("text", "raw"):
-        value = "CAST(value AS STRING)" if name == "text" else "value"
-        names = [f"__value AS {quote(columns.columns[0].name)}"]
-    else:
+    kind = find_messages(values["format"])
+    value = None if values["schema.registry.url"] else kind.decoding_sql(columns)
+    if value is None:
+        able = ", ".join(m.name for m in message_formats() if m.decoding_sql(_ANY) is not None)
         raise NotSupported(
-            f"the format {name} cannot be decoded by Spark alone",
-            hint="formats that can: json, text, raw",
+            f"the format {kind.name} cannot be decoded by Spark alone", hint=f"formats that can: {able}"
         )
+    names = [f"__value.{quote(c.name)} AS {quote(c.name)}" for c in columns]
     if not keys_as_they_are:
         raise NotSupported(
             f"keys in {values['key.format']} cannot be decoded by Spark alone",

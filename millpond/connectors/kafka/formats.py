@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from millpond.connectors.kafka.registry import REGISTRY_OPTIONS, Registry
 from millpond.errors import InvalidOption
-from millpond.formats.avromessages import AvroMessages, schema_text
-from millpond.formats.avroschema import parse_avro
-from millpond.formats.debezium import Envelopes, discover
-from millpond.formats.jsonschema import columns_of
+from millpond.extensions import offered
 from millpond.formats.keys import KeyTexts
 from millpond.formats.merge import settle_schema
-from millpond.formats.messages import MESSAGES, Messages
+from millpond.formats.messages.avro import schema_text
+from millpond.formats.messages.base import Messages, find_messages, message_formats
 from millpond.options import Option
 from millpond.types import Schema
 
-AVRO_SCHEMA = Option(
-    "avro.schema", "text", "the Avro schema of values: the path of a file, or the JSON itself"
-)
 FORMAT_OPTIONS = (
     Option(
         "format",
         "choice",
         "the format of values",
         "json",
-        (*MESSAGES, "avro", "debezium"),
+        tuple(m.name for m in message_formats()),
         aliases=("cdc.format",),
+        others=partial(offered, "message"),
     ),
     Option(
         "key.format",
@@ -36,26 +33,41 @@ FORMAT_OPTIONS = (
         "text",
         ("text", "raw", "json", "avro"),
     ),
-    Option("delimiter", "text", "the separator of values in CSV", ","),
-    AVRO_SCHEMA,
+    *(option for m in message_formats() for option in m.options),
     Option("avro.key.schema", "text", "the Avro schema of keys, as in 'avro.schema'"),
     *REGISTRY_OPTIONS,
 )
-Decoder = Messages | Envelopes
+WRITING_OPTIONS = (
+    Option(
+        "format",
+        "choice",
+        "the format of values",
+        "json",
+        tuple(m.name for m in message_formats() if m.writer),
+        others=partial(offered, "message"),
+    ),
+    *(option for m in message_formats() if m.writer for option in m.options),
+    *REGISTRY_OPTIONS,
+)
 
 
-def registry_of(values: Mapping[str, Any], name: str) -> Registry | None:
-    """Returns the registry with the schemas of values in the format ``name``."""
-    if values["avro.schema"] and name != "avro":
-        raise InvalidOption(f"'avro.schema' is for the format avro, and this is {name}")
+def registry_of(values: Mapping[str, Any], kind: type[Messages]) -> Registry | None:
+    """Returns the registry with the schemas of values in a format."""
+    for other in message_formats():
+        for option in other.options if other is not kind else ():
+            if option.default is None and values.get(option.name):
+                raise InvalidOption(
+                    f"'{option.name}' is for the format {other.name}, and this is {kind.name}"
+                )
     if not values["schema.registry.url"]:
         if values["schema.registry.basic.auth.user.info"]:
             raise InvalidOption(
                 "'schema.registry.basic.auth.user.info' has no meaning without 'schema.registry.url'"
             )
         return None
-    if name not in ("avro", "json"):
-        raise InvalidOption(f"'schema.registry.url' is for the formats avro and json, and this is {name}")
+    if kind.registered is None:
+        able = " and ".join(m.name for m in message_formats() if m.registered)
+        raise InvalidOption(f"'schema.registry.url' is for the formats {able}, and this is {kind.name}")
     return Registry(values)
 
 
@@ -79,36 +91,27 @@ class ValueFormat:
     """Represents the format of a topic's values, by the options of the source. Picklable."""
 
     def __init__(self, topic: str, values: Mapping[str, Any]):
-        self.name: str = values["format"]
+        self.kind = find_messages(values["format"])
         self._values = values
         self._subject = f"{topic}-value"
-        self._registry = registry_of(values, self.name)
+        self._registry = registry_of(values, self.kind)
 
-    def decoder(self, columns: Schema, *, watch: bool) -> Decoder:
-        if self.name == "debezium":
-            return Envelopes(columns, self._values, watch=watch)
-        kind = AvroMessages if self.name == "avro" else MESSAGES[self.name]
-        return kind(columns, self._values, watch=watch, schemas=self._registry)
+    def decoder(self, columns: Schema, *, watch: bool) -> Messages:
+        return self.kind(columns, self._values, watch=watch, schemas=self._registry)
 
     def columns(self) -> Schema | None:
         """Returns the columns, if no message is needed to find them."""
         if self._registry is not None:
             latest = self._registry.latest(self._subject)
-            if latest.kind != self.name.upper():
+            if latest.kind != self.kind.registered:
                 raise InvalidOption(
-                    f"the schema of \"{self._subject}\" in the registry is {latest.kind}, and 'format' is {self.name}"
+                    f"the schema of \"{self._subject}\" in the registry is {latest.kind}, and 'format' is"
+                    f" {self.kind.name}"
                 )
-            return settle_schema(
-                parse_avro(latest.text).columns if self.name == "avro" else columns_of(latest.text)
-            )
-        if self.name in ("text", "raw"):
-            return MESSAGES[self.name].discover([], self._values)
-        if self.name == "avro":
-            return settle_schema(AvroMessages.discover([], self._values))
-        return None
+            return settle_schema(self.kind.columns_of(latest.text))
+        known = self.kind.columns(self._values)
+        return None if known is None else settle_schema(known)
 
     def discover(self, sample: list[bytes]) -> Schema:
         """Discovers the columns of a sample."""
-        if self.name == "debezium":
-            return settle_schema(discover(sample))
-        return settle_schema(MESSAGES[self.name].discover(sample, self._values))
+        return settle_schema(self.kind.discover(sample, self._values))

@@ -24,24 +24,18 @@ import pyarrow.compute as pc
 from millpond import faults
 from millpond.changes import Position
 from millpond.connectors.kafka.client import client_settings, issue_of, settled
-from millpond.connectors.kafka.encode import WRITERS
-from millpond.connectors.kafka.formats import AVRO_SCHEMA, FORMAT_OPTIONS
-from millpond.connectors.kafka.registry import REGISTRY_OPTIONS
+from millpond.connectors.kafka.encode import Values
+from millpond.connectors.kafka.formats import FORMAT_OPTIONS, WRITING_OPTIONS
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import DELETED
-from millpond.errors import BadData, NetworkIssue, NotSupported
+from millpond.errors import BadData, NetworkIssue
 from millpond.options import Option
 from millpond.types import Schema, quote, whole
 
 _PARTS = ("_key", "_partition", "_timestamp", DELETED)
 _QUEUE = 1_000_000
 _STEP = 50_000
-_AS_WE_WRITE = (
-    "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSX',"
-    " 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
-)
-"""Options that make Spark's JSON equal to ours: NULL is null, times with microseconds."""
 _AROUND = 100
 """Bytes around a key and a value, for a topic that allows fewer than usual."""
 _PLAIN, _PACKED = 1_000, "zlib:"
@@ -64,9 +58,7 @@ class KafkaSink(NativeSink):
             "at-least-once",
             ("at-least-once", "exactly-once"),
         ),
-        Option("format", "choice", "the format of values", "json", tuple(WRITERS)),
-        AVRO_SCHEMA,
-        *REGISTRY_OPTIONS,
+        *WRITING_OPTIONS,
         Option(
             "mode",
             "choice",
@@ -97,7 +89,7 @@ class KafkaSink(NativeSink):
         self._topic = KafkaSource(uri, for_topic, Schema(()))
         self.exact = self.values["delivery"] == "exactly-once"
         columns = Schema(tuple(c for c in schema if c.name.lower() not in _PARTS))
-        self._values = WRITERS[self.values["format"]](self._topic.topic, columns, self.values)
+        self._values = Values(self._topic.topic, columns, self.values)
         self._allowed = int(self._topic.client.get("max.request.size", _LARGEST))
         self._producer: Any = None
         self._reader: Any = None
@@ -177,16 +169,7 @@ class KafkaSink(NativeSink):
 
     def encoding_sql(self, view: str) -> str:
         names = [quote(c.name) for c in self.schema if c.name.lower() not in _PARTS]
-        name = self.values["format"]
-        if name not in ("json", "text", "raw") or self.values["schema.registry.url"]:
-            raise NotSupported(
-                f"the format {name} with its schema cannot be written by Spark alone",
-                hint="formats that can: json without a registry, text, raw",
-            )
-        if name == "json":
-            value = f"to_json(struct({', '.join(names)}), {_AS_WE_WRITE})" if names else "'{}'"
-        else:
-            value = names[0]
+        value = self._values.sql(names)
         ended = next((quote(c.name) for c in self.schema if c.name.lower() == DELETED), None)
         if ended is not None:
             value = f"CASE WHEN {ended} THEN NULL ELSE {value} END"

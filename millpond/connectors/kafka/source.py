@@ -18,9 +18,9 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
 from millpond.connectors.kafka.client import Brokers, brokers
-from millpond.connectors.kafka.decode import as_type, events_of, in_order, received, without
+from millpond.connectors.kafka.decode import as_type, in_order, received, without
 from millpond.connectors.kafka.decoding_sql import decoding_sql
-from millpond.connectors.kafka.formats import Decoder, ValueFormat, key_texts
+from millpond.connectors.kafka.formats import ValueFormat, key_texts
 from millpond.connectors.kafka.offsets import ID, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.settings import CLIENT_SETTINGS
@@ -35,7 +35,7 @@ from millpond.errors import (
     without_passwords,
 )
 from millpond.formats.merge import settle_schema
-from millpond.formats.messages import SAMPLE
+from millpond.formats.messages.base import SAMPLE, Messages
 from millpond.formats.received import Received
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
@@ -80,7 +80,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         self.declared = Schema(visible) if visible else None
         self.value_format = ValueFormat(self.topic, self.values)
         self._key_texts = key_texts(self.values)
-        self._messages: Decoder | None = None
+        self._messages: Messages | None = None
         self._read_id = ""
         self._first_keys: str | None = None
 
@@ -154,7 +154,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         )
 
     @property
-    def _decoder(self) -> Decoder:
+    def _decoder(self) -> Messages:
         if self._messages is None:
             if self.declared is None and self.found is None:
                 self.found = self._discover()
@@ -366,11 +366,11 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         raw = in_order(raw)
         values = as_type(raw["value"], pa.binary())
         decoder = self._decoder
-        events = events_of(decoder, values)
+        events = decoder.events(values)
         if len(fresh := decoder.fresh(values)):
             self._widen(fresh)
             if (wider := self._decoder) is not decoder:
-                decoder, events = wider, events_of(wider, values)
+                decoder, events = wider, wider.events(values)
         if self._key_texts is not None:
             keys = self._key_texts.decode(as_type(raw["key"], pa.binary()))
             raw = raw.set_column(raw.schema.get_field_index("key"), "key", keys.texts)

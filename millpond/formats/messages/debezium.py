@@ -8,33 +8,17 @@ nothing more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.formats.jsontypes import discover_records
-from millpond.formats.messages import JsonMessages, having, json_object, others, readable
+from millpond.formats.messages.base import Events, Messages, others
+from millpond.formats.messages.json import JsonMessages, having, json_object, readable
+from millpond.formats.wire import Schemas
 from millpond.types import Column, Schema
-
-
-class Events(NamedTuple):
-    """Contains rows as they are, or as they were where ``ended``; ``places`` are the indexes of their messages. A row
-    that an update replaced is deleted right before the one that replaces it, as its key may differ; if the envelope
-    does not contain the old row, it is the new one.
-    """
-
-    rows: pa.RecordBatch
-    ended: pa.Array
-    places: pa.Array
-    bad: list[int]
-    reasons: list[str]
-
-
-def discover(sample: list[bytes]) -> Schema:
-    """Discovers the columns of the rows in a sample of envelopes."""
-    return _columns(readable(sample) or sample)
 
 
 def _columns(sample: list[bytes]) -> Schema:
@@ -46,22 +30,36 @@ def _columns(sample: list[bytes]) -> Schema:
     return discover_records(rows)
 
 
-class Envelopes:
-    """Decodes envelopes of rows with the columns of a schema. Picklable."""
+class Envelopes(Messages):
+    """Decodes envelopes of rows with the columns of a schema. If an envelope does not contain the row that an update
+    replaced, it is the new one.
+    """
 
-    def __init__(self, schema: Schema, values: Mapping[str, Any], *, watch: bool = False):
-        self.schema = schema
+    name = "debezium"
+
+    def __init__(
+        self,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        watch: bool = False,
+        schemas: Schemas | None = None,
+    ):
+        super().__init__(schema, values, watch=watch, schemas=schemas)
         row = pa.struct([pa.field(c.name, c.type) for c in schema])
         inner = (Column("before", row), Column("after", row), Column("op", pa.string()))
         payload = pa.struct([pa.field(c.name, c.type) for c in inner])
         self._messages = JsonMessages(Schema((Column("payload", payload), *inner)), values, watch=watch)
 
+    @classmethod
+    def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
+        return _columns(readable(sample) or sample)
+
     def fresh(self, values: pa.Array) -> Schema:
-        """Returns fields of rows that the schema does not have, like Messages.fresh."""
         names = {p[-1] for p in self._messages.seen() if len(p) > 1 and p[-2] in ("before", "after")}
         return others(_columns(having(values, names)), self.schema)
 
-    def decode(self, values: pa.Array) -> Events:
+    def events(self, values: pa.Array) -> Events:
         here = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         values = values.take(pa.array(here))
         found, bad, reasons = self._messages.decode(values)

@@ -1,4 +1,4 @@
-"""Decodes Avro messages: all of one schema, from a file, or each of the schema whose number it contains."""
+"""Decodes and encodes Avro messages: all of one schema, from a file, or each of the schema whose number it contains."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import BadData, FileMissing, InvalidOption
-from millpond.formats.avrofit import fitted
+from millpond.formats.avrofit import fitted, refused
 from millpond.formats.avroread import read_avro
-from millpond.formats.avroschema import Node, parse_avro
-from millpond.formats.messages import Messages, others
+from millpond.formats.avroschema import Node, parse_avro, to_avro
+from millpond.formats.avrowrite import write_avro
+from millpond.formats.messages.base import RowMessages, Writer, others
 from millpond.formats.wire import HEADER, UNFRAMED, Schemas, by_schema
+from millpond.options import Option
 from millpond.types import Schema
 
 Places = npt.NDArray[np.int64]
@@ -35,12 +37,35 @@ def schema_text(values: Mapping[str, Any], option: str = "avro.schema") -> str |
         ) from None
 
 
-class AvroMessages(Messages):
+class AvroWriter(Writer):
+    """Encodes with the schema of 'avro.schema', else with one in which every field is nullable."""
+
+    def __init__(self, topic: str, columns: Schema, values: Mapping[str, Any]):
+        super().__init__(topic, columns, values)
+        self._text = schema_text(values) or to_avro(columns, topic)
+        self._node = parse_avro(self._text)
+        why = refused(columns, self._node)
+        if why is not None:
+            raise InvalidOption(why, hint="name and cast the columns of the query as the schema has them")
+
+    def write(self, rows: pa.Table) -> pa.Array:
+        return write_avro(rows, self._node)
+
+    def schema(self, subject: str) -> str:
+        return self._text
+
+
+class AvroMessages(RowMessages):
     """Decodes one record per message with the schema that it was written with, then maps its fields by name to the
     columns.
     """
 
     name = "avro"
+    options = (
+        Option("avro.schema", "text", "the Avro schema of values: the path of a file, or the JSON itself"),
+    )
+    registered = "AVRO"
+    writer = AvroWriter
 
     def __init__(
         self,
@@ -65,6 +90,14 @@ class AvroMessages(Messages):
     def discover(cls, sample: list[bytes], values: Mapping[str, Any]) -> Schema:
         text = schema_text(values)
         assert text is not None
+        return parse_avro(text).columns
+
+    @classmethod
+    def columns(cls, values: Mapping[str, Any]) -> Schema | None:
+        return cls.discover([], values)
+
+    @classmethod
+    def columns_of(cls, text: str) -> Schema:
         return parse_avro(text).columns
 
     def fresh(self, values: pa.Array) -> Schema:
