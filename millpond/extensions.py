@@ -1,4 +1,4 @@
-"""Finds extensions by name: sources, sinks, tables and formats.
+"""Finds extensions by name: sources, sinks, tables, formats and functions.
 
 Those of this package are files in folders, with no list to edit. Those of other packages are entry points, which the
 package of each declares in its ``pyproject.toml``:
@@ -7,8 +7,8 @@ package of each declares in its ``pyproject.toml``:
     weather = "millpond_weather:WeatherSource"
 
 The groups are ``millpond.sources`` and ``millpond.sinks``, by the scheme of a URI, ``millpond.tables``, by the name of
-the extension, and ``millpond.formats``, by the name of the format. They are looked up when a name is not one of
-Millpond's, and a class is imported when its own name is requested.
+the extension, ``millpond.formats`` and ``millpond.messages``, by the name of the format, and ``millpond.functions``, by
+the name in SQL. They are looked up when a name is not one of Millpond's, and imported when their own name is requested.
 """
 
 from __future__ import annotations
@@ -77,30 +77,46 @@ def offered(role: Role) -> Mapping[str, tuple[EntryPoint, ...]]:
     return found
 
 
-def offered_class(role: Role, name: str, base: type[T]) -> type[T] | None:
-    """Imports the extension of another package with that name; None if there is none. Raises BadExtension."""
+def offered_object(role: Role, name: str) -> object | None:
+    """Imports what another package offers under that name; None if no package does. Raises BadExtension."""
     points = offered(role).get(name.lower(), ())
     if not points:
         return None
-    packages = sorted({p.dist.name for p in points if p.dist is not None})
-    what = f'the {role} "{name.lower()}" of package "{packages[0] if packages else points[0].value}"'
     if len({p.value for p in points}) > 1:
         raise BadExtension(
-            f'{role} "{name.lower()}" is offered by several packages: {", ".join(packages)}',
+            f'{role} "{name.lower()}" is offered by several packages: {", ".join(_packages(points))}',
             hint="uninstall all but one of them",
         )
     try:
-        found = points[0].load()
+        found: object = points[0].load()
     except Exception as error:
-        raise BadExtension(f"{what} cannot be imported: {error}") from error
+        raise BadExtension(f"{what_is_offered(role, name)} cannot be imported: {error}") from error
+    return found
+
+
+def what_is_offered(role: Role, name: str) -> str:
+    """Returns how errors name an extension of another package."""
+    points = offered(role)[name.lower()]
+    return f'the {role} "{name.lower()}" of package "{[*_packages(points), points[0].value][0]}"'
+
+
+def _packages(points: Iterable[EntryPoint]) -> list[str]:
+    return sorted({p.dist.name for p in points if p.dist is not None})
+
+
+def offered_class(role: Role, name: str, base: type[T]) -> type[T] | None:
+    """Imports the extension of another package with that name; None if there is none. Raises BadExtension."""
+    found = offered_object(role, name)
+    if found is None:
+        return None
     if not (isinstance(found, type) and issubclass(found, base)):
         raise BadExtension(
-            f"{what} is no {base.__name__}",
-            hint=f"its entry point names {points[0].value}",
+            f"{what_is_offered(role, name)} is no {base.__name__}",
+            hint=f"its entry point names {offered(role)[name.lower()][0].value}",
         )
     if isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        raise BadExtension(f"{what} is not complete: {found.__name__} lacks {missing}")
+        raise BadExtension(f"{what_is_offered(role, name)} is not complete: {found.__name__} lacks {missing}")
     return found
 
 

@@ -12,6 +12,7 @@ from millpond.app.health import TableHealth
 from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
 from millpond.errors import without_passwords
+from millpond.extensions import offered
 from millpond.journal.late import LATEST
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Mask
@@ -109,7 +110,8 @@ class Descriptions:
         """Runs SHOW: functions, queries, streams or tables."""
         if what == "functions":
             own = {name: "python, public" if f.public else "python" for name, f in self.functions.items()}
-            listed = sorted({**function_classes(), **own}.items())
+            others = dict.fromkeys(offered("function"), "package")
+            listed = sorted({**others, **function_classes(), **own}.items())
             return _table([{"name": name, "class": kind} for name, kind in listed], ["name", "class"])
         if what == "queries":
             rows = self.runner.describe() + [v.describe() for v in self.views]

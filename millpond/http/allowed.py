@@ -22,7 +22,7 @@ from millpond.sql.outside import Named, named_outside
 from millpond.sql.patterns import check_patterns, has_patterns
 from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
-from millpond.sql.userfunctions import UserFunction
+from millpond.sql.userfunctions import UserFunction, offered_function
 from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.registry import every_backend
 
@@ -105,11 +105,16 @@ class Calls:
         classes = function_classes()
         for name, node in calls_in(value):
             kind, own = classes.get(name), self._own.get(name)
+            if kind is None and own is None:
+                own = offered_function(name)
             if kind in FOR_CLIENTS or (own is not None and own.public) or (kind is None and own is None):
                 continue
             if own is not None:
-                message = f'function "{own.name}" of the app is not for HTTP clients'
+                whose = "of the app" if name in self._own else "of another package"
+                message = f'function "{own.name}" {whose} is not for HTTP clients'
                 hint = "it is if the app says so: @app.function(public=True)"
+                if name not in self._own:
+                    hint = "it is if its package says so: PythonFunction(…, public=True)"
             else:
                 message = f'over HTTP function "{name}" is not called: its class is {kind}'
                 hint = "clients call functions of the classes pure and volatile: SHOW FUNCTIONS"

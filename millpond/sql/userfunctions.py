@@ -11,11 +11,13 @@ import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
-from millpond.errors import AlreadyExists, InvalidOption, SqlError
+from millpond.errors import AlreadyExists, BadExtension, InvalidOption, SqlError
+from millpond.extensions import offered_object, what_is_offered
 from millpond.sql import statements as st
 from millpond.sql.functions import known_functions
 from millpond.sql.parse import parse
@@ -58,6 +60,44 @@ class UserFunction:
 
     def forget(self) -> None:
         _made.pop(self.key, None)
+
+
+@dataclass(frozen=True)
+class PythonFunction:
+    """Declares what another package offers as a function of SQL, where annotations are not enough: the arguments are
+    those of ``App.function``.
+    """
+
+    function: Callable[..., Any]
+    arguments: Sequence[str] | None = None
+    returns: str | None = None
+    vectorized: bool = False
+    public: bool = False
+
+
+@cache
+def offered_function(name: str) -> UserFunction | None:
+    """Returns the function of another package with that lower-case name; None if there is none. Raises BadExtension."""
+    found = offered_object("function", name)
+    if found is None:
+        return None
+    if not isinstance(found, PythonFunction):
+        if not callable(found):
+            raise BadExtension(f"{what_is_offered('function', name)} is no function")
+        found = PythonFunction(found)
+    try:
+        return make_function(
+            found.function,
+            name=name,
+            arguments=found.arguments,
+            returns=found.returns,
+            vectorized=found.vectorized,
+            public=found.public,
+        )
+    except (InvalidOption, AlreadyExists) as error:
+        raise BadExtension(
+            f"{what_is_offered('function', name)} cannot be used: {error.message}", hint=error.hint
+        ) from error
 
 
 def functions_in(sql: str) -> Iterator[UserFunction]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from millpond.errors import Place, SqlError, TypeMismatch, UnknownName, did_you_mean
+from millpond.extensions import offered
 from millpond.sql.calls import called, reaches_outside
 from millpond.sql.notes import notes_of
-
-if TYPE_CHECKING:
-    from millpond.sql.userfunctions import UserFunction
+from millpond.sql.userfunctions import UserFunction, offered_function
 
 Locate = Callable[[int, int], Place]
 """The place of a part of the text."""
@@ -22,7 +20,7 @@ def wrong_call(
     node: exp.Func, known: Set[str], own: Mapping[str, UserFunction], locate: Locate | None
 ) -> SqlError | None:
     """Returns what is wrong with a call of a function, whose type is then unknown. A call of one of the user's ``own``
-    functions is marked.
+    functions, or of one that another package offers, is marked.
     """
     notes = notes_of(node)
     if isinstance(node, exp.Anonymous):
@@ -38,13 +36,15 @@ def wrong_call(
     if refused is not None:
         node.meta["dtype"] = None
         return refused
-    if name.lower() not in known:
-        node.meta["dtype"] = None
-        hint = did_you_mean(name, known, "SHOW FUNCTIONS lists them")
-        return UnknownName(f'function "{name}" is not known', hint=hint)
     mine = own.get(name.lower())
     if mine is None:
-        return None
+        if name.lower() in known:
+            return None
+        mine = offered_function(name.lower())
+    if mine is None:
+        node.meta["dtype"] = None
+        hint = did_you_mean(name, {*known, *offered("function")}, "SHOW FUNCTIONS lists them")
+        return UnknownName(f'function "{name}" is not known', hint=hint)
     node.meta.update({"function": mine, "dtype": mine.returns})
     if len(node.expressions) == len(mine.arguments):
         return None
