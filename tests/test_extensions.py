@@ -1,4 +1,4 @@
-"""Sources, sinks, tables and formats that come in packages of their own, by entry points."""
+"""Sources, sinks, tables, formats and functions that come in packages of their own, by entry points."""
 
 from __future__ import annotations
 
@@ -6,30 +6,49 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from millpond import App
-from millpond.connectors.sink import find_sink
-from millpond.connectors.source import every_source, find_source, sources
-from millpond.errors import BadExtension, NotSupported, UnknownName
+from millpond.connectors.sink import NativeSink, find_sink
+from millpond.connectors.source import NativeSource, every_source, find_source, sources
+from millpond.errors import BadExtension, InvalidOption, NotSupported, Place, UnknownName
 from millpond.extensions import offered
 from millpond.formats.base import find_format, has_known_suffix
+from millpond.formats.messages.base import find_messages
+from millpond.http.allowed import Calls
+from millpond.http.failures import Refused
+from millpond.options import read_options, settings_of
+from millpond.sql.parse import parse
 from millpond.tables import find_backend
+from millpond.types import Column, Schema
 from tests.installed import install, offer, use
 from tests.test_docs import ROOT, blocks
 
-LEDGER = {b.file: b.text for b in blocks(ROOT / "docs" / "connectors.md") if b.file}
+LEDGER = {str(b.file): b.text for b in blocks(ROOT / "docs" / "connectors.md") if b.file}
+LOGFMT = {str(b.file): b.text for b in blocks(ROOT / "docs" / "extensions.md") if b.file}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package of the documentation, as pip installs it."""
-    project, site = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
-    for name, text in LEDGER.items():
-        (project / str(name)).write_text(text)
+    return installed(LEDGER, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def logfmt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package of a sink, two formats and two functions."""
+    return installed(LOGFMT, tmp_path_factory)
+
+
+def installed(files: Mapping[str, str], folders: pytest.TempPathFactory) -> Path:
+    project, site = folders.mktemp("project"), folders.mktemp("site")
+    for name, text in files.items():
+        (project / name).write_text(text)
     install(project, site)
     return site
 
@@ -95,9 +114,106 @@ def test_the_suite_finds_a_source_that_breaks_a_promise(site: Path, tmp_path: Pa
         run_suite(tmp_path, tmp_path, site)
 
 
-def run_suite(folder: Path, *sites: Path) -> str:
+def test_the_suites_that_ship_run_over_a_sink_formats_and_functions(logfmt: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_logfmt.py").write_text(LOGFMT["test_logfmt.py"])
+    said = run_suite(tmp_path, logfmt)
+    assert said.splitlines()[-1].startswith("44 passed"), said
+
+
+BROKEN = {
+    "TestSink": (
+        "logfmt_sink.py",
+        '"a", encoding',
+        '"w", encoding',
+        "test_rows_are_there_when_write_returns",
+    ),
+    "TestFiles": (
+        "logfmt_files.py",
+        "while lines := [line.encode() for line in islice(file, ROWS)]:",
+        "for lines in [[line.encode() for line in islice(file, 9)]]:",
+        "test_pieces_are_the_whole_in_order",
+    ),
+    "TestMessages": ("logfmt_messages.py", "name.lower()", "name.upper()", "test_messages_are_decoded"),
+    "TestInitials": ("logfmt_functions.py", "None if text is None else ", "", "test_null_is_an_argument"),
+}
+
+
+@pytest.mark.parametrize("suite", BROKEN)
+def test_the_suites_find_a_broken_promise(logfmt: Path, tmp_path: Path, suite: str) -> None:
+    file, right, wrong, failed = BROKEN[suite]
+    assert right in LOGFMT[file]
+    (tmp_path / file).write_text(LOGFMT[file].replace(right, wrong))
+    (tmp_path / "test_logfmt.py").write_text(LOGFMT["test_logfmt.py"])
+    with pytest.raises(AssertionError, match=f"FAILED .*{failed}"):
+        run_suite(tmp_path, tmp_path, logfmt, only=suite)
+
+
+def test_a_function_of_another_package(
+    logfmt: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    with App() as app, pytest.raises(UnknownName, match="initials"):
+        app.sql("SELECT initials('a b') AS v")
+    use(logfmt, monkeypatch, request)
+    with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'green tea')") as app:
+        assert app.sql("SELECT both(INITIALS(s), 'x') AS v FROM t").rows() == [{"v": "gt-x"}]
+        with pytest.raises(UnknownName, match="initialz") as e:
+            app.sql("SELECT initialz(s) AS v FROM t")
+        assert e.value.hint == 'did you mean "initials"?'
+        with pytest.raises(Refused, match='"initials" of another package is not for HTTP clients'):
+            Calls({}).check(parse("SELECT initials('a') AS v").require(), partial(Place.of, ""))
+
+        @app.function(name="initials")
+        def own(text: str) -> str:
+            return "own"
+
+        assert app.sql("SELECT initials(s) AS v FROM t").rows() == [{"v": "own"}]  # the app's come first
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_function_of_another_package_on_spark(logfmt: Path, tmp_path: Path) -> None:
+    code = """
+from millpond import App
+with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'green tea')", _path="spark") as app:
+    print(app.sql("SELECT both(initials(s), 'x') AS v FROM t").rows())
+"""
+    assert run([logfmt], "-c", code) == "[{'v': 'gt-x'}]"
+
+
+def test_messages_of_another_package(
+    logfmt: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    use(logfmt, monkeypatch, request)
+    source = find_source("kafka://t")
+    values = read_options("t", source.options, settings_of({"format": "LOGFMT"}))
+    opened = source("kafka://t", values, Schema((Column("id", pa.int64()), Column("s", pa.string()))))
+    raw = pa.table(
+        {
+            "key": pa.array([None, None], pa.binary()),
+            "value": pa.array([b'id=1 s="a b"', b"id=x"], pa.binary()),
+            "partition": pa.array([0, 0], pa.int32()),
+            "offset": pa.array([0, 1]),
+            "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC")),
+            "headers": pa.nulls(2, opened.schema().arrow().field("_headers").type),
+        }
+    )
+    assert isinstance(opened, NativeSource)
+    found = opened.decode(raw)
+    assert [(r["id"], r["s"]) for r in found.rows.to_pylist()] == [(1, "a b")]
+    assert found.rejected["reason"].to_pylist() == ['"x" in column "id" is not a BIGINT']
+    with pytest.raises(InvalidOption, match="logfnt") as e:
+        read_options("t", source.options, settings_of({"format": "logfnt"}))
+    assert "'avro', 'csv', 'debezium', 'json', 'raw', 'text', 'logfmt'" in str(e.value.hint)
+    sink = find_sink("kafka://t")("kafka://t", {"format": "logfmt"}, Schema((Column("id", pa.int64()),)))
+    assert isinstance(sink, NativeSink)
+    assert sink.encode(pa.table({"id": [7]}))["value"].to_pylist() == [b"id=7"]
+    with pytest.raises(NotSupported, match="logfmt"):
+        sink.encoding_sql("v")
+
+
+def run_suite(folder: Path, *sites: Path, only: str = "Test") -> str:
     (file,) = folder.glob("test_*.py")
-    return run(sites, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file))
+    return run(sites, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only, str(file))
 
 
 def run(sites: Sequence[Path], *arguments: str) -> str:
@@ -139,6 +255,7 @@ MODULE = """
 from millpond.connectors.kafka.sink import KafkaSink
 from millpond.connectors.source import Source
 from millpond.formats.csv import Csv
+from millpond.formats.messages.csv import CsvMessages
 from millpond.tables.memory import MemoryTable
 
 class Pipes(Csv):
@@ -158,6 +275,11 @@ class Half(Source):
 
     def schema(self): ...
 
+class Blind(CsvMessages):
+    name = "blind"
+
+def untyped(x): ...
+
 class Misnamed(Half):
     def latest(self, start): ...
     def splits(self, start, end): ...
@@ -172,6 +294,8 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     """One thing of each kind, and some that cannot be used."""
     (tmp_path / "toys.py").write_text(MODULE)
     offer(tmp_path, "toys_formats", "formats", pipes="toys:Pipes")
+    offer(tmp_path, "toys_messages", "messages", blind="toys:Blind")
+    offer(tmp_path, "toys_functions", "functions", untyped="toys:untyped", seven="toys:number")
     offer(tmp_path, "toys_tables", "tables", shelf="toys:Shelf")
     offer(tmp_path, "toys_sinks", "sinks", post="toys:Post", twice="toys:Post")
     offer(tmp_path, "toys_others", "sinks", twice="toys:Half")
@@ -187,6 +311,7 @@ def test_every_kind_is_found(toys: None, tmp_path: Path) -> None:
     assert find_sink("post://x").__name__ == "Post"
     assert find_backend("Shelf").__name__ == "Shelf"
     assert find_format("", "PIPES").__name__ == "Pipes"
+    assert find_messages("blind").__name__ == "Blind"
     assert has_known_suffix("a.pipes.gz") and not has_known_suffix("a.tubes")
     (tmp_path / "a.pipes").write_text("id,s\n1,x\n")
     with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING) WITH ('extension' = 'shelf')") as app:
@@ -220,6 +345,9 @@ def test_what_cannot_be_used_is_told_when_it_is_asked_for(toys: None) -> None:
     }.items():
         with pytest.raises(BadExtension, match=said):
             find_source(f"{scheme}://x")
+    for name, said in {"untyped": 'cannot be used: argument "x"', "seven": "is no function"}.items():
+        with App() as app, pytest.raises(BadExtension, match=said):
+            app.sql(f"SELECT {name}(1) AS v")
     with pytest.raises(BadExtension, match="by several packages: toys_others, toys_sinks"):
         find_sink("twice://x")
     assert find_source("file:///x").kind == "file"  # ours come first

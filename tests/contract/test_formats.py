@@ -104,7 +104,7 @@ class CsvMessage(MessagesPlace):
 class TextMessage(MessagesPlace):
     name = "text"
     schema = Schema((Column("value", pa.string()),))
-    spoiled = b"\xff"
+    rejected = b"\xff"
     widens = False
 
     def table(self, first: int, count: int) -> pa.Table:
@@ -117,7 +117,7 @@ class TextMessage(MessagesPlace):
 class RawMessage(MessagesPlace):
     name = "raw"
     schema = Schema((Column("value", pa.binary()),))
-    spoiled = None
+    rejected = None
     widens = False
 
     def table(self, first: int, count: int) -> pa.Table:

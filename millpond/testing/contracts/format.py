@@ -119,7 +119,7 @@ class FormatContract:
         form = make_format(place)
         for piece in form.pieces(str(path)):
             parts = list(form.receive(str(path), SCHEMA, piece))
-            assert not any(p.spoiled.num_rows for p in parts)
+            assert not any(p.rejected.num_rows for p in parts)
             together = pa.Table.from_batches([p.rows for p in parts], SCHEMA.arrow())
             assert together.to_pylist() == read(form, str(path), pieces=[piece])
             places = [at for p in parts for at in p.places.to_pylist()]
@@ -132,11 +132,11 @@ class FormatContract:
         with pytest.raises(BadData):
             read(form, str(path))
         parts = [p for piece in form.pieces(str(path)) for p in form.receive(str(path), SCHEMA, piece)]
-        reasons = [r for p in parts for r in p.spoiled["reason"].to_pylist()]
+        reasons = [r for p in parts for r in p.rejected["reason"].to_pylist()]
         assert reasons and all(reasons)
         good = {row["id"]: row["name"] for p in parts for row in p.rows.to_pylist()}
         assert good.items() <= {1: "a", 3: "c"}.items()
-        places = [at for p in parts for at in (*p.places.to_pylist(), *p.spoiled["place"].to_pylist())]
+        places = [at for p in parts for at in (*p.places.to_pylist(), *p.rejected["place"].to_pylist())]
         assert len(set(places)) == len(places)
 
     def test_a_new_column_is_found(self, place: FormatPlace, path: Path) -> None:

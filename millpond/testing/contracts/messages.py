@@ -36,7 +36,7 @@ class MessagesPlace(ABC):
     values: Mapping[str, Any] = {}
     """The options that the format knows."""
     schema: Schema = SCHEMA
-    spoiled: bytes | None = b"\xff{"
+    rejected: bytes | None = b"\xff{"
     """A message that cannot be decoded; None if all can be."""
     discovers = True
     """Whether the columns can be discovered from messages."""
@@ -104,12 +104,12 @@ class MessagesContract:
         assert stays == place.table(1, 2).to_pylist()
 
     def test_a_bad_message_does_not_affect_the_others(self, place: MessagesPlace) -> None:
-        if place.spoiled is None:
+        if place.rejected is None:
             return
         table = place.table(0, 60)
         values: list[bytes | None] = [*place.encode(table)]
         for at in (0, 17, 18, 61):
-            values.insert(at, place.spoiled)
+            values.insert(at, place.rejected)
         values.insert(30, None)
         found = events(make_messages(place), values)
         assert sorted(found.bad) == [0, 17, 18, 62]
